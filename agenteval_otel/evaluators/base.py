@@ -1,0 +1,165 @@
+"""Contract of evaluators: an input in, results out, nothing else touched.
+
+An evaluation is a pure function of the evaluator's configuration and the input, so it runs the same offline, in the
+pool and elsewhere. An evaluator says in which lane it runs: ``free`` takes microseconds and runs inline on the pool's
+event loop; ``cpu`` may take long or block and never runs on that loop; ``model`` awaits a network answer.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from agenteval_otel.components import Component
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
+from agenteval_otel.scoring import label_of, normalize, passed_of
+
+__all__ = ["CriterionEvaluator", "Evaluator", "EvaluatorKind", "Lane", "find_criterion", "result_of"]
+
+Lane = Literal["free", "cpu", "model"]
+EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
+
+
+class Evaluator(Component, contract="evaluator"):
+    """Scores an input.
+
+    Subclass it (or, for one criterion, `CriterionEvaluator`) with ``type="..."`` in the class line and implement
+    `evaluate` and `criteria`.
+
+    Attributes:
+        timeout_s: Time limit of one evaluation in seconds; None takes the lane's default.
+        sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
+    """
+
+    kind: ClassVar[EvaluatorKind] = "deterministic"
+
+    timeout_s: float | None = Field(default=None, gt=0)
+    sample_rate: float | None = Field(default=None, ge=0, le=1)
+
+    @property
+    def lane(self) -> Lane:
+        """Where it runs; an evaluator that does not say is taken to be slow: ``model`` when async, else ``cpu``."""
+        return "cpu"
+
+    @property
+    def label(self) -> str:
+        """The name in run errors and snapshots: the type, with the criterion for one-criterion evaluators."""
+        return self.type
+
+    @property
+    def evaluator_id(self) -> str:
+        """Stable id for the telemetry."""
+        return self.label
+
+    def criteria(self) -> tuple[EvaluationCriteria, ...]:
+        """The criteria that this evaluator scores when the input names none."""
+        raise EvaluationError(f"{self.type} does not declare its criteria")
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        """Score the input against those of `criteria` that are this evaluator's; others are left alone.
+
+        Raises:
+            EvaluationSkipped: Nothing to say about this input.
+            Exception: Anything else is a failure of this evaluator and is isolated by the runner.
+        """
+        raise EvaluationError(f"{self.type} does not implement evaluate")
+
+
+class CriterionEvaluator(Evaluator):
+    """An evaluator of one criterion: implement `score`, sync or async.
+
+    Attributes:
+        criterion_name: The criterion that it scores.
+        scale: The scale of the scores, where the input does not bring the criterion itself.
+        threshold: Raw score from which on (inclusive) the label is ``pass``.
+    """
+
+    criterion_name: str = Field(min_length=1, pattern=r"\S")
+    scale: str = "numeric"
+    threshold: float | None = None
+    weight: float | None = None
+    objective: float | None = Field(default=None, ge=0, le=1)
+
+    def score(self, evaluation_input: EvaluationInput) -> Score | Awaitable[Score]:
+        """Score the input on the criterion's scale. See `Evaluator.evaluate` for what may be raised."""
+        raise EvaluationError(f"{self.type} does not implement score")
+
+    @property
+    def lane(self) -> Lane:
+        return "model" if inspect.iscoroutinefunction(self.score) else "cpu"
+
+    @property
+    def label(self) -> str:
+        return f"{self.type}:{self.criterion_name}"
+
+    @cached_property
+    def _criteria(self) -> tuple[EvaluationCriteria, ...]:
+        return (
+            EvaluationCriteria(
+                name=self.criterion_name, scale=self.scale, threshold=self.threshold, weight=self.weight,
+                objective=self.objective,
+            ),
+        )  # fmt: skip
+
+    def criteria(self) -> tuple[EvaluationCriteria, ...]:
+        return self._criteria
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        criterion = find_criterion(criteria, self.criterion_name)
+        if criterion is None:
+            return []
+        score: Any = self.score(evaluation_input)
+        if inspect.isawaitable(score):
+            score = await score
+        if isinstance(score, EvaluationResult):
+            return [score]
+        return [result_of(self, criterion, score)]
+
+
+def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> EvaluationCriteria | None:
+    """The first criterion of that name."""
+    for criterion in criteria:
+        if criterion.name == name:
+            return criterion
+    return None
+
+
+def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -> EvaluationResult:
+    """A scored result: normalized, labelled and signed with the evaluator's id and version.
+
+    Raises:
+        EvaluationError: (``invalid_score``) when the score is not a `Score`, or its value is NaN or infinite: what is
+            no score must not become one.
+    """
+    if not isinstance(score, Score):
+        raise EvaluationError(f"expected a Score, found {type(score).__name__}", error_type="invalid_score")
+    value = score.value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise EvaluationError("the score is not a finite number", error_type="invalid_score")
+    passed = score.passed if score.passed is not None else passed_of(value, criterion)
+    return EvaluationResult(
+        criterion_name=criterion.name,
+        score=value,
+        evaluator_type=evaluator.type,
+        reasoning=score.reasoning,
+        metadata=score.metadata,
+        normalized=normalize(value, criterion),
+        label=score.label or label_of(value, passed),
+        passed=passed,
+        threshold=criterion.threshold,
+        reason_code=score.reason_code,
+        evaluator_id=evaluator.evaluator_id,
+        evaluator_version=evaluator.fingerprint,
+        evaluator_kind=evaluator.kind,
+        calls_model=evaluator.lane == "model",
+    )
