@@ -1,1 +1,69 @@
-"""agenteval_otel."""
+"""agenteval_otel: watches an LLM agent in production and emits scores of its answers through OpenTelemetry.
+
+    from agenteval_otel import monitor
+
+    @monitor
+    async def answer(question: str) -> str: ...
+
+Everything for everyday work is here; evaluators, samplers, judges, storage providers and errors come from their rooms:
+``from agenteval_otel.evaluators import KeywordCoverage``. Names load when they are first used: importing the package
+imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agenteval_otel.config import Settings, accounting, configure, flush, shutdown
+    from agenteval_otel.instrumentation import annotate, monitor
+    from agenteval_otel.models import (
+        AggregatedEvaluationResult,
+        EvaluationCriteria,
+        EvaluationInput,
+        EvaluationResult,
+        Score,
+    )
+    from agenteval_otel.runner import EvaluationRunConfig, run_evaluation, run_evaluation_sync
+
+__all__ = [
+    "AggregatedEvaluationResult",
+    "EvaluationCriteria",
+    "EvaluationInput",
+    "EvaluationResult",
+    "EvaluationRunConfig",
+    "Score",
+    "Settings",
+    "accounting",
+    "annotate",
+    "configure",
+    "flush",
+    "monitor",
+    "run_evaluation",
+    "run_evaluation_sync",
+    "shutdown",
+]
+
+_ROOMS = {
+    "config": ("Settings", "accounting", "configure", "flush", "shutdown"),
+    "instrumentation": ("annotate", "monitor"),
+    "models": ("AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Score"),
+    "runner": ("EvaluationRunConfig", "run_evaluation", "run_evaluation_sync"),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    room = _ROOM_OF.get(name)
+    if room is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if room == "instrumentation":
+        importlib.import_module(f"{__name__}.config")  # brings the assembler of the default pipeline along
+    value = getattr(importlib.import_module(f"{__name__}.{room}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

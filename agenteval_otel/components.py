@@ -52,7 +52,8 @@ class Component(BaseModel):
             return
         known = cls.registry.get(type)
         if known is not None and known.__qualname__ != cls.__qualname__:
-            raise ConfigurationError(f"{cls.contract} type {type!r} is taken by {known.__module__}.{known.__qualname__}")
+            taken = f"{known.__module__}.{known.__qualname__}"
+            raise ConfigurationError(f"{cls.contract} type {type!r} is taken by {taken}")
         cls.component_type = type
         cls.registry[type] = cls
 
@@ -99,8 +100,9 @@ def resolve(contract: type[C], value: Any, *, path: str | None = None, context: 
     if isinstance(value, contract):
         return value
     if not isinstance(value, Mapping):
+        found = value.__class__.__name__
         raise ConfigurationError(
-            f"expected an instance of {contract.__name__} or a mapping with 'type', found {value.__class__.__name__}", path=path
+            f"expected an instance of {contract.__name__} or a mapping with 'type', found {found}", path=path
         )
     name = value.get("type")
     if not isinstance(name, str) or name not in contract.registry:
@@ -109,13 +111,17 @@ def resolve(contract: type[C], value: Any, *, path: str | None = None, context: 
     return cast(C, contract.registry[name].load(value, path=path, context=context))
 
 
-def explain_validation(error: ValidationError, model: type[BaseModel], *, path: str | None = None) -> ConfigurationError:
+def explain_validation(
+    error: ValidationError, model: type[BaseModel], *, path: str | None = None
+) -> ConfigurationError:
     """Translate pydantic's report: path of the field, found, expected, and the known fields for an unknown one."""
     lines: list[str] = []
     for item in error.errors(include_url=False):
         where = _join(path, item["loc"])
         if item["type"] == "extra_forbidden":
-            lines.append(f"{where}: unknown field; known: {', '.join(sorted(model.model_fields))}")
+            # Only the outermost model's fields are at hand.
+            known = f"; known: {', '.join(sorted(model.model_fields))}" if len(item["loc"]) == 1 else ""
+            lines.append(f"{where}: unknown field{known}")
         elif item["type"] == "missing":
             lines.append(f"{where}: required field is missing")
         else:

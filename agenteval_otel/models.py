@@ -114,6 +114,7 @@ class EvaluationInput(_Value):
         criteria: What is asked for; empty means each evaluator's own criteria.
         error_type: Class name of the exception that the handler raised instead of answering.
         stream_end: How a streamed answer ended; None for answers that were not streamed.
+        cost: What the answer cost, in USD.
         finish_reason: The model's own word for why it stopped, such as ``stop`` or ``length``.
     """
 
@@ -131,7 +132,7 @@ class EvaluationInput(_Value):
     agent: str | None = None
     tool_calls: list[ToolCall] | None = None
     usage: Usage | None = None
-    cost_usd: float | None = None
+    cost: float | None = None
     duration_s: float | None = None
     response_id: str | None = None
     conversation_id: str | None = None
@@ -147,13 +148,17 @@ class EvaluationInput(_Value):
         rest of the path is walked key by key, list indexes as segments (``context.list.1``). A message yields its
         first ``text`` part.
         """
+        return _text_of(self.value_at(field))
+
+    def value_at(self, field: str = "response") -> Any:
+        """The value of a field as it stands, by the same path rules; None when there is none."""
         root, _, path = (field or "response").partition(".")
         roots = {"response": self.response, "prompt": self.prompt, "groundTruth": self.ground_truth,
                  "ground_truth": self.ground_truth, "context": self.context}  # fmt: skip
         value = roots.get(root)
         for key in path.split(".") if path else ():
             value = _step(value, key)
-        return _text_of(value)
+        return value
 
     @cached_property
     def response_text(self) -> str:
@@ -175,7 +180,8 @@ def _text_of(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping) and isinstance(value.get("role"), str):
-        for part in value.get("contentParts") or ():
+        parts = value.get("contentParts")
+        for part in parts if isinstance(parts, list | tuple) else ():
             if isinstance(part, Mapping) and part.get("type") == "text":
                 text = part.get("text")
                 return text if isinstance(text, str) else None

@@ -35,14 +35,28 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
         return 1.0 if score else 0.0
     if isinstance(score, str):
         return _normalize_text(score, criterion)
-    number = float(score)
-    if not math.isfinite(number):
+    number = _finite(score)
+    if number is None:
         return None
     if criterion.minimum is not None and criterion.maximum is not None:
-        span = criterion.maximum - criterion.minimum
-        inside = criterion.minimum <= number <= criterion.maximum and span > 0
-        return (number - criterion.minimum) / span if inside else None
+        return _normalize_range(number, criterion.minimum, criterion.maximum)
     return _normalize_number(number, criterion.scale)
+
+
+def _finite(score: int | float) -> float | None:
+    try:
+        number = float(score)
+    except OverflowError:  # a whole number beyond the largest float
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _normalize_range(number: float, minimum: float, maximum: float) -> float | None:
+    if not minimum <= number <= maximum or minimum == maximum:
+        return None
+    if not math.isfinite(maximum - minimum):  # halves of the largest floats still subtract
+        number, minimum, maximum = number / 2, minimum / 2, maximum / 2
+    return (number - minimum) / (maximum - minimum)
 
 
 def _normalize_number(number: float, scale: str) -> float | None:

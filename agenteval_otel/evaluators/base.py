@@ -17,10 +17,10 @@ from pydantic import Field
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.scoring import label_of, normalize, passed_of
 
-__all__ = ["CriterionEvaluator", "Evaluator", "EvaluatorKind", "Lane", "find_criterion", "result_of"]
+__all__ = ["CriterionEvaluator", "Evaluator", "EvaluatorKind", "Lane", "failure_of", "find_criterion", "result_of"]
 
 Lane = Literal["free", "cpu", "model"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
@@ -35,9 +35,11 @@ class Evaluator(Component, contract="evaluator"):
     Attributes:
         timeout_s: Time limit of one evaluation in seconds; None takes the lane's default.
         sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
+        evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
     """
 
     kind: ClassVar[EvaluatorKind] = "deterministic"
+    evaluates_errors: ClassVar[bool] = False
 
     timeout_s: float | None = Field(default=None, gt=0)
     sample_rate: float | None = Field(default=None, ge=0, le=1)
@@ -158,6 +160,31 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         passed=passed,
         threshold=criterion.threshold,
         reason_code=score.reason_code,
+        evaluator_id=evaluator.evaluator_id,
+        evaluator_version=evaluator.fingerprint,
+        evaluator_kind=evaluator.kind,
+        calls_model=evaluator.lane == "model",
+    )
+
+
+def failure_of(
+    evaluator: Evaluator, criterion_name: str, error: str, *, error_type: str, filler: ScoreValue | None = None
+) -> EvaluationResult:
+    """A failed result: no score, only what broke.
+
+    Args:
+        evaluator: The evaluator that signs it.
+        criterion_name: The criterion that it could not score.
+        error: What broke; free text.
+        error_type: Low-cardinality word for ``error.type``.
+        filler: The score that the original framework writes into such a result; never enters an average.
+    """
+    return EvaluationResult(
+        criterion_name=criterion_name,
+        evaluator_type=evaluator.type,
+        error=error,
+        error_type=error_type,
+        filler=filler,
         evaluator_id=evaluator.evaluator_id,
         evaluator_version=evaluator.fingerprint,
         evaluator_kind=evaluator.kind,

@@ -1,1 +1,14 @@
-"""storage."""
+"""Storage providers: where finished results are saved. `OtlpStorageProvider` is the one that emits."""
+
+from agenteval_otel.storage.base import EvaluationStorageProvider, FanOutStorage
+from agenteval_otel.storage.console import ConsoleStorageProvider
+from agenteval_otel.storage.json_file import JsonFileStorageProvider
+from agenteval_otel.storage.otlp import OtlpStorageProvider
+
+__all__ = [
+    "ConsoleStorageProvider",
+    "EvaluationStorageProvider",
+    "FanOutStorage",
+    "JsonFileStorageProvider",
+    "OtlpStorageProvider",
+]

@@ -1,1 +1,6 @@
-"""telemetry."""
+"""Telemetry: providers, spans, events, metrics and the accounting."""
+
+from agenteval_otel.telemetry.accounting import Accounting
+from agenteval_otel.telemetry.providers import OtlpTarget, Providers
+
+__all__ = ["Accounting", "OtlpTarget", "Providers"]

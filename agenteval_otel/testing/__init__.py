@@ -1,1 +1,29 @@
-"""testing."""
+"""Testing: deterministic doubles and contract checks, part of the product.
+
+`InlineDispatcher` evaluates before the answer goes back, `RecordedTelemetry` keeps what is emitted, `ManualClock` is time
+that a test moves, the ``check_*`` functions hold your own parts to their contracts.
+"""
+
+from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.testing.checks import (
+    AWKWARD_INPUTS,
+    check_component,
+    check_dispatcher,
+    check_evaluator,
+    check_sampler,
+    check_storage,
+)
+from agenteval_otel.testing.clock import ManualClock
+from agenteval_otel.testing.telemetry import RecordedTelemetry
+
+__all__ = [
+    "AWKWARD_INPUTS",
+    "InlineDispatcher",
+    "ManualClock",
+    "RecordedTelemetry",
+    "check_component",
+    "check_dispatcher",
+    "check_evaluator",
+    "check_sampler",
+    "check_storage",
+]

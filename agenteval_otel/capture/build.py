@@ -1,0 +1,103 @@
+"""From the captured call to the frozen evaluation input: on the pool's thread, where time is ours."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.responses import answer_text, history_of, join_chunks, prompt_text
+from agenteval_otel.capture.text import clean, to_text
+from agenteval_otel.errors import CaptureError
+from agenteval_otel.models import EvaluationInput
+
+__all__ = ["FACTS", "build_input"]
+
+FACTS = frozenset({
+    "agent_config", "agent_id", "context", "conversation_id", "cost", "finish_reason", "ground_truth",
+    "message_history", "metadata", "model", "prompt", "response", "response_id", "session_id", "tool_calls", "usage",
+})  # fmt: skip
+"""What `annotate` and a `capture=` function may say about a call."""
+
+
+def build_input(
+    call: CapturedCall, *, on_bad_fact: Callable[[str], None], capture: Callable[..., Any] | None = None,
+    function: Callable[..., Any] | None = None,
+) -> EvaluationInput:
+    """Build the input of a call: text capped and sanitised, annotated facts laid over what was captured.
+
+    A fact that does not fit its field is reported by name to `on_bad_fact` and left out; the rest stands.
+
+    Raises:
+        CaptureError: The answer has no text that can be had.
+    """
+    fields: dict[str, Any] = {
+        "prompt": prompt_text(call.prompt),
+        "message_history": history_of(call.prompt),
+        "response": join_chunks(call.chunks) if call.chunks is not None else answer_text(call.answer),
+        "timestamp": call.ended_ns // 1_000_000,
+        "agent": call.agent,
+        "agent_id": call.agent,
+        "duration_s": max(0.0, (call.ended_ns - call.started_ns) / 1e9),
+        "error_type": call.error_type,
+        "stream_end": call.stream_end,
+    }
+    facts = dict(call.facts or {})
+    if capture is not None and function is not None:
+        facts |= _captured_facts(call, capture, function)
+    for name in [name for name in facts if name not in FACTS]:
+        on_bad_fact(name)
+        del facts[name]
+    return _validated(fields | _clean_facts(facts), facts, on_bad_fact)
+
+
+def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: Callable[..., Any]) -> dict[str, Any]:
+    args, kwargs = call.arguments or ((), {})
+    answer = call.chunks if call.chunks is not None else call.answer
+    try:
+        arguments = dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
+        facts = capture(arguments, answer)
+    except Exception as error:
+        raise CaptureError(f"capture= raised {type(error).__name__}") from error
+    if not isinstance(facts, Mapping):
+        raise CaptureError(f"capture= must give a mapping, found {type(facts).__name__}")
+    return dict(facts)
+
+
+def _clean_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    texts = {"conversation_id", "finish_reason", "model", "response_id", "session_id", "agent_id"}
+    cleaned: dict[str, Any] = {}
+    for name, value in facts.items():
+        if name in texts:
+            cleaned[name] = None if value is None else clean(to_text(value), 512)
+        elif name in ("prompt", "response"):
+            cleaned[name] = prompt_text(value) if name == "prompt" else answer_text(value)
+        elif name == "ground_truth" and isinstance(value, str):
+            cleaned[name] = clean(value)
+        elif name == "message_history":
+            cleaned[name] = history_of(value) or value
+        elif name == "context" and isinstance(value, str | list | tuple):
+            cleaned[name] = {"documents": [value] if isinstance(value, str) else list(value)}
+        else:
+            cleaned[name] = value
+    return cleaned
+
+
+def _validated(
+    fields: dict[str, Any], facts: dict[str, Any], on_bad_fact: Callable[[str], None]
+) -> EvaluationInput:
+    try:
+        return EvaluationInput.model_validate(fields)
+    except ValidationError as error:
+        wrong = {str(item["loc"][0]) for item in error.errors(include_url=False, include_input=False) if item["loc"]}
+    by_alias = {EvaluationInput.model_fields[name].alias or name: name for name in fields}
+    for name in {by_alias.get(name, name) for name in wrong}:
+        fields.pop(name, None)
+        on_bad_fact(name)
+    try:
+        return EvaluationInput.model_validate(fields)
+    except ValidationError as error:
+        raise CaptureError(f"no evaluation input: {error.error_count()} fields do not fit") from error

@@ -1,0 +1,100 @@
+"""Shapes of answers and prompts: from what a handler took and gave to text and messages.
+
+Runs on the pool's thread. Vendors' objects are met by their shape, never by an import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agenteval_otel.capture.text import clean, to_text
+
+__all__ = ["answer_text", "history_of", "join_chunks", "prompt_text"]
+
+_TEXT_KEYS = ("content", "text", "output", "output_text", "answer", "response", "message")
+_MAX_MESSAGES = 1_000
+
+
+def answer_text(answer: Any) -> str:
+    """The text of an answer; of a mapping or an object with a text field such as ``content`` that field.
+
+    Raises:
+        CaptureError: The object's own methods raised.
+    """
+    if isinstance(answer, str):
+        return clean(answer)
+    field = _text_field(answer)
+    return clean(field) if field is not None else to_text(answer)
+
+
+def join_chunks(chunks: Sequence[Any]) -> str:
+    """The text of a streamed answer: its chunks one after another, capped."""
+    return clean("".join(chunk if isinstance(chunk, str) else answer_text(chunk) for chunk in chunks))
+
+
+def prompt_text(prompt: Any) -> str | None:
+    """The question: text as it is, of a list of messages the last one of the user."""
+    if prompt is None:
+        return None
+    if _is_messages(prompt):
+        for message in reversed(prompt):
+            if message.get("role") == "user":
+                return answer_text(message.get("content"))
+        return None
+    return answer_text(prompt)
+
+
+def history_of(prompt: Any) -> list[dict[str, Any]] | None:
+    """The messages of a conversation, where the prompt is one; at most the last 1,000."""
+    if not _is_messages(prompt):
+        return None
+    return [_message(message) for message in prompt[-_MAX_MESSAGES:]]
+
+
+def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    shape: dict[str, Any] = {
+        "role": to_text(message["role"]),
+        "content": None if content is None else answer_text(content),
+    }
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        shape["tool_calls"] = [_tool_call(call) for call in calls if isinstance(call, Mapping)]
+    for source, target in (("tool_call_id", "tool_call_id"), ("name", "tool_name")):
+        if isinstance(message.get(source), str):
+            shape[target] = clean(message[source], 256)
+    return shape
+
+
+def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    source = function if isinstance(function, Mapping) else call
+    arguments = source.get("arguments")
+    return {
+        "id": to_text(call.get("id")) or None,
+        "name": to_text(source.get("name")),
+        "arguments": arguments if arguments is None else to_text(arguments),
+    }
+
+
+def _is_messages(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(
+        isinstance(item, Mapping) and isinstance(item.get("role"), str) for item in value
+    )
+
+
+def _text_field(answer: Any) -> str | None:
+    if isinstance(answer, Mapping):
+        found = next((answer[key] for key in _TEXT_KEYS if isinstance(answer.get(key), str)), None)
+        return found
+    if answer is None or isinstance(answer, bool | int | float | bytes | list | tuple | set | frozenset):
+        return None
+    for key in _TEXT_KEYS:
+        try:
+            value = getattr(answer, key, None)
+        except Exception:  # noqa: S112 - a property of the host's that raises is not an answer
+            continue
+        if isinstance(value, str):
+            return value
+    return None

@@ -1,0 +1,92 @@
+"""Contract of dispatchers: where evaluations run, and the simplest one.
+
+A dispatcher takes captured calls and sees to it that each is processed once and settled once, whatever happens to it:
+processed (with the outcome that processing gives), dropped, or lost with its worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cached_property
+from typing import Any
+
+from agenteval_otel.components import Component
+from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
+
+__all__ = ["Dispatcher", "InlineDispatcher", "Process", "Settle"]
+
+Process = Callable[[Any], Awaitable[str]]
+"""Evaluates one captured call and gives its outcome."""
+Settle = Callable[[Any, str], None]
+"""Told the outcome of a captured call, exactly once for each; must not block."""
+
+
+class Dispatcher(Component, contract="dispatcher"):
+    """Runs evaluations somewhere. Implement `start`, `submit`, `flush`, `shutdown`."""
+
+    def start(self, process: Process, settle: Settle) -> None:
+        """Tell the dispatcher what to do with calls; starts no thread yet."""
+        raise NotImplementedError
+
+    def submit(self, call: Any, size_bytes: int) -> bool:
+        """Take a call, on the caller's thread, without blocking; False when it was dropped (and settled as such)."""
+        raise NotImplementedError
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all calls taken before are settled; False when the time ran out."""
+        raise NotImplementedError
+
+    def shutdown(self, timeout_s: float) -> bool:
+        """Take no more calls, wait for those taken, settle the rest as dropped; False when some were dropped."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, int]:
+        """Gauges: ``size``, ``capacity`` and ``bytes`` of the queue."""
+        return {"size": 0, "capacity": 0, "bytes": 0}
+
+
+class InlineDispatcher(Dispatcher, type="inline"):
+    """Evaluates on the caller's thread before the answer goes back: for tests and scripts, not for production."""
+
+    @cached_property
+    def _parts(self) -> dict[str, Any]:
+        return {"closed": False}
+
+    def start(self, process: Process, settle: Settle) -> None:
+        self._parts.update(process=process, settle=settle)
+
+    def submit(self, call: Any, size_bytes: int) -> bool:
+        settle: Settle = self._parts["settle"]
+        if self._parts["closed"]:
+            settle(call, DROPPED_SHUTDOWN)
+            return False
+        try:
+            outcome = _run_to_end(self._parts["process"](call))
+        except Exception:
+            outcome = PIPELINE_FAILED
+        settle(call, outcome)
+        return True
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
+
+    def shutdown(self, timeout_s: float) -> bool:
+        self._parts["closed"] = True
+        return True
+
+
+def _run_to_end(work: Coroutine[Any, Any, str]) -> str:
+    """Run a coroutine in an empty context; in a thread of its own where this one already runs an event loop."""
+    empty = contextvars.Context()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return empty.run(asyncio.run, work)
+    outcome: list[str] = []
+    thread = threading.Thread(target=lambda: outcome.append(empty.run(asyncio.run, work)), daemon=True)
+    thread.start()
+    thread.join()
+    return outcome[0] if outcome else PIPELINE_FAILED

@@ -1,0 +1,212 @@
+"""PoolDispatcher: evaluations on one background thread, behind a queue that is bounded by items and by bytes.
+
+The caller's thread appends to a deque and, only when the worker sleeps, wakes it: no lock, nothing that can block in a
+signal handler or a destructor. When the queue is full the **newest** call is dropped and counted: what was accepted is
+kept. The worker gathers calls for a few milliseconds before it starts, so that it does not compete for the interpreter
+with the answer that is just going out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from functools import cached_property
+
+from pydantic import Field
+
+from agenteval_otel.dispatch.base import Dispatcher, Process, Settle
+from agenteval_otel.dispatch.worker import Entry, Marker, Worker
+from agenteval_otel.semconv import DROPPED_BYTES, DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
+
+__all__ = ["PoolDispatcher"]
+
+_MAX_REPLACEMENTS = 5
+_LOOK_EVERY = 64
+
+
+class PoolDispatcher(Dispatcher, type="pool"):
+    """One daemon thread with its own event loop, started with the first call and again after `fork`.
+
+    Attributes:
+        max_items: Calls that may wait or be under evaluation.
+        max_bytes: Estimated bytes that these may hold.
+        concurrency: Calls under evaluation at once.
+        linger_s: How long a sleeping worker gathers calls before it starts.
+        stall_s: A worker whose loop stood still for so long is replaced.
+    """
+
+    max_items: int = Field(default=2048, ge=1)
+    max_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
+    concurrency: int = Field(default=64, ge=1)
+    linger_s: float = Field(default=0.01, ge=0)
+    stall_s: float = Field(default=30.0, gt=0)
+
+    @cached_property
+    def _pool(self) -> _Pool:
+        return _Pool(self)
+
+    def __repr__(self) -> str:
+        return repr(self._pool)
+
+    def start(self, process: Process, settle: Settle) -> None:
+        self._pool.process, self._pool.settle = process, settle
+
+    def submit(self, call: object, size_bytes: int) -> bool:
+        return self._pool.submit(call, size_bytes)
+
+    def flush(self, timeout_s: float) -> bool:
+        return self._pool.flush(timeout_s)
+
+    def shutdown(self, timeout_s: float) -> bool:
+        return self._pool.shutdown(timeout_s)
+
+    def state(self) -> dict[str, int]:
+        return {"size": self._pool.items, "capacity": self.max_items, "bytes": self._pool.bytes}
+
+
+class _Pool:
+    """The running part: queue, totals and the present worker."""
+
+    def __init__(self, settings: PoolDispatcher) -> None:
+        self._settings = settings
+        self._max_items, self._max_bytes = settings.max_items, settings.max_bytes
+        self.process: Process | None = None
+        self.settle: Settle = lambda call, outcome: None
+        self._closed = False
+        self._reset()
+        _POOLS.add(self)
+
+    def _reset(self) -> None:
+        self._queue: deque[Entry | Marker] = deque()
+        self._open: dict[int, Entry] = {}
+        self._worker: Worker | None = None
+        self._replaced = 0
+        self._starting = threading.Lock()
+        self.items = 0
+        self.bytes = 0
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<PoolDispatcher {state} items={self.items}/{self._max_items} bytes={self.bytes}/{self._max_bytes}>"
+
+    def submit(self, call: object, size_bytes: int) -> bool:
+        outcome = None
+        if self._closed:
+            outcome = DROPPED_SHUTDOWN
+        elif self.items >= self._max_items:
+            outcome = DROPPED_QUEUE_FULL
+        elif self.bytes + size_bytes > self._max_bytes:
+            outcome = DROPPED_BYTES
+        if outcome is not None:
+            if self._worker is not None:
+                self._look_after(self._worker)
+            self.settle(call, outcome)
+            return False
+        entry = Entry(call, size_bytes)
+        self._open[id(entry)] = entry
+        self.items += 1
+        self.bytes += size_bytes
+        self._queue.append(entry)
+        worker = self._worker
+        if worker is None:
+            return self._start_worker() or self._give_up(entry)
+        if worker.sleeping:
+            worker.wake(linger=True)
+        elif not len(self._queue) % _LOOK_EVERY:
+            self._look_after(worker)
+        return True
+
+    def flush(self, timeout_s: float) -> bool:
+        worker = self._worker
+        if worker is None or not self._open:
+            return not self._open
+        if worker.thread is threading.current_thread():
+            return False  # an evaluator that waits for itself
+        marker = Marker()
+        self._queue.append(marker)
+        self._look_after(worker)
+        if (current := self._worker) is not None:
+            current.wake(linger=False)
+        return marker.reached.wait(timeout_s)
+
+    def shutdown(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        self._closed = True
+        self.flush(timeout_s)
+        worker = self._worker
+        lost = [entry for entry in list(self._open.values()) if self._close(entry, DROPPED_SHUTDOWN)]
+        self._queue.clear()
+        if worker is not None and worker.thread is not threading.current_thread():
+            worker.close()
+            worker.thread.join(max(0.0, deadline - time.monotonic()))
+        return not lost
+
+    def _done(self, entry: Entry, outcome: str) -> None:
+        self._close(entry, outcome)
+
+    def _close(self, entry: Entry, outcome: str) -> bool:
+        # Popping a dictionary is atomic: of two that would settle a call, one does.
+        if self._open.pop(id(entry), None) is None:
+            return False
+        self.items -= 1
+        self.bytes -= entry.size_bytes
+        self.settle(entry.call, outcome)
+        return True
+
+    def _give_up(self, entry: Entry) -> bool:
+        """No thread can be started: at the interpreter's exit, or at the process's limit."""
+        with contextlib.suppress(ValueError):
+            self._queue.remove(entry)
+        self._close(entry, DROPPED_SHUTDOWN if self._closed else PIPELINE_FAILED)
+        return False
+
+    def _start_worker(self) -> bool:
+        if not self._starting.acquire(blocking=False):
+            return True  # another thread is at it, and the worker looks at the queue first thing
+        try:
+            if self._worker is None and self.process is not None:
+                worker = Worker(
+                    self._queue, self.process, self._done, self._settings.concurrency, self._settings.linger_s
+                )
+                worker.thread.start()
+                self._worker = worker
+            return True
+        except RuntimeError:
+            return False
+        finally:
+            self._starting.release()
+
+    def _look_after(self, worker: Worker) -> None:
+        """Replace a worker that died or whose loop stands still; its calls are settled as failed."""
+        stalled = not worker.sleeping and time.monotonic() - worker.beat > self._settings.stall_s
+        if worker.thread.is_alive() and not stalled:
+            return
+        if self._replaced >= _MAX_REPLACEMENTS or not self._starting.acquire(blocking=False):
+            return
+        try:
+            if self._worker is not worker:
+                return
+            self._replaced += 1
+            worker.superseded = True
+            self._worker = None
+            for entry in list(worker.running.values()):
+                self._close(entry, PIPELINE_FAILED)
+        finally:
+            self._starting.release()
+        self._start_worker()
+
+
+_POOLS: weakref.WeakSet[_Pool] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    # The thread did not come along and the parent evaluates what it had: the child begins empty, with new locks.
+    for pool in list(_POOLS):
+        pool._reset()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

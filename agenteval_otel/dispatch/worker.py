@@ -1,0 +1,171 @@
+"""The pool's worker: one background thread with its own event loop, started in an empty context.
+
+It survives whatever evaluations do. An exception of one call settles that call; one that reaches the loop restarts the
+serving task on the same loop, where the others' work goes on. A worker whose loop is blocked is replaced by the pool:
+it is told so by `superseded` and ends when its loop comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+from agenteval_otel.dispatch.base import Process
+from agenteval_otel.semconv import PIPELINE_FAILED
+
+__all__ = ["Entry", "Marker", "Worker"]
+
+
+class Entry(NamedTuple):
+    """A call in the queue and the bytes that it holds."""
+
+    call: Any
+    size_bytes: int
+
+
+class Marker:
+    """Put into the queue by a flush: set when all that stood before it is settled."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+
+
+class Worker:
+    """Takes entries from the pool's queue and runs them as tasks, at most `concurrency` at once."""
+
+    def __init__(self, queue: deque[Entry | Marker], process: Process, done: Any, concurrency: int, linger_s: float):
+        self._queue, self._process, self._done = queue, process, done
+        self._concurrency, self._linger_s = concurrency, linger_s
+        self.running: dict[asyncio.Task[None], Entry] = {}
+        self.sleeping = False
+        self.superseded = False
+        self.beat = time.monotonic()
+        self._closing = self._ticking = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._awake: asyncio.Event | None = None
+        self.thread = threading.Thread(
+            target=contextvars.Context().run, args=(self._run,), name="agenteval-pool", daemon=True
+        )
+
+    def __repr__(self) -> str:
+        return f"<Worker running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
+
+    def wake(self, *, linger: bool) -> None:
+        """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it starts on them."""
+        self.beat = time.monotonic()
+        self.sleeping = False
+        loop = self._loop
+        if loop is None:
+            return  # not begun yet: it looks at the queue first thing
+        try:
+            loop.call_soon_threadsafe(self._rise, self._linger_s if linger else 0.0)
+        except RuntimeError:
+            return  # its loop is closed: the pool's supervision starts another
+
+    def close(self) -> None:
+        """Ask the worker to end when the queue is empty."""
+        self._closing = True
+        self.wake(linger=False)
+
+    def _rise(self, after_s: float) -> None:
+        if self._awake is None:
+            return
+        if after_s and not self.running:
+            asyncio.get_running_loop().call_later(after_s, self._awake.set)
+        else:
+            self._awake.set()
+
+    def _run(self) -> None:
+        loop = asyncio.new_event_loop()
+        self._loop = loop
+        try:
+            self._serve_until_closed(loop)
+        finally:
+            self._loop = None
+            for task in list(self.running):
+                task.cancel()
+            loop.close()
+
+    def _serve_until_closed(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            main = loop.create_task(self._serve())
+            try:
+                loop.run_until_complete(main)
+                return
+            except BaseException:
+                # SystemExit or KeyboardInterrupt of one task came through the loop: the others go on.
+                main.cancel()
+                if self.superseded:
+                    return
+
+    async def _serve(self) -> None:
+        awake = self._awake = asyncio.Event()
+        while not self.superseded:
+            self.beat = time.monotonic()
+            awake.clear()
+            self._take()
+            if self._closing and not self._queue and not self.running:
+                return
+            if self._queue and len(self.running) < self._concurrency:
+                continue
+            if not self._queue:
+                self.sleeping = True
+                if self._queue:  # came between the look and the flag: nobody will wake us for it
+                    self.sleeping = False
+                    continue
+            await awake.wait()
+
+    def _take(self) -> None:
+        while self._queue and len(self.running) < self._concurrency:
+            entry = self._queue.popleft()
+            if isinstance(entry, Marker):
+                self._watch(entry)
+                continue
+            task = asyncio.get_running_loop().create_task(self._one(entry))
+            self.running[task] = entry
+            task.add_done_callback(self._finished)
+        if self.running and not self._ticking:
+            self._ticking = True
+            self._tick()
+
+    def _tick(self) -> None:
+        """The heartbeat: while calls are under evaluation a loop that turns says so every second."""
+        self.beat = time.monotonic()
+        if self.running:
+            asyncio.get_running_loop().call_later(1.0, self._tick)
+        else:
+            self._ticking = False
+
+    async def _one(self, entry: Entry) -> None:
+        outcome = PIPELINE_FAILED
+        try:
+            outcome = await self._process(entry.call)
+        except BaseException:
+            # Also SystemExit: an evaluation never ends the worker. Cancelled: the worker itself ends.
+            outcome = PIPELINE_FAILED
+        finally:
+            self._done(entry, outcome)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self.running.pop(task, None)
+        self.beat = time.monotonic()
+        if self._awake is not None:
+            self._awake.set()
+
+    def _watch(self, marker: Marker) -> None:
+        waiting = set(self.running)
+        if not waiting:
+            marker.reached.set()
+            return
+
+        def one_less(task: asyncio.Task[None]) -> None:
+            waiting.discard(task)
+            if not waiting:
+                marker.reached.set()
+
+        for task in list(waiting):
+            task.add_done_callback(one_less)

@@ -1,0 +1,112 @@
+"""Func: a plain function as an evaluator, and the door through which configuration and callers name evaluators."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from agenteval_otel.components import resolve
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Lane
+from agenteval_otel.models import EvaluationInput, Score
+
+__all__ = ["Func", "as_evaluator"]
+
+
+class Func(CriterionEvaluator, type="Func"):
+    """Scores with a function, sync or async, that takes the evaluation input.
+
+    The function returns a `Score`, or its value alone: a boolean, a number or a category on the criterion's scale. What
+    it raises is this evaluator's failure; it abstains with `EvaluationSkipped`. A sync function is taken to be slow
+    (lane ``cpu``), an async one to await a model.
+
+    Attributes:
+        function: Left out of dumps; its qualified name is part of the fingerprint.
+        name: What the function is called in reports; the criterion's name when left out, and the other way round.
+    """
+
+    name: str = Field(default="", validate_default=False)
+    function: Callable[[EvaluationInput], Any] = Field(exclude=True)
+
+    @classmethod
+    def of(cls, function: Callable[[EvaluationInput], Any], **fields: Any) -> Self:
+        """An evaluator whose criterion has the function's ``__name__``, unless `fields` say otherwise."""
+        return cls.model_validate({"function": function, **fields})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_default_to_each_other(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        criterion = data.get("criterion_name", data.get("criterionName"))
+        name = data.get("name") or criterion or _qualified_name(data.get("function")).rpartition(".")[2]
+        filled = {"name": name} if criterion is not None else {"name": name, "criterion_name": name}
+        return {**data, **filled}
+
+    @property
+    def lane(self) -> Lane:
+        return "model" if self._is_async else "cpu"
+
+    @cached_property
+    def _is_async(self) -> bool:
+        call = getattr(self.function, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the configuration and with the function's qualified name (not with its body)."""
+        text = f"{super().fingerprint} {_qualified_name(self.function)}"
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+    def score(self, evaluation_input: EvaluationInput) -> Score | Awaitable[Score]:
+        """Call the function; whatever it raises is passed on."""
+        found = self.function(evaluation_input)
+        score: Score | Awaitable[Score] = _awaited(found) if inspect.isawaitable(found) else _as_score(found)
+        return score
+
+
+def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
+    """An evaluator from what a caller or a configuration may write.
+
+    An instance is taken as it is; a mapping is resolved by its ``type``; the name of a type, or an evaluator class,
+    gives one with default settings; a function becomes a `Func`.
+
+    Raises:
+        ConfigurationError: None of these, an unknown type, or wrong settings.
+    """
+    if isinstance(value, Evaluator | Mapping):
+        return resolve(Evaluator, value, path=path)
+    if isinstance(value, str):
+        return resolve(Evaluator, {"type": value}, path=path)
+    if isinstance(value, type):
+        if issubclass(value, Evaluator):
+            return value.load({}, path=path)
+    elif callable(value):
+        return Func.load({"function": value}, path=path)
+    known = ", ".join(sorted(Evaluator.registry))
+    raise ConfigurationError(
+        f"expected an evaluator, a function, a mapping with 'type' or the name of a type ({known}), "
+        f"found {type(value).__name__}",
+        path=path,
+    )
+
+
+async def _awaited(found: Awaitable[Any]) -> Score:
+    score: Score = _as_score(await found)
+    return score
+
+
+def _as_score(found: Any) -> Any:
+    # What is neither is refused where every score is checked.
+    return Score(value=found) if isinstance(found, bool | int | float | str) else found
+
+
+def _qualified_name(function: Any) -> str:
+    function = getattr(function, "func", function)  # functools.partial
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"

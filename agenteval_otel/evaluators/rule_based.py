@@ -1,0 +1,117 @@
+"""RuleBased: fixed rules on text (its length, a pattern, substrings, whether it is JSON)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar, get_args
+
+from pydantic import Field, field_validator
+
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.base import Evaluator, Lane, failure_of, find_criterion, result_of
+from agenteval_otel.evaluators.patterns import DEFAULT_LIMIT_S
+from agenteval_otel.evaluators.rule_checks import JsonCheck, ReasonCode, RegexCheck, Rule, Verdict, WrongCheck
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+
+__all__ = ["RuleBased"]
+
+
+class RuleBased(Evaluator, type="RuleBased"):
+    """Passes or fails criteria by fixed rules; several rules may decide one criterion, each with its own result.
+
+    A passed rule scores true on ``binary``, ``pass/fail``, declared ranges and custom scales, 1 on ``numeric``, 5 on
+    ``likert5`` and ``"pass"`` on the scale ``string``; a failed one false, 0, 1 and ``"fail"``. A rule whose text is
+    missing, whose pattern takes too long or that is wrong gives a failed result; the others go on.
+
+    Attributes:
+        rules: At least one. Rules for criteria that are not asked for are passed over.
+        regex_limit_s: Time limit of one pattern on one text, in seconds.
+    """
+
+    reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
+
+    rules: tuple[Rule, ...] = Field(json_schema_extra={"minItems": 1})
+    regex_limit_s: float = Field(default=DEFAULT_LIMIT_S, gt=0, le=60)
+
+    @field_validator("rules")
+    @classmethod
+    def _at_least_one(cls, value: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        # Said here and not by the field's own limit, which would also complain when a rule is wrong.
+        if not value:
+            raise ValueError("expected at least one rule")
+        return value
+
+    @property
+    def lane(self) -> Lane:
+        """``cpu`` with a pattern among the rules: a tenth of a second is bounded, but far too long for the loop."""
+        return self._lane
+
+    @cached_property
+    def _lane(self) -> Lane:
+        return "cpu" if any(isinstance(rule.config, RegexCheck) for rule in self.rules) else "free"
+
+    @cached_property
+    def _criteria(self) -> tuple[EvaluationCriteria, ...]:
+        names = dict.fromkeys(rule.criterion_name for rule in self.rules)
+        return tuple(EvaluationCriteria(name=name, scale="binary") for name in names)
+
+    def criteria(self) -> tuple[EvaluationCriteria, ...]:
+        """The criteria that the rules name, in rule order, on the scale ``binary``."""
+        return self._criteria
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        """One result a rule whose criterion is asked for, in rule order."""
+        results = []
+        for rule in self.rules:
+            criterion = find_criterion(criteria, rule.criterion_name)
+            if criterion is not None:
+                results.append(self._apply(rule, criterion, evaluation_input))
+        return results
+
+    def _apply(self, rule: Rule, criterion: EvaluationCriteria, evaluation_input: EvaluationInput) -> EvaluationResult:
+        try:
+            reason = self._verdict(rule, evaluation_input)
+        except TimeoutError:
+            error, error_type = f"the pattern took longer than {self.regex_limit_s:g} s", "timeout"
+        except EvaluationError as failure:
+            error, error_type = str(failure), failure.error_type
+        else:
+            return result_of(self, criterion, _score_of(rule, reason, criterion))
+        filler = _value_on(criterion, passed=False)
+        return failure_of(self, criterion.name, error, error_type=error_type, filler=filler)
+
+    def _verdict(self, rule: Rule, evaluation_input: EvaluationInput) -> Verdict:
+        field, check = rule.source_text_field or "response", rule.config
+        if isinstance(check, WrongCheck | JsonCheck):
+            value = evaluation_input.value_at(field)
+            if value is None and field != "response" and isinstance(check, JsonCheck):
+                raise EvaluationError(f"nothing at {field}", error_type="missing_text")
+            return check.verdict(value, "", limit_s=self.regex_limit_s)
+        text = evaluation_input.text_at(field)
+        if text is None:
+            raise EvaluationError(f"no text at {field}", error_type="missing_text")
+        return check.verdict(text, text, limit_s=self.regex_limit_s)
+
+
+def _score_of(rule: Rule, reason: Verdict, criterion: EvaluationCriteria) -> Score:
+    verdict = "passed" if reason is None else "failed"
+    return Score(
+        value=_value_on(criterion, passed=reason is None),
+        passed=reason is None,
+        reason_code=reason,
+        reasoning=f"rule {rule.config.type} on {rule.source_text_field or 'response'}: {verdict}",
+    )
+
+
+def _value_on(criterion: EvaluationCriteria, *, passed: bool) -> ScoreValue:
+    if criterion.minimum is not None and criterion.maximum is not None:
+        return passed
+    values: dict[str, tuple[ScoreValue, ScoreValue]] = {
+        "numeric": (0, 1),
+        "likert5": (1, 5),
+        "string": ("fail", "pass"),
+    }
+    return values.get(criterion.scale, (False, True))[passed]

@@ -1,0 +1,56 @@
+"""`annotate`: what only the handler knows, said from inside it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from agenteval_otel.capture import CURRENT, CapturedCall
+from agenteval_otel.instrumentation import wrappers
+
+__all__ = ["annotate"]
+
+_MAX_FRAMES = 500
+
+
+def annotate(**facts: Any) -> None:
+    """Add facts to the monitored call that is running; never raises, does nothing outside of a sampled call.
+
+    Facts are kept by reference and read on the pool's thread: ``context`` (mapping, or a list of documents),
+    ``ground_truth``, ``tool_calls`` (added to those said before), ``usage``, ``cost`` (USD), ``model``,
+    ``finish_reason``, ``response_id``, ``conversation_id``, ``session_id``, ``agent_id``, ``agent_config``,
+    ``message_history``, ``metadata``, ``prompt``, ``response``. An unknown fact is counted and left out.
+    """
+    try:
+        call = _running_call()
+        if call is None or call.plan is None:
+            return
+        known = call.facts
+        if known is None:
+            known = call.facts = {}
+        for name, value in facts.items():
+            before = known.get(name)
+            if name == "tool_calls" and isinstance(before, list) and isinstance(value, list | tuple):
+                value = [*before, *value]
+            known[name] = list(value) if name == "tool_calls" and isinstance(value, tuple) else value
+    except Exception:
+        return
+
+
+def _running_call() -> CapturedCall | None:
+    """The innermost monitored call on this stack; in a task or thread that a handler started, the one it inherited.
+
+    A stream's context is its consumer's, so a context variable would leak there: its frame is looked for instead.
+    """
+    frame: Any = sys._getframe(2)
+    for _ in range(_MAX_FRAMES):
+        if frame is None:
+            break
+        if frame.f_globals is _WRAPPERS and "call" in frame.f_code.co_varnames:
+            call: CapturedCall | None = frame.f_locals.get("call")
+            return call
+        frame = frame.f_back
+    return CURRENT.get()
+
+
+_WRAPPERS = vars(wrappers)

@@ -1,0 +1,211 @@
+"""The door: where a call of a monitored handler meets the route, on the caller's thread.
+
+`enter` is asked before the handler runs and answers with a captured call or None; `leave` takes what came out. Between
+them stands only the handler. Nothing here raises into the host: what breaks is counted, and the call goes on as if it
+were not monitored. Only what the host itself raises passes through.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+
+from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, PromptParameter, snapshot
+from agenteval_otel.models import StreamEnd
+from agenteval_otel.pipeline import Pipeline, Plan, default_pipeline
+from agenteval_otel.sampling import SamplingContext, SamplingDecision, draw_from
+from agenteval_otel.semconv import CAPTURE_FAILED, DISABLED, PIPELINE_FAILED
+from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
+
+__all__ = ["Door", "rebind_all"]
+
+_now_ns, _tick_ns = time.time_ns, time.perf_counter_ns
+
+
+class Door:
+    """One monitored handler's door.
+
+    Args:
+        agent: The agent's name.
+        function: The undecorated handler.
+        make_plan: Gives the plan for a pipeline; called again when another pipeline is configured.
+        pipeline: The pipeline to use; the process's configured one, now and later, when None.
+        keep_arguments: Hold the arguments for a ``capture=`` function.
+    """
+
+    def __init__(
+        self, agent: str, function: Callable[..., Any], make_plan: Callable[[Pipeline], Plan], *,
+        pipeline: Pipeline | None, keep_arguments: bool,
+    ) -> None:
+        self.agent = agent
+        self._make_plan, self._keep_arguments = make_plan, keep_arguments
+        self._prompt_of = PromptParameter(function).of
+        self.bind(pipeline or default_pipeline())
+        if pipeline is None:
+            _FOLLOWING.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Door {self.agent} {self._plan!r}>"
+
+    def bind(self, pipeline: Pipeline) -> None:
+        """Use a pipeline from now on.
+
+        Raises:
+            ConfigurationError: The handler's own settings do not fit.
+        """
+        plan = self._make_plan(pipeline)
+        self._plan, self._decide, self._submit = plan, plan.sampler.decide, pipeline.submit
+        self._spans_always = plan.own_span == "always"
+        self._cell = pipeline.accounting.cell(self.agent)
+        self._pipeline = pipeline
+
+    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
+        """Decide, count, and for a sampled call begin it; None when the call goes by unmonitored."""
+        try:
+            outer = CURRENT.get()
+            if outer is EVALUATING:
+                return None
+            if not self._pipeline.enabled:
+                self._cell[DISABLED] += 1
+                return None if outer is None else self._aside(False)
+            span = trace.get_current_span()
+            span_context = span.get_span_context()
+            in_trace = span_context.is_valid
+            draw = draw_from(span_context if in_trace else None)
+            decision = self._decide(SamplingContext(self.agent, draw))
+            if not decision.sampled:
+                self._cell[decision.outcome] += 1
+                wants_span = self._spans_always and not in_trace
+                return None if outer is None and not wants_span else self._aside(wants_span)
+        except Exception as error:
+            self._broken("sampler", error)
+            return None
+        return self._begin(args, kwargs, span if in_trace else None, decision, draw)
+
+    def leave(self, call: CapturedCall, answer: Any = None, error: BaseException | None = None) -> None:
+        """Take the answer or the exception of a call that was entered, and send it on its way."""
+        try:
+            call.ended_ns = call.started_ns + _tick_ns() - call.started_tick
+            if error is not None:
+                call.error_type = type(error).__name__
+            if call.span is not None:
+                end_agent_span(call.span, ended_ns=call.ended_ns, error_type=call.error_type)
+                call.span = None
+            if call.plan is None:
+                return
+            call.answer = snapshot(answer)
+        except Exception as failure:
+            self._broken("capture", failure, call, CAPTURE_FAILED)
+            return
+        try:
+            self._submit(call)
+        except Exception as failure:
+            self._broken("dispatcher", failure, call)
+
+    def leave_stream(self, call: CapturedCall, chunks: list[Any], end: StreamEnd, error: BaseException | None) -> None:
+        """`leave` for a streamed answer: the chunks that were passed on, and how it ended."""
+        call.chunks, call.stream_end = chunks, end
+        self.leave(call, None, error)
+
+    def open_scope(self, call: CapturedCall) -> None:
+        """Make the call the current one, and its own span the current span, for the code that follows."""
+        try:
+            call.token = CURRENT.set(call)
+            self.attach_span(call)
+        except Exception as error:
+            self._broken("scope", error)
+
+    def close_scope(self, call: CapturedCall) -> None:
+        """Undo `open_scope`. A coroutine that is closed from elsewhere runs in another context: nothing to undo there."""
+        try:
+            self.detach_span(call)
+            if call.token is not None and CURRENT.get() is call:
+                CURRENT.reset(call.token)
+            call.token = None
+        except Exception as error:
+            self._broken("scope", error)
+
+    def attach_span(self, call: CapturedCall) -> None:
+        """Make the call's own span, if it has one, the current span; never held across a yield."""
+        try:
+            if call.span is not None:
+                context = trace.set_span_in_context(call.span)
+                call.attached = (context, otel_context.attach(context))
+        except Exception as error:
+            self._broken("scope", error)
+
+    def detach_span(self, call: CapturedCall) -> None:
+        """Undo `attach_span`."""
+        try:
+            if call.attached is not None:
+                context, token = call.attached
+                call.attached = None
+                if otel_context.get_current() is context:
+                    otel_context.detach(token)
+        except Exception as error:
+            self._broken("scope", error)
+
+    def _begin(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], span: trace.Span | None, decision: SamplingDecision,
+        draw: int,
+    ) -> CapturedCall | None:
+        try:
+            plan = self._plan
+            call = CapturedCall(plan, self.agent)
+            call.decision, call.draw = decision, draw
+            call.prompt = snapshot(self._prompt_of(args, kwargs))
+            if self._keep_arguments:
+                call.arguments = (args, kwargs)
+            call.started_ns, call.started_tick = _now_ns(), _tick_ns()
+            if span is not None:
+                call.span_context = span.get_span_context()
+                if span.is_recording():
+                    span.set_attributes(plan.evaluated_attributes)
+            elif plan.own_span != "never":
+                self._open_own_span(call, plan, plan.agent_attributes)
+            return call
+        except Exception as error:
+            self._broken("capture", error, outcome=CAPTURE_FAILED)
+            return None
+
+    def _aside(self, wants_span: bool) -> CapturedCall:
+        """A call that is not evaluated but stands between: what its tasks annotate is not the outer call's."""
+        call = CapturedCall(None, self.agent)
+        call.started_ns, call.started_tick = _now_ns(), _tick_ns()
+        if wants_span:
+            self._open_own_span(call, self._plan, self._plan.unsampled_attributes)
+        return call
+
+    def _open_own_span(self, call: CapturedCall, plan: Plan, attributes: dict[str, Any]) -> None:
+        tracer = plan.emitter.tracer_now() if plan.emitter is not None else None
+        if tracer is not None:
+            call.span = open_agent_span(tracer, self.agent, attributes, started_ns=call.started_ns)
+            call.span_context = call.span.get_span_context()
+
+    def _broken(
+        self, part: str, error: BaseException, call: CapturedCall | None = None, outcome: str = PIPELINE_FAILED
+    ) -> None:
+        """Count what broke on the caller's thread; a call that was not settled yet is settled by it."""
+        try:
+            pipeline = self._pipeline
+            if part != "scope" and (call is None or (call.plan is not None and not call.settled)):
+                pipeline.accounting.cell(self.agent)[outcome] += 1
+                if call is not None:
+                    call.settled = True
+            pipeline.broken(part, error)
+        except Exception:
+            return  # counting itself broke: there is nobody left to tell
+
+
+_FOLLOWING: weakref.WeakSet[Door] = weakref.WeakSet()
+
+
+def rebind_all(pipeline: Pipeline) -> None:
+    """Have every door that follows the configured pipeline use this one from now on."""
+    for door in list(_FOLLOWING):
+        door.bind(pipeline)

@@ -1,0 +1,205 @@
+"""Wrappers: a handler's four shapes (function, coroutine function, generator, async generator), unchanged to its caller.
+
+Each wrapper is a real function of the same kind as what it wraps. The local variable ``call`` in these frames is how
+`annotate` finds the call that the running code belongs to. What a stream's consumer sends or throws is passed on outside
+of any ``except`` block, so that it does not become the context of what the handler raises later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any
+
+from agenteval_otel.capture import CapturedCall
+from agenteval_otel.instrumentation.door import Door
+from agenteval_otel.models import StreamEnd
+
+__all__ = ["STREAM_CHARS", "wrap"]
+
+STREAM_CHARS = 256 * 1024
+"""How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
+_OBJECT_CHARS = 256
+
+Enter = Callable[[tuple[Any, ...], dict[str, Any]], CapturedCall | None]
+
+
+def wrap(function: Callable[..., Any], door: Door) -> Callable[..., Any]:
+    """The monitored form of a handler, by its kind; a callable object counts as what its ``__call__`` is."""
+    shape = function
+    if not inspect.isroutine(function) and not isinstance(function, functools.partial):
+        shape = type(function).__call__
+    if inspect.isasyncgenfunction(shape):
+        monitored: Callable[..., Any] = _async_generator(function, door.enter, door)
+    elif inspect.isgeneratorfunction(shape):
+        monitored = _generator(function, door.enter, door)
+    elif inspect.iscoroutinefunction(shape):
+        monitored = _coroutine(function, door.enter, door)
+    else:
+        monitored = _function(function, door)
+    return functools.wraps(function)(monitored)
+
+
+def _function(function: Callable[..., Any], door: Door) -> Callable[..., Any]:
+    enter = door.enter
+
+    def monitored(*args: Any, **kwargs: Any) -> Any:
+        call = enter(args, kwargs)
+        if call is None:
+            return function(*args, **kwargs)
+        door.open_scope(call)
+        try:
+            answer = function(*args, **kwargs)
+        except BaseException as error:
+            door.close_scope(call)
+            door.leave(call, None, error)
+            raise
+        door.close_scope(call)
+        follow = _FOLLOW.get(type(answer))
+        if follow is not None:
+            return follow(lambda: answer, lambda *_: call, door)()
+        door.leave(call, answer)
+        return answer
+
+    return monitored
+
+
+def _coroutine(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:
+    async def monitored(*args: Any, **kwargs: Any) -> Any:
+        call = enter(args, kwargs)
+        if call is None:
+            return await function(*args, **kwargs)
+        door.open_scope(call)
+        try:
+            answer = await function(*args, **kwargs)
+        except BaseException as error:
+            door.close_scope(call)
+            door.leave(call, None, error)
+            raise
+        door.close_scope(call)
+        follow = _FOLLOW.get(type(answer))
+        if follow is not None:
+            return follow(lambda: answer, lambda *_: call, door)()
+        door.leave(call, answer)
+        return answer
+
+    return monitored
+
+
+def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:
+    def monitored(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        stream = function(*args, **kwargs)
+        call = enter(args, kwargs)
+        chunks: list[Any] = []
+        left = STREAM_CHARS if call is not None and call.plan is not None else 0
+        spanned = call if call is not None and call.span is not None else None
+        keep, send, throw = chunks.append, stream.send, stream.throw
+        resume, given, closing = send, None, False
+        end: StreamEnd = "error"
+        problem: BaseException | None = None
+        try:
+            while True:
+                if spanned is not None:
+                    door.attach_span(spanned)
+                try:
+                    chunk = resume(given)
+                except StopIteration as stop:
+                    end = "abandoned" if closing else "completed"
+                    return stop.value
+                finally:
+                    if spanned is not None:
+                        door.detach_span(spanned)
+                if left > 0:
+                    left -= len(chunk) if type(chunk) is str else _OBJECT_CHARS
+                    keep(chunk)
+                try:
+                    given = yield chunk
+                    resume = send
+                except BaseException as thrown:
+                    resume, given, closing = throw, thrown, isinstance(thrown, GeneratorExit)
+        except GeneratorExit:
+            end = "abandoned"
+            raise
+        except BaseException as error:
+            problem = error
+            raise
+        finally:
+            given = None
+            if call is not None:
+                door.leave_stream(call, chunks, end, problem)
+            problem = None  # the frame and its exception must not hold each other
+
+    return monitored
+
+
+def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:
+    async def monitored(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        stream = function(*args, **kwargs)
+        call = enter(args, kwargs)
+        chunks: list[Any] = []
+        left = STREAM_CHARS if call is not None and call.plan is not None else 0
+        spanned = call if call is not None and call.span is not None else None
+        keep, send, throw = chunks.append, stream.asend, stream.athrow
+        resume, given, closing = _first_send(stream), None, False
+        end: StreamEnd = "error"
+        problem: BaseException | None = None
+        try:
+            while True:
+                if spanned is not None:
+                    door.attach_span(spanned)
+                try:
+                    chunk = await resume(given)
+                except StopAsyncIteration:
+                    end = "abandoned" if closing else "completed"
+                    return
+                finally:
+                    if spanned is not None:
+                        door.detach_span(spanned)
+                if left > 0:
+                    left -= len(chunk) if type(chunk) is str else _OBJECT_CHARS
+                    keep(chunk)
+                try:
+                    given = yield chunk
+                    resume = send
+                except BaseException as thrown:
+                    resume, given, closing = throw, thrown, isinstance(thrown, GeneratorExit)
+        except (GeneratorExit, asyncio.CancelledError):
+            end = "abandoned"  # a server cancels the task of a client that has gone
+            raise
+        except BaseException as error:
+            problem = error
+            raise
+        finally:
+            given = None
+            if call is not None:
+                door.leave_stream(call, chunks, end, problem)
+            problem = None
+
+    return monitored
+
+
+def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
+    """The first step of an inner stream, without telling the event loop of it: the loop knows the outer one, and closing
+    both at its end would have them meet inside the handler."""
+
+    def send(given: Any) -> Any:
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, None)
+        try:
+            return stream.asend(given)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+
+    return send
+
+
+# What a handler returns instead of answering is followed to its end: the answer is what comes out of it.
+_FOLLOW: dict[type, Callable[[Callable[..., Any], Enter, Door], Callable[..., Any]]] = {
+    GeneratorType: _generator,
+    AsyncGeneratorType: _async_generator,
+    CoroutineType: _coroutine,
+}

@@ -1,0 +1,151 @@
+"""The runner: evaluators side by side, results in configured order, every failure isolated.
+
+`EvaluationRunner` is what the pipeline runs on live answers; `run_evaluation` is the same runner without sampler and
+dispatcher, so offline and online scores cannot differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.base import Evaluator, Lane
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
+from agenteval_otel.runner.lanes import Lanes
+from agenteval_otel.sampling.base import bound_of
+
+__all__ = ["EvaluationRunner", "RunOutcome"]
+
+
+class RunOutcome(NamedTuple):
+    """What a run gave: results in configured order, and who raised."""
+
+    results: list[EvaluationResult]
+    errors: list[RunError]
+    criteria: Sequence[EvaluationCriteria]
+
+
+class EvaluationRunner:
+    """Runs a list of evaluators on inputs, each in its lane.
+
+    Args:
+        evaluators: In the order of the results.
+        criteria: Asked for when the input names none; else each evaluator's own.
+    """
+
+    def __init__(
+        self, evaluators: Sequence[Evaluator], *, criteria: Sequence[EvaluationCriteria] = (), lanes: Lanes | None = None
+    ) -> None:
+        self.evaluators = tuple(evaluators)
+        self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
+        self.lanes = lanes or Lanes()
+        self._plan = [_Planned(evaluator, evaluator.lane, _bound(evaluator)) for evaluator in self.evaluators]
+
+    def __repr__(self) -> str:
+        return f"<EvaluationRunner {', '.join(evaluator.label for evaluator in self.evaluators)}>"
+
+    async def run(
+        self, evaluation_input: EvaluationInput, *, draw: int | None = None, probability: float | None = None
+    ) -> RunOutcome:
+        """Evaluate one input; raises nothing that an evaluator raised.
+
+        Args:
+            evaluation_input: What to score.
+            draw: The response's draw; evaluators with a smaller own rate sit out when it lies above theirs.
+            probability: Inclusion probability of the response, recorded on every result.
+        """
+        criteria = evaluation_input.criteria or self.criteria
+        unanswered = evaluation_input.error_type is not None and not evaluation_input.response_text
+        due = [
+            planned for planned in self._plan
+            if (draw is None or planned.bound is None or draw < planned.bound)
+            and (not unanswered or planned.evaluator.evaluates_errors)
+        ]  # fmt: skip
+        slow = {
+            index: asyncio.ensure_future(self._one(planned, evaluation_input, criteria))
+            for index, planned in enumerate(due) if planned.lane != "free"
+        }  # fmt: skip
+        finished: list[list[EvaluationResult]] = []
+        try:
+            for index, planned in enumerate(due):
+                work = slow.get(index) or self._one(planned, evaluation_input, criteria)
+                finished.append(_with_probability(await work, planned.evaluator, probability))
+        finally:
+            for task in slow.values():
+                task.cancel()
+        results = [result for group in finished for result in group]
+        errors = [
+            RunError(evaluator_type=planned.evaluator.label, message=group[0].error or "")
+            for planned, group in zip(due, finished, strict=True) if group and group[0].raised
+        ]  # fmt: skip
+        return RunOutcome(results, errors, criteria)
+
+    async def _one(
+        self, planned: _Planned, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        started_ns, tick = time.time_ns(), time.perf_counter_ns()
+        evaluator = planned.evaluator
+        try:
+            results = await self.lanes.run(evaluator, planned.lane, evaluation_input, criteria)
+            if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
+                raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
+        except EvaluationSkipped as skipped:
+            results = _for_each(planned, criteria, skip_reason=str(skipped) or "skipped")
+        except (Exception, SystemExit) as error:
+            word = error.error_type if isinstance(error, EvaluationError) else type(error).__name__
+            message = f"{type(error).__name__}: {_message_of(error)}"
+            results = _for_each(planned, criteria, error=message, error_type=word, raised=True)
+        times = {"started_ns": started_ns, "ended_ns": started_ns + time.perf_counter_ns() - tick}
+        return [result.model_copy(update=times) for result in results]
+
+
+class _Planned(NamedTuple):
+    evaluator: Evaluator
+    lane: Lane
+    bound: int | None
+
+
+def _bound(evaluator: Evaluator) -> int | None:
+    return None if evaluator.sample_rate is None else bound_of(evaluator.sample_rate)
+
+
+def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, ...]:
+    by_name: dict[str, EvaluationCriteria] = {}
+    for evaluator in evaluators:
+        for criterion in evaluator.criteria():
+            by_name.setdefault(criterion.name, criterion)
+    return tuple(by_name.values())
+
+
+def _for_each(planned: _Planned, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:
+    """One result without a score for each criterion of the evaluator that was asked for."""
+    evaluator = planned.evaluator
+    asked = {criterion.name for criterion in criteria}
+    return [
+        EvaluationResult(
+            criterion_name=criterion.name, evaluator_type=evaluator.type, evaluator_id=evaluator.evaluator_id,
+            evaluator_version=evaluator.fingerprint, evaluator_kind=evaluator.kind,
+            calls_model=planned.lane == "model", **facts,
+        )
+        for criterion in evaluator.criteria() if criterion.name in asked
+    ]  # fmt: skip
+
+
+def _with_probability(
+    results: list[EvaluationResult], evaluator: Evaluator, probability: float | None
+) -> list[EvaluationResult]:
+    if probability is None:
+        return results
+    # The draws nest: who passed the smaller of the two ratios passed both.
+    own = probability if evaluator.sample_rate is None else min(probability, evaluator.sample_rate)
+    return [result.model_copy(update={"probability": own}) for result in results]
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(its message could not be read)"

@@ -1,0 +1,77 @@
+"""Sampling limited to so many responses a second.
+
+The limit is a ratio that is adjusted each second from the traffic of the second before, so that the probability stays
+known and smaller ratios still nest. A hard ceiling within the second stops what the ratio could not foresee, such as the
+first burst; what it stops is a loss (``dropped_rate``), not a sample.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from functools import cached_property
+
+from pydantic import Field
+
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
+from agenteval_otel.semconv import DROPPED_RATE
+
+__all__ = ["RateLimitSampler"]
+
+# Traffic varies from second to second: aiming a little below the ceiling keeps most of the limiting in the ratio, where
+# its probability is known, instead of in losses.
+_HEADROOM = 0.8
+
+
+class RateLimitSampler(Sampler, type="rate_limit"):
+    """Evaluates at most `max_per_s` responses in each second of the clock.
+
+    Attributes:
+        max_per_s: Ceiling per second, at least 1.
+        ratio: Share in [0, 1] that is evaluated while the traffic stays below the ceiling.
+        clock: Monotonic seconds; a parameter so that tests own the time.
+    """
+
+    max_per_s: int = Field(default=10, ge=1)
+    ratio: float = Field(default=1.0, ge=0, le=1)
+    clock: Callable[[], float] = Field(default=time.monotonic, exclude=True, repr=False)
+
+    @cached_property
+    def _window(self) -> _Window:
+        return _Window(self.max_per_s, self.ratio)
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        window = self._window
+        second = int(self.clock())
+        if second != window.second:
+            window.turn(second)
+        window.seen += 1
+        if context.draw >= window.bound:
+            return window.passed_over
+        # A ticket from a C counter: two threads never hold the same one, without a lock on the caller's path.
+        return window.taken if next(window.tickets) < self.max_per_s else window.over_limit
+
+
+class _Window:
+    """What one second knows: the ratio in force, the traffic so far and the tickets left."""
+
+    def __init__(self, max_per_s: int, ratio: float) -> None:
+        self._max_per_s, self._ratio = max_per_s, ratio
+        self.second: int | None = None
+        self.seen = 0
+        self._apply(ratio)
+
+    def turn(self, second: int) -> None:
+        followed = self.second is not None and second == self.second + 1
+        seen = self.seen if followed else 0
+        self.second, self.seen = second, 0
+        crowded = seen * self._ratio > self._max_per_s
+        self._apply(min(self._ratio, _HEADROOM * self._max_per_s / seen) if crowded else self._ratio)
+
+    def _apply(self, ratio: float) -> None:
+        self.tickets = itertools.count()
+        self.bound = bound_of(ratio)
+        self.taken = SamplingDecision(True, ratio, "rate_limit")
+        self.passed_over = SamplingDecision(False, ratio, "rate_limit")
+        self.over_limit = SamplingDecision(False, None, "rate_limit", DROPPED_RATE)

@@ -1,0 +1,73 @@
+"""Contract of storage providers, and saving to several at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agenteval_otel.components import Component
+from agenteval_otel.models import AggregatedEvaluationResult
+
+__all__ = ["EvaluationStorageProvider", "FanOutStorage"]
+
+SAVE_TIMEOUT_S = 10.0
+
+
+class EvaluationStorageProvider(Component, contract="storage"):
+    """Saves finished results. Implement `save_result`; called on the pool's event loop, one call per response."""
+
+    async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
+        """Save one aggregated result; what it raises is counted and the other providers still save."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Release what is held; called once at shutdown."""
+
+
+class FanOutStorage:
+    """Saves to every provider: one that raises or hangs is reported and the others still save.
+
+    Args:
+        providers: In the order of saving; anything with ``async save_result(aggregated)``.
+        on_failure: Told the provider's name and the error.
+        timeout_s: Time limit of one save.
+    """
+
+    def __init__(
+        self, providers: Sequence[Any], on_failure: Callable[[str, Exception], None], *,
+        timeout_s: float = SAVE_TIMEOUT_S,
+    ) -> None:
+        self.providers, self._on_failure, self._timeout_s = tuple(providers), on_failure, timeout_s
+
+    def __repr__(self) -> str:
+        return f"<FanOutStorage {', '.join(_name(provider) for provider in self.providers)}>"
+
+    async def save_result(self, aggregated: AggregatedEvaluationResult) -> int:
+        """Save to all; gives the number of providers that saved."""
+        saved = 0
+        for provider in self.providers:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await provider.save_result(aggregated)
+                saved += 1
+            except Exception as error:
+                self._on_failure(_name(provider), error)
+        return saved
+
+    async def close(self) -> None:
+        """Close every provider that can be closed."""
+        for provider in self.providers:
+            close = getattr(provider, "close", None)
+            if close is None:
+                continue
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await close()
+            except Exception as error:
+                self._on_failure(_name(provider), error)
+
+
+def _name(provider: Any) -> str:
+    name = getattr(provider, "type", None)
+    return name if isinstance(name, str) else type(provider).__name__

@@ -1,0 +1,44 @@
+"""ConsoleStorageProvider: a line per result for people who try things out."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Any
+
+from pydantic import Field
+
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.storage.base import EvaluationStorageProvider
+
+__all__ = ["ConsoleStorageProvider"]
+
+
+class ConsoleStorageProvider(EvaluationStorageProvider, type="console"):
+    """Writes ``agent  overall 0.83  tone pass  length fail (too_long)`` for each result.
+
+    Attributes:
+        stream: Where to; the present standard error when left out, so that the host's output stays its own.
+    """
+
+    stream: IO[str] | None = Field(default=None, exclude=True, repr=False)
+
+    async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
+        overall = "-" if aggregated.overall_score is None else f"{aggregated.overall_score:.2f}"
+        parts = [f"{aggregated.agent or 'evaluation'}", f"overall {overall}", *map(_shown, aggregated.results)]
+        line = "  ".join(parts)
+        # Control characters never reach a terminal, whatever a category or an agent is called.
+        print("".join(char if char.isprintable() else "?" for char in line), file=self.stream or sys.stderr)  # noqa: T201
+
+
+def _shown(result: EvaluationResult) -> str:
+    if result.status == "failed":
+        return f"{result.criterion_name} failed ({result.error_type})"
+    if result.status == "skipped":
+        return f"{result.criterion_name} skipped"
+    return f"{result.criterion_name} {_value(result)}" + (f" ({result.reason_code})" if result.reason_code else "")
+
+
+def _value(result: EvaluationResult) -> Any:
+    if result.label is not None:
+        return result.label
+    return f"{result.score:.2f}" if isinstance(result.score, float) else result.score

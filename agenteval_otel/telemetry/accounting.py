@@ -1,0 +1,68 @@
+"""Accounting: what became of every call, and what broke on the way.
+
+Totals are plain dictionaries that the caller's thread adds one to; observable instruments read them later. On builds
+with a global interpreter lock ``cell[outcome] += 1`` on a plain dictionary cannot lose an update: the interpreter
+switches threads and runs signal handlers only at calls and jumps, of which the statement has none. No lock, so nothing
+can deadlock in a signal handler or a destructor.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+from agenteval_otel.semconv import OUTCOMES
+
+__all__ = ["Accounting"]
+
+
+class Accounting:
+    """Outcomes by agent, results by status, failures by the part that broke. Cheap to add to, from any thread."""
+
+    def __init__(self) -> None:
+        self._cells: dict[str, dict[str, int]] = {}
+        self.results: dict[str, int] = {"scored": 0, "skipped": 0, "failed": 0}
+        self.failures: dict[str, int] = {}
+        _LIVE.add(self)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{outcome}={count}" for outcome, count in self.outcomes().items() if count)
+        return f"<Accounting {shown or 'no calls'}>"
+
+    def cell(self, agent: str) -> dict[str, int]:
+        """The agent's outcomes, for ``cell[outcome] += 1``; the same dictionary every time."""
+        return self._cells.setdefault(agent, dict.fromkeys(OUTCOMES, 0))
+
+    def fail(self, part: str) -> int:
+        """Count that a part of ours or of the user's broke (``sampler``, ``storage:json_file``); gives the new total."""
+        count = self.failures.get(part, 0) + 1
+        self.failures[part] = count
+        return count
+
+    def outcomes(self) -> dict[str, int]:
+        """Calls by outcome, every outcome named; at rest they add up to the calls."""
+        cells = list(self._cells.values())
+        return {outcome: sum(cell[outcome] for cell in cells) for outcome in OUTCOMES}
+
+    def by_agent(self) -> dict[str, dict[str, int]]:
+        """Outcomes of each agent."""
+        return {agent: dict(cell) for agent, cell in list(self._cells.items())}
+
+    def reset(self) -> None:
+        """Back to zero, in place: a forked child starts its own count."""
+        for cell in self._cells.values():
+            cell.update(dict.fromkeys(OUTCOMES, 0))
+        self.results.update(dict.fromkeys(self.results, 0))
+        self.failures.clear()
+
+
+_LIVE: weakref.WeakSet[Accounting] = weakref.WeakSet()
+
+
+def _reset_in_child(*_: Any) -> None:
+    for accounting in list(_LIVE):
+        accounting.reset()
+
+
+os.register_at_fork(after_in_child=_reset_in_child)

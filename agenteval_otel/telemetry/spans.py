@@ -1,0 +1,118 @@
+"""Spans: the evaluated span, the run span and the result spans.
+
+A span that has ended takes no attributes, and results come after the answer, so they have their own carrier: the run
+span, a child of the evaluated one. Where the handler runs in no trace, the agent's own ``invoke_agent`` span is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace.span import TraceState
+
+from agenteval_otel.models import SpanReference
+from agenteval_otel.semconv import (
+    AGENT_NAME,
+    ERROR_TYPE,
+    EVALUATION_CRITERIA,
+    EVALUATION_SAMPLED,
+    OPERATION_EVALUATION,
+    OPERATION_INVOKE_AGENT,
+    OPERATION_NAME,
+)
+
+__all__ = [
+    "Placement",
+    "agent_attributes",
+    "context_of",
+    "end_agent_span",
+    "evaluated_attributes",
+    "open_agent_span",
+    "open_run_span",
+    "reference_of",
+    "write_result_span",
+]
+
+Placement = Literal["child", "linked"]
+
+
+def evaluated_attributes(criteria: Sequence[str]) -> dict[str, Any]:
+    """What the evaluated span can know before it ends: that it is sampled, and for which criteria."""
+    return {EVALUATION_SAMPLED: True, EVALUATION_CRITERIA: tuple(criteria)}
+
+
+def agent_attributes(agent: str) -> dict[str, Any]:
+    """The conventions' attributes of an agent's span."""
+    return {OPERATION_NAME: OPERATION_INVOKE_AGENT, AGENT_NAME: agent}
+
+
+def open_agent_span(
+    tracer: trace.Tracer, agent: str, attributes: Mapping[str, Any], *, started_ns: int, context: Context | None = None
+) -> Span:
+    """Open the decorator's own ``invoke_agent {agent}`` span; on the caller's thread, or afterwards with its true start."""
+    return tracer.start_span(
+        f"{OPERATION_INVOKE_AGENT} {agent}", context=context, kind=SpanKind.INTERNAL, attributes=dict(attributes),
+        start_time=started_ns,
+    )  # fmt: skip
+
+
+def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None) -> None:
+    """End the agent's span with its true end; an exception of the handler is told by its type, never by its text."""
+    if error_type is not None:
+        span.set_attribute(ERROR_TYPE, error_type)
+        span.set_status(Status(StatusCode.ERROR))
+    span.end(end_time=ended_ns)
+
+
+def open_run_span(tracer: trace.Tracer, agent: str, evaluated: SpanContext | None, placement: Placement) -> Span | None:
+    """Open the run span ``evaluation {agent}``; None when the evaluated trace is not sampled: nobody would see it."""
+    if evaluated is not None and not evaluated.trace_flags.sampled:
+        return None
+    links, context = [], Context()
+    if evaluated is not None and placement == "child":
+        context = trace.set_span_in_context(NonRecordingSpan(evaluated), context)
+    elif evaluated is not None:
+        links = [Link(evaluated)]
+    return tracer.start_span(
+        f"{OPERATION_EVALUATION} {agent}", context=context, kind=SpanKind.INTERNAL, links=links,
+        attributes={OPERATION_NAME: OPERATION_EVALUATION, AGENT_NAME: agent},
+    )  # fmt: skip
+
+
+def write_result_span(
+    tracer: trace.Tracer, name: str, attributes: Mapping[str, Any], *, started_ns: int, ended_ns: int, failed: bool
+) -> None:
+    """Write one finished result span under the current span, with its true start and end."""
+    span = tracer.start_span(name, kind=SpanKind.INTERNAL, attributes=dict(attributes), start_time=started_ns)
+    if failed:
+        span.set_status(Status(StatusCode.ERROR))
+    span.end(end_time=ended_ns)
+
+
+def reference_of(span_context: SpanContext | None) -> SpanReference | None:
+    """A span context written down; None for none and for invalid ones."""
+    if span_context is None or not span_context.is_valid:
+        return None
+    return SpanReference(
+        trace_id=trace.format_trace_id(span_context.trace_id),
+        span_id=trace.format_span_id(span_context.span_id),
+        trace_flags=int(span_context.trace_flags),
+        trace_state=span_context.trace_state.to_header() if span_context.trace_state else "",
+        is_remote=span_context.is_remote,
+    )
+
+
+def context_of(reference: SpanReference | None) -> Context:
+    """The context of a written-down span, with its real flags; an empty one for None."""
+    if reference is None:
+        return Context()
+    span_context = SpanContext(
+        trace_id=int(reference.trace_id, 16), span_id=int(reference.span_id, 16), is_remote=reference.is_remote,
+        trace_flags=TraceFlags(reference.trace_flags),
+        trace_state=TraceState.from_header([reference.trace_state]) if reference.trace_state else None,
+    )  # fmt: skip
+    return trace.set_span_in_context(NonRecordingSpan(span_context), Context())

@@ -1,0 +1,120 @@
+"""Contract checks: run them against your own evaluator, sampler, storage provider or dispatcher.
+
+Each check raises AssertionError with what the contract asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from agenteval_otel.components import Component, resolve
+from agenteval_otel.dispatch import Dispatcher
+from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
+from agenteval_otel.sampling import Sampler, SamplingContext
+from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.semconv import EVALUATED, OUTCOMES
+from agenteval_otel.storage import EvaluationStorageProvider
+
+__all__ = ["AWKWARD_INPUTS", "check_component", "check_dispatcher", "check_evaluator", "check_sampler", "check_storage"]
+
+AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
+    EvaluationInput(response=""),
+    EvaluationInput(response="\ufffd\u202e\u200b e\u0301 \U0001f9d1\u200d\U0001f680"),
+    EvaluationInput(response="x" * 262_144, prompt="y" * 262_144),
+    EvaluationInput(response={"role": "assistant", "contentParts": []}),
+    EvaluationInput(response="", error_type="TimeoutError"),
+    EvaluationInput(response="half an ans", stream_end="abandoned"),
+)
+"""Inputs that every evaluator has to survive: with results, with a skip or with a clean error, never with a made-up score."""
+
+
+def check_component(component: Component, contract: type[Component]) -> None:
+    """A component is frozen, says its type, and comes back from its own dump."""
+    assert isinstance(component, contract), f"not a {contract.__name__}"
+    dump = component.model_dump(mode="json", fallback=repr)
+    assert dump.get("type") == component.type, "the dump must carry the type"
+    assert component.type in contract.registry, f"{component.type!r} is not in the registry of {contract.__name__}"
+    assert resolve(contract, dump).fingerprint == component.fingerprint, "its dump must build the same component"
+
+
+def check_evaluator(evaluator: Evaluator, inputs: Sequence[EvaluationInput] = AWKWARD_INPUTS) -> None:
+    """An evaluator gives results for its own criteria only, finite scores, the same ones again, and nothing unasked."""
+    own = {criterion.name for criterion in evaluator.criteria()}
+    assert own, "an evaluator must declare its criteria"
+    for evaluation_input in inputs:
+        first, second = (_evaluate(evaluator, evaluation_input) for _ in range(2))
+        assert [r.score for r in first] == [r.score for r in second], "the same input must give the same scores"
+        for result in first:
+            assert result.criterion_name in own, f"{result.criterion_name!r} is not among its criteria"
+            assert result.error is None or result.score is None, "an errored result carries no score"
+            assert not isinstance(result.score, float) or math.isfinite(result.score), "a score must be finite"
+            assert result.normalized is None or 0.0 <= result.normalized <= 1.0, "normalized lies in [0, 1]"
+    unasked = asyncio.run(evaluator.evaluate(inputs[0], ()))
+    assert unasked == [], "criteria that are not asked for give no results"
+
+
+def _evaluate(evaluator: Evaluator, evaluation_input: EvaluationInput) -> list[EvaluationResult]:
+    try:
+        results = asyncio.run(evaluator.evaluate(evaluation_input, evaluator.criteria()))
+    except EvaluationSkipped:
+        return []
+    assert isinstance(results, list), "evaluate gives a list"
+    return results
+
+
+def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000) -> None:
+    """A sampler decides alike on the same draw, keeps smaller draws first, and gives a probability in [0, 1] or None."""
+    step = DRAW_RANGE // draws
+    decisions = [sampler.decide(SamplingContext(agent, index * step)) for index in range(draws)]
+    for decision in decisions:
+        assert isinstance(decision.sampled, bool)
+        assert decision.outcome in OUTCOMES, f"{decision.outcome!r} is no outcome"
+        assert decision.probability is None or 0.0 <= decision.probability <= 1.0
+        assert decision.reason, "a decision has a reason"
+
+
+def check_storage(storage: EvaluationStorageProvider) -> None:
+    """A storage provider takes results of every kind, many at once, and can be closed twice."""
+    scored = EvaluationResult(criterion_name="a", score=0.5, evaluator_type="T", normalized=0.5, started_ns=1, ended_ns=2)
+    failed = EvaluationResult(criterion_name="b", evaluator_type="T", error="x", error_type="timeout", started_ns=1, ended_ns=2)
+    skipped = EvaluationResult(criterion_name="c", evaluator_type="T", skip_reason="no ground truth")
+    aggregated = AggregatedEvaluationResult(overall_score=0.5, results=(scored, failed, skipped), agent="agent")
+
+    async def work() -> None:
+        await asyncio.gather(*(storage.save_result(aggregated) for _ in range(20)))
+        await storage.close()
+        await storage.close()
+
+    asyncio.run(work())
+
+
+def check_dispatcher(dispatcher: Dispatcher, *, calls: int = 200) -> None:
+    """A dispatcher settles every call exactly once, flushes truthfully, and takes nothing after its shutdown."""
+    settled: list[tuple[Any, str]] = []
+    lock = threading.Lock()
+
+    async def process(call: Any) -> str:
+        if call == 13:
+            raise ValueError("one call breaks")
+        return EVALUATED
+
+    def settle(call: Any, outcome: str) -> None:
+        with lock:
+            settled.append((call, outcome))
+
+    dispatcher.start(process, settle)
+    for call in range(calls):
+        dispatcher.submit(call, 1)
+    assert dispatcher.flush(10.0), "flush must reach everything that was taken"
+    assert sorted(call for call, _ in settled) == list(range(calls)), "each call is settled exactly once"
+    assert all(outcome in OUTCOMES for _, outcome in settled)
+    assert dispatcher.shutdown(10.0)
+    assert dispatcher.submit(calls, 1) is False, "nothing is taken after shutdown"
+    assert settled[-1] == (calls, "dropped_shutdown"), "what comes after shutdown is counted"
+    assert dispatcher.state()["size"] == 0

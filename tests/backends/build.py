@@ -1,0 +1,240 @@
+"""Builds the real programs that the backend tests run: `uv run python -m tests.backends.build`.
+
+Programs land in a cache outside the tree, `$AGENTEVAL_BACKENDS` or `~/.cache/agenteval-otel/backends`, one folder for
+each, named by program, version and a hash of its recipe. What is there already is not built again; a changed recipe
+gets a new folder. A build happens in a temporary folder that is moved into place when it is whole.
+
+A new program is one more entry in `PROGRAMS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+__all__ = ["BUILD_COMMAND", "PROGRAMS", "BuildError", "Program", "Step", "build", "cache_root", "installed", "main"]
+
+HERE = Path(__file__).resolve().parent
+BUILD_COMMAND = "uv run python -m tests.backends.build"
+PROGRESS_EVERY_S = 15.0
+STEP_LIMIT_S = 1800.0
+LOG_TAIL_LINES = 25
+
+
+class BuildError(Exception):
+    """A program could not be built; the message is one line that says why and where the log is."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a build, run in the build folder. `{version}` and `{recipe}` are filled in."""
+
+    says: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """How one real program is built.
+
+    Attributes:
+        name: What tests ask for.
+        version: The pinned version; part of the cache key.
+        executable: Where the build leaves the program, relative to the build folder.
+        needs: Commands that must be on the PATH.
+        steps: The commands, in order. `go install` leaves its programs in `bin/`.
+        recipe: A file the steps read; its content is part of the cache key.
+    """
+
+    name: str
+    version: str
+    executable: str
+    needs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    recipe: Path | None = None
+
+    @property
+    def key(self) -> str:
+        """Folder name in the cache: program, version and a hash of everything that decides the result."""
+        decides = hashlib.sha256(repr((self.executable, self.steps)).encode())
+        if self.recipe is not None:
+            decides.update(self.recipe.read_bytes())
+        return f"{self.name}-{self.version}-{decides.hexdigest()[:12]}"
+
+    def command(self, step: Step) -> list[str]:
+        """The step's command with the placeholders filled in."""
+        return [part.format(version=self.version, recipe=self.recipe) for part in step.command]
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program(
+        name="collector",
+        version="0.158.0",
+        executable="_build/otelcol-agenteval",
+        needs=("go",),
+        steps=(
+            Step("the Collector's builder", ("go", "install", "go.opentelemetry.io/collector/cmd/builder@v{version}")),
+            Step("the Collector", ("bin/builder", "--config", "{recipe}")),
+        ),
+        recipe=HERE / "collector-manifest.yaml",
+    ),
+)
+
+
+def cache_root() -> Path:
+    """The folder of built programs: `$AGENTEVAL_BACKENDS` or `~/.cache/agenteval-otel/backends`."""
+    chosen = os.environ.get("AGENTEVAL_BACKENDS")
+    return (Path(chosen) if chosen else Path("~/.cache/agenteval-otel/backends")).expanduser().absolute()
+
+
+def executable_path(program: Program, root: Path | None = None) -> Path:
+    """Where the program is, or will be once it is built."""
+    return (root or cache_root()) / program.key / Path(program.executable).name
+
+
+def installed(name: str) -> Path | None:
+    """The executable of a program of `PROGRAMS`, or None while it is not built in its present version."""
+    path = executable_path(next(program for program in PROGRAMS if program.name == name))
+    return path if path.is_file() else None
+
+
+def build(program: Program, root: Path | None = None, *, say: Callable[[str], None] = print) -> Path:
+    """Builds the program if the cache does not hold it; gives its executable.
+
+    Raises:
+        BuildError: A needed command is missing, a step failed, or the steps left no executable.
+    """
+    root = root or cache_root()
+    target = executable_path(program, root)
+    if target.is_file():
+        say(f"{program.name} {program.version}: already built, {target}")
+        return target
+    missing = [command for command in program.needs if shutil.which(command) is None]
+    if missing:
+        raise BuildError(f"{program.name} {program.version}: cannot build, not on the PATH: {', '.join(missing)}")
+    root.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=f".{program.key}-", dir=root, ignore_cleanup_errors=True) as folder:
+        work = Path(folder)
+        _run_steps(program, work, kept_log=root / f"{program.key}.failed.log", say=say)
+        _move_into_place(program, work, target)
+    say(f"{program.name} {program.version}: built in {time.monotonic() - started:.0f} s, {target}")
+    return target
+
+
+def _run_steps(program: Program, work: Path, *, kept_log: Path, say: Callable[[str], None]) -> None:
+    """Runs every step; on failure keeps the log outside the temporary folder and shows its end."""
+    log = work / "build.log"
+    for number, step in enumerate(program.steps, start=1):
+        label = f"{program.name} {program.version}, step {number} of {len(program.steps)}: {step.says}"
+        say(f"{label} ...")
+        problem = _run_step(program.command(step), work, log, progress=partial(_progress, say, label))
+        if problem:
+            shutil.copyfile(log, kept_log)
+            tail = "\n".join(f"  | {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+            say(f"last lines of the log:\n{tail}")
+            raise BuildError(f"{label} failed: {problem}; whole log: {kept_log}")
+
+
+def _progress(say: Callable[[str], None], label: str, text: str) -> None:
+    say(f"{label}: {text}")
+
+
+def _run_step(command: Sequence[str], work: Path, log: Path, *, progress: Callable[[str], None]) -> str | None:
+    """Runs one command in the build folder, output to the log; gives what went wrong, or None."""
+    started = time.monotonic()
+    argv = [str(work / command[0]) if "/" in command[0] else command[0], *command[1:]]
+    environment = {**os.environ, "GOBIN": str(work / "bin")}
+    with log.open("ab") as output:
+        # Its own group: a compiler's children end with it when the step is given up.
+        process = subprocess.Popen(
+            argv,
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            while time.monotonic() - started < STEP_LIMIT_S:
+                try:
+                    code = process.wait(timeout=PROGRESS_EVERY_S)
+                except subprocess.TimeoutExpired:
+                    progress(f"still at work after {time.monotonic() - started:.0f} s")
+                    continue
+                progress(f"{time.monotonic() - started:.0f} s")
+                return None if code == 0 else f"exit code {code}"
+            return f"not finished after {STEP_LIMIT_S:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _move_into_place(program: Program, work: Path, target: Path) -> None:
+    """Moves the executable and the log into the cache in one rename; a build that came first is kept."""
+    made = work / program.executable
+    if not made.is_file():
+        raise BuildError(f"{program.name} {program.version}: the steps left no {program.executable}")
+    whole = work / "whole"
+    whole.mkdir()
+    made.replace(whole / target.name)
+    (work / "build.log").replace(whole / "build.log")
+    try:
+        os.replace(whole, target.parent)
+    except OSError as error:
+        if not target.is_file():
+            raise BuildError(f"{program.name} {program.version}: cannot be put at {target.parent}: {error}") from error
+
+
+def _check(root: Path) -> int:
+    """Prints what the cache holds of `PROGRAMS`; exit code 1 when something is missing."""
+    absent = 0
+    for program in PROGRAMS:
+        path = executable_path(program, root)
+        absent += not path.is_file()
+        print(f"{program.name} {program.version}: {path if path.is_file() else f'missing, build it: {BUILD_COMMAND}'}")
+    return 1 if absent else 0
+
+
+def _print_path(name: str) -> int:
+    """Prints the executable's path alone, for use in a shell; exit code 1 when it is not built."""
+    path = installed(name)
+    print(path if path else f"error: {name} is not built: {BUILD_COMMAND}", file=sys.stdout if path else sys.stderr)
+    return 0 if path else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: builds what is missing, or with `--check` or `--path` only says what is there."""
+    parser = argparse.ArgumentParser(prog="python -m tests.backends.build", description="Build the real test backends.")
+    parser.add_argument("--check", action="store_true", help="print what is built, build nothing; 1 if any is missing")
+    parser.add_argument("--path", choices=[program.name for program in PROGRAMS], help="print where a built program is")
+    chosen = parser.parse_args(arguments)
+    root = cache_root()
+    if chosen.check:
+        return _check(root)
+    if chosen.path:
+        return _print_path(chosen.path)
+    try:
+        for program in PROGRAMS:
+            build(program, root, say=lambda text: print(text, flush=True))
+    except BuildError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,65 @@
+"""The plain OpenTelemetry SDK, wired to a Collector with providers of its own: the globals stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpans
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpLogs
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpMetrics
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpans
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+from .collector import Collector
+
+__all__ = ["Sdk", "sdk_to"]
+
+
+@dataclass(frozen=True)
+class Sdk:
+    """One provider for each signal."""
+
+    tracers: TracerProvider
+    loggers: LoggerProvider
+    meters: MeterProvider
+
+
+@contextmanager
+def sdk_to(collector: Collector, *, service: str, protocol: str = "grpc") -> Iterator[Sdk]:
+    """Providers that export to the Collector over `grpc` or `http`; everything is sent when the block ends."""
+    resource = Resource({"service.name": service})
+    spans, logs, metrics = _exporters(collector, protocol)
+    sdk = Sdk(
+        tracers=TracerProvider(resource=resource),
+        loggers=LoggerProvider(resource=resource),
+        meters=MeterProvider(resource=resource, metric_readers=[PeriodicExportingMetricReader(metrics)]),
+    )
+    sdk.tracers.add_span_processor(BatchSpanProcessor(spans))
+    sdk.loggers.add_log_record_processor(BatchLogRecordProcessor(logs))
+    try:
+        yield sdk
+    finally:
+        for provider in (sdk.tracers, sdk.loggers, sdk.meters):
+            provider.shutdown()
+
+
+def _exporters(collector: Collector, protocol: str) -> tuple[SpanExporter, LogRecordExporter, MetricExporter]:
+    if protocol == "grpc":
+        endpoint = collector.grpc_endpoint
+        return (
+            GrpcSpans(endpoint=endpoint, insecure=True),
+            GrpcLogs(endpoint=endpoint, insecure=True),
+            GrpcMetrics(endpoint=endpoint, insecure=True),
+        )
+    base = f"{collector.http_endpoint}/v1"
+    return HttpSpans(f"{base}/traces"), HttpLogs(f"{base}/logs"), HttpMetrics(f"{base}/metrics")
