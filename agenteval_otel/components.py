@@ -31,8 +31,13 @@ class Component(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-        arbitrary_types_allowed=True, ignored_types=(cached_property,),
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        arbitrary_types_allowed=True,
+        ignored_types=(cached_property,),
     )
 
     contract: ClassVar[str] = "component"

@@ -36,7 +36,7 @@ class Settings(BaseModel):
         sampler: A sampler instead of a rate. Neither: everything, limited to ten evaluated responses a second.
         storage: Storage providers; `OtlpStorageProvider` alone when left out.
         dispatcher: Where evaluations run.
-        own_span: Whether calls outside of any trace get an ``invoke_agent`` span: ``sampled`` ones, ``always``, ``never``.
+        own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)

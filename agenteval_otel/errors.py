@@ -63,5 +63,5 @@ class StorageError(AgentEvalError):
     """A storage provider could not save a result."""
 
 
-class EvaluationSkipped(Exception):  # noqa: N818 - abstaining is not an error
+class EvaluationSkipped(Exception):
     """Raised by an evaluator that has nothing to say: counted as a skip, not as a failure."""

@@ -54,13 +54,26 @@ class Plan:
     """
 
     def __init__(
-        self, *, agent: str, evaluators: Sequence[Evaluator], sampler: Sampler, storage: Sequence[Any],
-        pipeline: Pipeline, capture: Callable[..., Any] | None = None, function: Callable[..., Any] | None = None,
+        self,
+        *,
+        agent: str,
+        evaluators: Sequence[Evaluator],
+        sampler: Sampler,
+        storage: Sequence[Any],
+        pipeline: Pipeline,
+        capture: Callable[..., Any] | None = None,
+        function: Callable[..., Any] | None = None,
         own_span: str = "sampled",
     ) -> None:
         if not evaluators:
             raise ConfigurationError("expected at least one evaluator", path="evaluators")
-        self.agent, self.sampler, self.capture, self.function, self.own_span = agent, sampler, capture, function, own_span
+        self.agent, self.sampler, self.capture, self.function, self.own_span = (
+            agent,
+            sampler,
+            capture,
+            function,
+            own_span,
+        )
         self.runner = EvaluationRunner(evaluators, lanes=pipeline.lanes)
         self.storage = FanOutStorage(storage, pipeline.storage_failed)
         self.emitter = next((provider for provider in storage if isinstance(provider, OtlpStorageProvider)), None)
@@ -70,7 +83,7 @@ class Plan:
         for name in names:
             if not _SLUG.fullmatch(name):
                 raise ConfigurationError(
-                    f"criterion name {name!r} must be a slug: a letter, then letters, digits, '_', '.', '-', 64 at most",
+                    f"criterion name {name!r} must be a slug: a letter, then letters, digits, '_', '.', '-'; at most 64",
                     path="evaluators",
                 )
         self.evaluated_attributes = evaluated_attributes(names)
@@ -91,8 +104,14 @@ class Pipeline:
     """
 
     def __init__(
-        self, *, sampler: Sampler, evaluators: Sequence[Evaluator], storage: Sequence[Any],
-        dispatcher: Dispatcher | None = None, accounting: Accounting | None = None, enabled: bool = True,
+        self,
+        *,
+        sampler: Sampler,
+        evaluators: Sequence[Evaluator],
+        storage: Sequence[Any],
+        dispatcher: Dispatcher | None = None,
+        accounting: Accounting | None = None,
+        enabled: bool = True,
         own_span: str = "sampled",
     ) -> None:
         self.sampler, self.evaluators, self.storage = sampler, tuple(evaluators), tuple(storage)
@@ -109,8 +128,13 @@ class Pipeline:
         return f"<Pipeline {'on' if self.enabled else 'off'} {self.dispatcher!r} {self.accounting!r}>"
 
     def plan(
-        self, agent: str, *, evaluators: Sequence[Evaluator] | None = None, sampler: Sampler | None = None,
-        storage: Sequence[Any] | None = None, capture: Callable[..., Any] | None = None,
+        self,
+        agent: str,
+        *,
+        evaluators: Sequence[Evaluator] | None = None,
+        sampler: Sampler | None = None,
+        storage: Sequence[Any] | None = None,
+        capture: Callable[..., Any] | None = None,
         function: Callable[..., Any] | None = None,
     ) -> Plan:
         """The plan of one handler; what is left out comes from the pipeline."""

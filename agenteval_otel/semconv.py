@@ -120,9 +120,7 @@ METRIC_RESPONSES: Final = Instrument("agenteval.responses", "{response}", "Calls
 METRIC_QUEUE_SIZE: Final = Instrument("agenteval.queue.size", "{response}", "Responses waiting or under evaluation.")
 METRIC_QUEUE_CAPACITY: Final = Instrument("agenteval.queue.capacity", "{response}", "Responses the queue may hold.")
 METRIC_QUEUE_BYTES: Final = Instrument("agenteval.queue.bytes", "By", "Estimated bytes held by the queue.")
-METRIC_LAST_SUCCESS: Final = Instrument(
-    "agenteval.last_success", "s", "Unix time of the last delivered result."
-)
+METRIC_LAST_SUCCESS: Final = Instrument("agenteval.last_success", "s", "Unix time of the last delivered result.")
 
 
 def criterion_score(criterion: str) -> str:

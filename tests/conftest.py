@@ -12,9 +12,9 @@ from agenteval_otel import monitor
 from agenteval_otel.pipeline import Pipeline, set_default_pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
-from tests.backends.fixtures import collector, collector_binary, own_collector
+from tests.backends.fixtures import collector_binary_fixture, collector_fixture, own_collector_fixture
 
-__all__ = ["collector", "collector_binary", "own_collector"]
+__all__ = ["collector_binary_fixture", "collector_fixture", "own_collector_fixture"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -24,7 +24,10 @@ FACTS = frozenset({
 
 
 def build_input(
-    call: CapturedCall, *, on_bad_fact: Callable[[str], None], capture: Callable[..., Any] | None = None,
+    call: CapturedCall,
+    *,
+    on_bad_fact: Callable[[str], None],
+    capture: Callable[..., Any] | None = None,
     function: Callable[..., Any] | None = None,
 ) -> EvaluationInput:
     """Build the input of a call: text capped and sanitised, annotated facts laid over what was captured.
@@ -86,9 +89,7 @@ def _clean_facts(facts: dict[str, Any]) -> dict[str, Any]:
     return cleaned
 
 
-def _validated(
-    fields: dict[str, Any], facts: dict[str, Any], on_bad_fact: Callable[[str], None]
-) -> EvaluationInput:
+def _validated(fields: dict[str, Any], facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> EvaluationInput:
     try:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:

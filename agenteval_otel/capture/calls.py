@@ -26,8 +26,8 @@ _SNAPSHOT_ITEMS: Final = 1_000
 _WALK_ITEMS: Final = 32
 _WALK_DEPTH: Final = 3
 _PROMPT_NAMES: Final = (
-    "prompt", "question", "query", "user_prompt", "user_input", "user_message", "message", "messages", "input", "inputs",
-    "text", "content", "request",
+    "prompt", "question", "query", "user_prompt", "user_input", "user_message", "message", "messages", "input",
+    "inputs", "text", "content", "request",
 )  # fmt: skip
 
 
@@ -35,9 +35,28 @@ class CapturedCall:
     """One call of a monitored handler on its way to the evaluators; filled in as the call proceeds."""
 
     __slots__ = (
-        "agent", "answer", "arguments", "attached", "capture", "chunks", "decision", "draw", "ended_ns", "error_type",
-        "facts", "origin", "plan", "prompt", "settled", "span", "span_context", "started_ns", "started_tick",
-        "stream_end", "token", "__weakref__",
+        "__weakref__",
+        "agent",
+        "answer",
+        "arguments",
+        "attached",
+        "capture",
+        "chunks",
+        "decision",
+        "draw",
+        "ended_ns",
+        "error_type",
+        "facts",
+        "origin",
+        "plan",
+        "prompt",
+        "settled",
+        "span",
+        "span_context",
+        "started_ns",
+        "started_tick",
+        "stream_end",
+        "token",
     )  # fmt: skip
 
     def __init__(self, plan: Any, agent: str) -> None:

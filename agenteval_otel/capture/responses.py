@@ -79,8 +79,10 @@ def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_messages(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(
-        isinstance(item, Mapping) and isinstance(item.get("role"), str) for item in value
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(item, Mapping) and isinstance(item.get("role"), str) for item in value)
     )
 
 
@@ -93,7 +95,7 @@ def _text_field(answer: Any) -> str | None:
     for key in _TEXT_KEYS:
         try:
             value = getattr(answer, key, None)
-        except Exception:  # noqa: S112 - a property of the host's that raises is not an answer
+        except Exception:
             continue
         if isinstance(value, str):
             return value

@@ -1,1 +1,44 @@
-"""cli."""
+"""The command line: ``agenteval-otel``. Each subcommand is a module of its own, imported when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from agenteval_otel.errors import AgentEvalError
+from agenteval_otel.telemetry.events import scope_version
+
+__all__ = ["main"]
+
+_COMMANDS = {"demo": "take 200 calls of a scripted agent through @monitor and show the scores (no server, no key)"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; gives the exit code: 0 fine, 2 wrong use or configuration, 130 interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="agenteval-otel",
+        description="Online evaluation of LLM agents: samples live answers, scores them in the background, emits the "
+        "scores through OpenTelemetry.",
+        epilog="Begin with: agenteval-otel demo",
+    )
+    parser.add_argument("--version", action="version", version=f"agenteval-otel {scope_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    modules = {}
+    for name, summary in _COMMANDS.items():
+        module = importlib.import_module(f"{__name__}.{name}")
+        module.add_arguments(commands.add_parser(name, help=summary, description=module.DESCRIPTION))
+        modules[name] = module
+    chosen = parser.parse_args(arguments)
+    if chosen.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return int(modules[chosen.command].run(chosen))
+    except AgentEvalError as error:
+        print(f"agenteval-otel {chosen.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130

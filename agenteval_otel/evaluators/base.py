@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import EvaluationError
@@ -84,11 +84,19 @@ class CriterionEvaluator(Evaluator):
         threshold: Raw score from which on (inclusive) the label is ``pass``.
     """
 
-    criterion_name: str = Field(min_length=1, pattern=r"\S")
+    criterion_name: str
     scale: str = "numeric"
     threshold: float | None = None
     weight: float | None = None
     objective: float | None = Field(default=None, ge=0, le=1)
+
+    @field_validator("criterion_name")
+    @classmethod
+    def _criterion_has_a_name(cls, value: str) -> str:
+        # Not a limit of the field, which a subclass that gives a default would lose.
+        if not value.strip():
+            raise ValueError("must not be blank")
+        return value
 
     def score(self, evaluation_input: EvaluationInput) -> Score | Awaitable[Score]:
         """Score the input on the criterion's scale. See `Evaluator.evaluate` for what may be raised."""

@@ -55,7 +55,7 @@ _ERROR_SENTENCE = re.compile(
 )
 _SHORT = 400
 _ERROR_KEY = re.compile(
-    r'\s*\{\s*"(?:error|errors|exception|error_message|errorMessage)"\s*:\s*(?!null\b|false\b|""|\[\s*\]|\{\s*\})'
+    r'\s*\{\s*"(?:error|errors|exception|error_message|errorMessage)"\s*:(?!\s*(?:null\b|false\b|""|\[\s*\]|\{\s*\}))'
 )
 _ERROR_PAGE = re.compile(
     r"<(?:title|h1)[^>]{0,80}>\s*"

@@ -25,14 +25,26 @@ R = TypeVar("R")
 def monitor(handler: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def monitor(
-    *, agent: str | None = None, evaluators: Sequence[Any] | None = None, sample_rate: float | None = None,
-    sampler: Any = None, capture: Callable[..., Any] | None = None, storage: Any = None,
+    *,
+    agent: str | None = None,
+    evaluators: Sequence[Any] | None = None,
+    sample_rate: float | None = None,
+    sampler: Any = None,
+    capture: Callable[..., Any] | None = None,
+    storage: Any = None,
     pipeline: Pipeline | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def monitor(
-    handler: Any = None, /, *, agent: str | None = None, evaluators: Sequence[Any] | None = None,
-    sample_rate: float | None = None, sampler: Any = None, capture: Callable[..., Any] | None = None,
-    storage: Any = None, pipeline: Pipeline | None = None,
+    handler: Any = None,
+    /,
+    *,
+    agent: str | None = None,
+    evaluators: Sequence[Any] | None = None,
+    sample_rate: float | None = None,
+    sampler: Any = None,
+    capture: Callable[..., Any] | None = None,
+    storage: Any = None,
+    pipeline: Pipeline | None = None,
 ) -> Any:
     """Evaluate what a handler answers, in the background, by sample.
 

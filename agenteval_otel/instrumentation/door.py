@@ -39,8 +39,13 @@ class Door:
     """
 
     def __init__(
-        self, agent: str, function: Callable[..., Any], make_plan: Callable[[Pipeline], Plan], *,
-        pipeline: Pipeline | None, keep_arguments: bool,
+        self,
+        agent: str,
+        function: Callable[..., Any],
+        make_plan: Callable[[Pipeline], Plan],
+        *,
+        pipeline: Pipeline | None,
+        keep_arguments: bool,
     ) -> None:
         self.agent = agent
         self._make_plan, self._keep_arguments = make_plan, keep_arguments
@@ -121,7 +126,7 @@ class Door:
             self._broken("scope", error)
 
     def close_scope(self, call: CapturedCall) -> None:
-        """Undo `open_scope`. A coroutine that is closed from elsewhere runs in another context: nothing to undo there."""
+        """Undo `open_scope`; a coroutine closed from elsewhere runs in another context, with nothing to undo."""
         try:
             self.detach_span(call)
             if call.token is not None and CURRENT.get() is call:
@@ -151,7 +156,11 @@ class Door:
             self._broken("scope", error)
 
     def _begin(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], span: trace.Span | None, decision: SamplingDecision,
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        span: trace.Span | None,
+        decision: SamplingDecision,
         draw: int,
     ) -> CapturedCall | None:
         try:

@@ -1,8 +1,8 @@
-"""Wrappers: a handler's four shapes (function, coroutine function, generator, async generator), unchanged to its caller.
+"""Wrappers: a handler's four shapes (function, coroutine function, generator, async generator), unchanged outside.
 
 Each wrapper is a real function of the same kind as what it wraps. The local variable ``call`` in these frames is how
-`annotate` finds the call that the running code belongs to. What a stream's consumer sends or throws is passed on outside
-of any ``except`` block, so that it does not become the context of what the handler raises later.
+`annotate` finds the call that the running code belongs to. What a stream's consumer sends or throws is passed on
+outside of any ``except`` block, so that it does not become the context of what the handler raises later.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
 
 
 def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
-    """The first step of an inner stream, without telling the event loop of it: the loop knows the outer one, and closing
-    both at its end would have them meet inside the handler."""
+    """The first step of an inner stream, without telling the event loop of it: the loop knows the outer one, and
+    closing both at its end would have them meet inside the handler."""
 
     def send(given: Any) -> Any:
         hooks = sys.get_asyncgen_hooks()

@@ -44,7 +44,10 @@ class Lanes:
         return f"<Lanes stuck={sum(self._stuck.values())} left_behind={len(self._left_behind)}>"
 
     async def run(
-        self, evaluator: Evaluator, lane: Lane, evaluation_input: EvaluationInput,
+        self,
+        evaluator: Evaluator,
+        lane: Lane,
+        evaluation_input: EvaluationInput,
         criteria: Sequence[EvaluationCriteria],
     ) -> list[EvaluationResult]:
         """Run one evaluator in its lane.

@@ -106,7 +106,7 @@ async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRu
 
 
 def run_evaluation_sync(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
-    """`run_evaluation` for code without an event loop; blocks. Where a loop runs already, a thread of its own is used."""
+    """`run_evaluation` for code without an event loop; blocks. Where a loop runs already, it uses a thread of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -128,8 +128,14 @@ def run_evaluation_sync(evaluation_input: EvaluationInput, config: EvaluationRun
 
 
 def aggregate(
-    evaluation_input: EvaluationInput, outcome: RunOutcome, *, runner: EvaluationRunner, started_ns: int, ended_ns: int,
-    metadata: Mapping[str, Any] | None = None, storage: str = "none",
+    evaluation_input: EvaluationInput,
+    outcome: RunOutcome,
+    *,
+    runner: EvaluationRunner,
+    started_ns: int,
+    ended_ns: int,
+    metadata: Mapping[str, Any] | None = None,
+    storage: str = "none",
 ) -> AggregatedEvaluationResult:
     """Put the results of one run together: overall score, errors, times and the snapshot of the configuration."""
     given = dict(metadata or {})

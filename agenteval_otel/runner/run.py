@@ -37,7 +37,11 @@ class EvaluationRunner:
     """
 
     def __init__(
-        self, evaluators: Sequence[Evaluator], *, criteria: Sequence[EvaluationCriteria] = (), lanes: Lanes | None = None
+        self,
+        evaluators: Sequence[Evaluator],
+        *,
+        criteria: Sequence[EvaluationCriteria] = (),
+        lanes: Lanes | None = None,
     ) -> None:
         self.evaluators = tuple(evaluators)
         self.criteria = tuple(criteria) or _own_criteria(self.evaluators)

@@ -1,8 +1,8 @@
 """Sampling limited to so many responses a second.
 
 The limit is a ratio that is adjusted each second from the traffic of the second before, so that the probability stays
-known and smaller ratios still nest. A hard ceiling within the second stops what the ratio could not foresee, such as the
-first burst; what it stops is a loss (``dropped_rate``), not a sample.
+known and smaller ratios still nest. A hard ceiling within the second stops what the ratio could not foresee, such as
+the first burst; what it stops is a loss (``dropped_rate``), not a sample.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Sampling by ratio, from the trace id.
 
 The draw is made so that evaluation at a ratio keeps the traces that head sampling at the same or a larger ratio kept:
-with an ``ot=th`` entry in the trace state the conventions' rule (the last 56 bits, or their ``rv`` value, at or above the
-threshold), otherwise the SDK's rule (the low 64 bits below ratio x 2^64). Both become one number here, smaller is kept
-first, so that one comparison serves either. Without a trace the number comes from our own generator: the host's is never
-touched.
+with an ``ot=th`` entry in the trace state the conventions' rule (the last 56 bits, or their ``rv`` value, at or above
+the threshold), otherwise the SDK's rule (the low 64 bits below ratio x 2^64). Both become one number here, smaller is
+kept first, so that one comparison serves either. Without a trace the number comes from our own generator: the host's is
+never touched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["RatioSampler", "draw_from"]
 
 _LOW_64 = (1 << 64) - 1
 _LOW_56 = (1 << 56) - 1
-_random = random.Random()  # noqa: S311 - sampling, not secrets
+_random = random.Random()
 # A forked child would otherwise repeat its siblings' draws.
 os.register_at_fork(after_in_child=_random.seed)
 

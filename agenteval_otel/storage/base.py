@@ -35,7 +35,10 @@ class FanOutStorage:
     """
 
     def __init__(
-        self, providers: Sequence[Any], on_failure: Callable[[str, Exception], None], *,
+        self,
+        providers: Sequence[Any],
+        on_failure: Callable[[str, Exception], None],
+        *,
         timeout_s: float = SAVE_TIMEOUT_S,
     ) -> None:
         self.providers, self._on_failure, self._timeout_s = tuple(providers), on_failure, timeout_s

@@ -27,7 +27,7 @@ class ConsoleStorageProvider(EvaluationStorageProvider, type="console"):
         parts = [f"{aggregated.agent or 'evaluation'}", f"overall {overall}", *map(_shown, aggregated.results)]
         line = "  ".join(parts)
         # Control characters never reach a terminal, whatever a category or an agent is called.
-        print("".join(char if char.isprintable() else "?" for char in line), file=self.stream or sys.stderr)  # noqa: T201
+        print("".join(char if char.isprintable() else "?" for char in line), file=self.stream or sys.stderr)
 
 
 def _shown(result: EvaluationResult) -> str:

@@ -35,7 +35,7 @@ class Accounting:
         return self._cells.setdefault(agent, dict.fromkeys(OUTCOMES, 0))
 
     def fail(self, part: str) -> int:
-        """Count that a part of ours or of the user's broke (``sampler``, ``storage:json_file``); gives the new total."""
+        """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``); gives the new total."""
         count = self.failures.get(part, 0) + 1
         self.failures[part] = count
         return count

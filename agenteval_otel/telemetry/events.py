@@ -48,5 +48,3 @@ class EventLog:
             event_name=name, context=context, timestamp=timestamp_ns, severity_number=severity,
             severity_text=severity.name, body=body, attributes=dict(attributes),
         )  # fmt: skip
-
-

@@ -39,7 +39,7 @@ class ResultTotals:
         self._known: dict[str, set[str]] = {"agent": set(), "model": set()}
 
     def bounded(self, kind: str, value: str | None) -> str | None:
-        """The value, or ``_other`` once so many distinct ones were seen: text from outside never makes series without end."""
+        """The value, or ``_other`` once too many distinct ones were seen: outside text never makes series without end."""
         if value is None:
             return None
         known = self._known[kind]
@@ -81,8 +81,10 @@ class ResultTotals:
 
     def reset(self) -> None:
         """Back to zero, in place."""
-        for totals in (self.results, self.errors, *self.sums.values()):
-            totals.clear()
+        self.results.clear()
+        self.errors.clear()
+        for sums in self.sums.values():
+            sums.clear()
         self.last_success = None
 
     def _sum(self, instrument: names.Instrument, key: Labels, amount: float) -> None:
@@ -110,7 +112,10 @@ class Instruments:
     """
 
     def __init__(
-        self, meter: metrics.Meter, totals: ResultTotals, accounting: Accounting | None,
+        self,
+        meter: metrics.Meter,
+        totals: ResultTotals,
+        accounting: Accounting | None,
         queue: Callable[[], dict[str, int]] | None,
     ) -> None:
         self._totals, self._accounting, self._queue = totals, accounting, queue

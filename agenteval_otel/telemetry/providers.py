@@ -2,8 +2,8 @@
 
 An explicit provider, else the application's real global one, else (an OTLP endpoint is configured) a private one with
 the application's resource, else none. The globals are never replaced. Private providers are built on the pool's thread,
-never at import and never on the caller's; they do not register exit handlers (the SDK's may take 30 s), and after a fork
-the child builds its own, with a `service.instance.id` of its own.
+never at import and never on the caller's; they do not register exit handlers (the SDK's may take 30 s), and after a
+fork the child builds its own, with a `service.instance.id` of its own.
 """
 
 from __future__ import annotations
@@ -94,7 +94,11 @@ class Providers:
     """Resolves tracer, event log and meter; built ones are kept, missing ones are looked for again next time."""
 
     def __init__(
-        self, *, tracer_provider: Any = None, logger_provider: Any = None, meter_provider: Any = None,
+        self,
+        *,
+        tracer_provider: Any = None,
+        logger_provider: Any = None,
+        meter_provider: Any = None,
         target: OtlpTarget | None = None,
     ) -> None:
         self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
@@ -113,7 +117,10 @@ class Providers:
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer; None when no provider is to be had. May build a provider: pool thread only."""
-        return self._resolve("TRACES", lambda provider: provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL))
+        tracer: trace.Tracer | None = self._resolve(
+            "TRACES", lambda provider: provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
+        )
+        return tracer
 
     def tracer_now(self) -> trace.Tracer | None:
         """The tracer if it costs nothing to have it: for the caller's thread."""
@@ -124,11 +131,15 @@ class Providers:
 
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Pool thread only."""
-        return self._resolve("LOGS", EventLog)
+        events: EventLog | None = self._resolve("LOGS", EventLog)
+        return events
 
     def meter(self) -> metrics.Meter | None:
         """The meter; None when no provider is to be had. Pool thread only."""
-        return self._resolve("METRICS", lambda provider: provider.get_meter(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL))
+        meter: metrics.Meter | None = self._resolve(
+            "METRICS", lambda provider: provider.get_meter(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
+        )
+        return meter
 
     def flush(self, timeout_s: float) -> bool:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time limits do not hold.
@@ -175,7 +186,7 @@ class Providers:
         if provider is None:
             _log.warning(
                 "no_telemetry", part=signal.lower(),
-                fix="set OTEL_EXPORTER_OTLP_ENDPOINT, or set an OpenTelemetry provider, or OtlpStorageProvider(endpoint=...)",
+                fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or OtlpStorageProvider(endpoint=...)",
             )  # fmt: skip
             return None
         resolved = self._resolved[signal] = make(provider)
@@ -203,7 +214,9 @@ def _build(signal: str, target: OtlpTarget) -> Any:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-        tracers.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=_QUEUE_SIZE, schedule_delay_millis=1_000))
+        tracers.add_span_processor(
+            BatchSpanProcessor(exporter, max_queue_size=_QUEUE_SIZE, schedule_delay_millis=1_000)
+        )
         return tracers
     if signal == "LOGS":
         from opentelemetry.sdk._logs import LoggerProvider

@@ -53,7 +53,7 @@ def agent_attributes(agent: str) -> dict[str, Any]:
 def open_agent_span(
     tracer: trace.Tracer, agent: str, attributes: Mapping[str, Any], *, started_ns: int, context: Context | None = None
 ) -> Span:
-    """Open the decorator's own ``invoke_agent {agent}`` span; on the caller's thread, or afterwards with its true start."""
+    """Open the decorator's own ``invoke_agent {agent}`` span, at once or afterwards with its true start."""
     return tracer.start_span(
         f"{OPERATION_INVOKE_AGENT} {agent}", context=context, kind=SpanKind.INTERNAL, attributes=dict(attributes),
         start_time=started_ns,

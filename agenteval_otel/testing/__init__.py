@@ -1,7 +1,7 @@
 """Testing: deterministic doubles and contract checks, part of the product.
 
-`InlineDispatcher` evaluates before the answer goes back, `RecordedTelemetry` keeps what is emitted, `ManualClock` is time
-that a test moves, the ``check_*`` functions hold your own parts to their contracts.
+`InlineDispatcher` evaluates before the answer goes back, `RecordedTelemetry` keeps what is emitted, `ManualClock` is
+time that a test moves, the ``check_*`` functions hold your own parts to their contracts.
 """
 
 from agenteval_otel.dispatch import InlineDispatcher

@@ -31,7 +31,7 @@ AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
     EvaluationInput(response="", error_type="TimeoutError"),
     EvaluationInput(response="half an ans", stream_end="abandoned"),
 )
-"""Inputs that every evaluator has to survive: with results, with a skip or with a clean error, never with a made-up score."""
+"""Inputs that every evaluator has to survive: with results, a skip or a clean error, never with a made-up score."""
 
 
 def check_component(component: Component, contract: type[Component]) -> None:
@@ -69,7 +69,7 @@ def _evaluate(evaluator: Evaluator, evaluation_input: EvaluationInput) -> list[E
 
 
 def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000) -> None:
-    """A sampler decides alike on the same draw, keeps smaller draws first, and gives a probability in [0, 1] or None."""
+    """A sampler answers every draw with a decision: a known outcome, a reason, a probability in [0, 1] or None."""
     step = DRAW_RANGE // draws
     decisions = [sampler.decide(SamplingContext(agent, index * step)) for index in range(draws)]
     for decision in decisions:
@@ -81,8 +81,9 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
 
 def check_storage(storage: EvaluationStorageProvider) -> None:
     """A storage provider takes results of every kind, many at once, and can be closed twice."""
-    scored = EvaluationResult(criterion_name="a", score=0.5, evaluator_type="T", normalized=0.5, started_ns=1, ended_ns=2)
-    failed = EvaluationResult(criterion_name="b", evaluator_type="T", error="x", error_type="timeout", started_ns=1, ended_ns=2)
+    times: dict[str, Any] = {"started_ns": 1, "ended_ns": 2}
+    scored = EvaluationResult(criterion_name="a", score=0.5, evaluator_type="T", normalized=0.5, **times)
+    failed = EvaluationResult(criterion_name="b", evaluator_type="T", error="x", error_type="timeout", **times)
     skipped = EvaluationResult(criterion_name="c", evaluator_type="T", skip_reason="no ground truth")
     aggregated = AggregatedEvaluationResult(overall_score=0.5, results=(scored, failed, skipped), agent="agent")
 

@@ -32,7 +32,8 @@ class RecordedTelemetry:
 
     def __init__(self, *, sampler: Any = None) -> None:
         resource = Resource.create({"service.name": "recorded"})
-        self._spans, self._logs, self._reader = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()
+        self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
+        self._logs = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
         self.tracer_provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self._spans))
         self.logger_provider = LoggerProvider(resource=resource, shutdown_on_exit=False)

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from agenteval_otel.capture import CURRENT, CapturedCall
-from agenteval_otel.instrumentation import wrappers
+from agenteval_otel.instrumentation.wrappers import wrap
 
 __all__ = ["annotate"]
 
@@ -53,4 +53,4 @@ def _running_call() -> CapturedCall | None:
     return CURRENT.get()
 
 
-_WRAPPERS = vars(wrappers)
+_WRAPPERS = wrap.__globals__

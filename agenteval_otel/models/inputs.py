@@ -1,0 +1,157 @@
+"""The input: the captured interaction, and the criteria it is scored by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import ConfigDict, field_validator
+
+from agenteval_otel.models.value import Value
+
+__all__ = ["EvaluationCriteria", "EvaluationInput", "Message", "StreamEnd", "ToolCall", "Usage"]
+
+StreamEnd = Literal["completed", "error", "abandoned"]
+
+
+class EvaluationCriteria(Value):
+    """A quality that is scored.
+
+    Attributes:
+        name: Unique id; a slug (letters, digits, ``_ . -``) wherever it becomes part of an attribute name.
+        scale: ``binary``, ``pass/fail``, ``likert5`` (1-5), ``numeric`` (0-1, or 0-100), or a custom word. With
+            `minimum` and `maximum` a declared range.
+        weight: Share in the overall score; None counts as 1, 0 leaves the criterion out.
+        threshold: Raw score from which on (inclusive) the label is ``pass``.
+        objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
+    """
+
+    name: str
+    description: str = ""
+    scale: str = "binary"
+    weight: float | None = None
+    threshold: float | None = None
+    objective: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @field_validator("weight", "threshold", "objective", "minimum", "maximum")
+    @classmethod
+    def _finite(cls, value: float | None) -> float | None:
+        if value is not None and not math.isfinite(value):
+            raise ValueError("must be a finite number")
+        return value
+
+
+class ToolCall(Value):
+    """One tool call of the agent: name, arguments as given, and the result where it is known."""
+
+    name: str
+    arguments: Any = None
+    result: Any = None
+    id: str | None = None
+
+
+class Message(Value):
+    """One message of the conversation; parts and UI flags of the specification are kept in `content_parts`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: str | None = None
+    id: str | None = None
+    content_parts: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+class Usage(Value):
+    """Tokens that the agent's own model used."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class EvaluationInput(Value):
+    """The captured interaction: what an evaluator sees.
+
+    Attributes:
+        response: The answer: text, or a message with `contentParts`, or (offline only) any JSON value.
+        criteria: What is asked for; empty means each evaluator's own criteria.
+        error_type: Class name of the exception that the handler raised instead of answering.
+        stream_end: How a streamed answer ended; None for answers that were not streamed.
+        cost: What the answer cost, in USD.
+        finish_reason: The model's own word for why it stopped, such as ``stop`` or ``length``.
+    """
+
+    response: Any = ""
+    criteria: tuple[EvaluationCriteria, ...] = ()
+    prompt: str | None = None
+    context: dict[str, Any] | None = None
+    ground_truth: Any = None
+    agent_config: dict[str, Any] | None = None
+    message_history: list[Message] | None = None
+    timestamp: float | None = None
+    session_id: str | None = None
+    agent_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    agent: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    duration_s: float | None = None
+    response_id: str | None = None
+    conversation_id: str | None = None
+    model: str | None = None
+    finish_reason: str | None = None
+    error_type: str | None = None
+    stream_end: StreamEnd | None = None
+
+    def text_at(self, field: str = "response") -> str | None:
+        """Text of a field, by the specification's path rules; None when there is no text.
+
+        The root is ``response``, ``prompt``, ``groundTruth`` or ``context`` (an empty name means ``response``); the
+        rest of the path is walked key by key, list indexes as segments (``context.list.1``). A message yields its
+        first ``text`` part.
+        """
+        return _text_of(self.value_at(field))
+
+    def value_at(self, field: str = "response") -> Any:
+        """The value of a field as it stands, by the same path rules; None when there is none."""
+        root, _, path = (field or "response").partition(".")
+        roots = {"response": self.response, "prompt": self.prompt, "groundTruth": self.ground_truth,
+                 "ground_truth": self.ground_truth, "context": self.context}  # fmt: skip
+        value = roots.get(root)
+        for key in path.split(".") if path else ():
+            value = _step(value, key)
+        return value
+
+    @cached_property
+    def response_text(self) -> str:
+        """The answer as text; empty when it has none."""
+        return self.text_at("response") or ""
+
+
+def _step(value: Any, key: str) -> Any:
+    if key == "":
+        return value
+    if isinstance(value, Mapping):
+        return value.get(key)
+    if isinstance(value, list | tuple) and key.isdecimal() and int(key) < len(value):
+        return value[int(key)]
+    return None
+
+
+def _text_of(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping) and isinstance(value.get("role"), str):
+        parts = value.get("contentParts")
+        for part in parts if isinstance(parts, list | tuple) else ():
+            if isinstance(part, Mapping) and part.get("type") == "text":
+                text = part.get("text")
+                return text if isinstance(text, str) else None
+    return None

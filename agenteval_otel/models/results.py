@@ -1,0 +1,162 @@
+"""Results: scores, skips and failures, one by one and put together."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
+from agenteval_otel.models.value import Value
+
+__all__ = ["AggregatedEvaluationResult", "EvaluationResult", "RunError", "Score", "ScoreValue", "SpanReference"]
+
+ScoreValue = bool | int | float | str
+
+
+class Score(Value):
+    """What an evaluator found.
+
+    Attributes:
+        value: On the criterion's scale: boolean, number or category.
+        label: Category for the telemetry; derived from `passed` when left out.
+        passed: The evaluator's own verdict, where it has one.
+        reasoning: Free text; content, so exported only with content capture on.
+        reason_code: A word of the evaluator's closed list, safe to export.
+        metadata: Evaluator-specific facts, kept with the stored result.
+    """
+
+    value: ScoreValue
+    label: str | None = None
+    passed: bool | None = None
+    reasoning: str | None = None
+    reason_code: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class EvaluationResult(Value):
+    """One score, skip or failure of one criterion by one evaluator: exactly one of the three.
+
+    Attributes:
+        score: Raw score on the criterion's scale; None for skips and failures.
+        error: What broke; set for failures only. `error_type` is its low-cardinality word.
+        skip_reason: Why the evaluator abstained; set for skips only.
+        normalized: The score moved to [0, 1], higher is better; None where the scale has no such form.
+        evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding`` or ``human``.
+        calls_model: The evaluator asked a model, so its time and its span are worth showing.
+        probability: Inclusion probability of this response for this evaluator; None when unknown.
+    """
+
+    criterion_name: str
+    score: ScoreValue | None = None
+    evaluator_type: str
+    reasoning: str | None = None
+    error: str | None = None
+    metadata: dict[str, Any] | None = None
+    normalized: float | None = None
+    label: str | None = None
+    passed: bool | None = None
+    threshold: float | None = None
+    reason_code: str | None = None
+    error_type: str | None = None
+    skip_reason: str | None = None
+    evaluator_id: str | None = None
+    evaluator_version: str | None = None
+    evaluator_kind: str = "deterministic"
+    calls_model: bool = False
+    suspected_injection: bool = False
+    probability: float | None = None
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    raised: bool = False
+    filler: ScoreValue | None = Field(default=None, exclude=True)
+
+    @property
+    def status(self) -> Literal["scored", "skipped", "failed"]:
+        """``failed`` when the evaluator broke, ``skipped`` when it abstained, else ``scored``."""
+        if self.error:
+            return "failed"
+        return "skipped" if self.skip_reason is not None else "scored"
+
+    def original_json(self) -> dict[str, Any]:
+        """The original framework's JSON shape, where an errored result carries the filler score of its evaluator."""
+        shape: dict[str, Any] = {
+            "criterionName": self.criterion_name,
+            "score": self.filler if self.error else self.score,
+            "evaluatorType": self.evaluator_type,
+        }
+        optional = {"reasoning": self.reasoning, "error": self.error, "metadata": self.metadata}
+        return shape | {key: value for key, value in optional.items() if value is not None}
+
+
+class RunError(Value):
+    """An evaluator or storage provider that raised, by its label."""
+
+    message: str
+    evaluator_type: str | None = None
+
+
+class SpanReference(Value):
+    """The evaluated span, as it can be written down: hexadecimal ids, flags and trace state."""
+
+    trace_id: str
+    span_id: str
+    trace_flags: int = 0
+    trace_state: str = ""
+    is_remote: bool = False
+
+
+class AggregatedEvaluationResult(Value):
+    """All results of one input, with the weighted overall score.
+
+    Attributes:
+        overall_score: Weighted mean of the normalized scores, 0 worst to 1 best; None when nothing could be averaged.
+        timestamp: Milliseconds since the epoch, end of the run.
+        input_snapshot: The whole input offline; monitored answers only with content capture on.
+        span: The evaluated span; None when there was none.
+        response_ended_ns: When the answer was complete, nanoseconds since the epoch.
+    """
+
+    overall_score: float | None = None
+    results: tuple[EvaluationResult, ...] = ()
+    timestamp: int = 0
+    agent_id: str | None = None
+    session_id: str | None = None
+    input_snapshot: EvaluationInput | None = None
+    evaluation_config_snapshot: dict[str, Any] | None = None
+    metadata: dict[str, Any] = {}
+    run_errors: tuple[RunError, ...] | None = None
+    agent: str | None = None
+    span: SpanReference | None = None
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    response_ended_ns: int | None = None
+    sampling_probability: float | None = None
+    sampling_reason: str | None = None
+    has_ground_truth: bool = False
+    stream_end: StreamEnd | None = None
+    response_id: str | None = None
+    conversation_id: str | None = None
+    model: str | None = None
+
+    def original_json(self) -> dict[str, Any]:
+        """The original framework's JSON shape; what a raising evaluator left stands in ``runErrors`` only."""
+        shape: dict[str, Any] = {
+            "results": [
+                result.original_json() for result in self.results if not result.raised and not result.skip_reason
+            ],
+            "timestamp": self.timestamp,
+            "metadata": self.metadata,
+        }
+        optional = {
+            "overallScore": self.overall_score,
+            "agentId": self.agent_id,
+            "sessionId": self.session_id,
+            "evaluationConfigSnapshot": self.evaluation_config_snapshot,
+        }
+        shape |= {key: value for key, value in optional.items() if value is not None}
+        if self.input_snapshot is not None:
+            shape["inputSnapshot"] = self.input_snapshot.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        if self.run_errors:
+            shape["runErrors"] = [error.model_dump(by_alias=True) for error in self.run_errors]
+        return shape

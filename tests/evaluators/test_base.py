@@ -1,0 +1,116 @@
+"""The contract of evaluators."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from agenteval_otel.components import resolve
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, KeywordCoverage, ResponseHealth, RuleBased
+from agenteval_otel.evaluators.base import failure_of
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
+
+LENGTH = {"criterion_name": "Short", "config": {"type": "length", "max": 3}}
+BUILT_IN = [
+    ResponseHealth(),
+    RuleBased.load({"rules": [LENGTH]}),
+    KeywordCoverage(criterion_name="Kw", expected_keywords=["a"]),
+]
+
+
+class Fixed(CriterionEvaluator):
+    """Scores what it is told to."""
+
+    criterion_name: str = "fixed"
+    found: Any = None
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        return self.found if isinstance(self.found, Score) else Score(value=self.found)
+
+
+class Slow(CriterionEvaluator):
+    criterion_name: str = "slow"
+
+    async def score(self, evaluation_input: EvaluationInput) -> Score:
+        return Score(value=0.5)
+
+
+def run(evaluator: Evaluator, criteria: Sequence[EvaluationCriteria] | None = None) -> list[EvaluationResult]:
+    asked = evaluator.criteria() if criteria is None else criteria
+    return asyncio.run(evaluator.evaluate(EvaluationInput(response="text"), asked))
+
+
+@pytest.mark.parametrize("evaluator", BUILT_IN, ids=lambda evaluator: evaluator.type)
+def test_an_evaluator_is_its_configuration(evaluator: Evaluator) -> None:
+    """The JSON dump of an evaluator resolves to an equal one with the same fingerprint."""
+    again = resolve(Evaluator, evaluator.model_dump(mode="json"))
+    assert again == evaluator
+    assert again.fingerprint == evaluator.fingerprint
+
+
+@pytest.mark.parametrize("evaluator", BUILT_IN, ids=lambda evaluator: evaluator.type)
+def test_other_criteria_are_left_alone(evaluator: Evaluator) -> None:
+    """An evaluator whose criterion is not asked for has no results."""
+    assert run(evaluator, []) == []
+    assert run(evaluator, [EvaluationCriteria(name="Other")]) == []
+    assert len(run(evaluator)) == 1
+
+
+def test_results_are_signed_and_labelled() -> None:
+    """A result carries normalized score, label, threshold and who found it."""
+    (result,) = run(Fixed(found=0.8, threshold=0.7))
+    assert (result.normalized, result.label, result.passed, result.threshold) == (0.8, "pass", True, 0.7)
+    assert (result.evaluator_type, result.evaluator_id) == ("Fixed", "Fixed:fixed")
+    assert result.evaluator_version == Fixed(found=0.8, threshold=0.7).fingerprint
+
+
+@pytest.mark.parametrize("found", [math.nan, math.inf, -math.inf])
+def test_what_is_no_score_does_not_become_one(found: float) -> None:
+    """NaN and infinities are a failure of the evaluator."""
+    with pytest.raises(EvaluationError) as caught:
+        run(Fixed(found=found))
+    assert caught.value.error_type == "invalid_score"
+
+
+def test_lanes_follow_the_kind_of_function() -> None:
+    """An evaluator that does not say is taken to be slow: ``model`` when it is async, else ``cpu``."""
+    assert Fixed(found=1).lane == "cpu"
+    assert Slow().lane == "model"
+    (result,) = run(Slow())
+    assert result.score == 0.5
+    assert result.calls_model
+
+
+def test_only_health_judges_calls_that_raised() -> None:
+    """Evaluators are left out for calls without an answer unless they say otherwise."""
+    assert ResponseHealth().evaluates_errors
+    assert not BUILT_IN[1].evaluates_errors
+
+
+def test_a_failure_carries_no_score() -> None:
+    """What broke is said by a text and a word; the original's filler score stays apart."""
+    result = failure_of(Slow(), "slow", "broke", error_type="timeout", filler=0)
+    assert (result.status, result.score, result.normalized, result.filler) == ("failed", None, None, 0)
+    assert (result.error, result.error_type) == ("broke", "timeout")
+
+
+def test_a_blank_criterion_is_refused() -> None:
+    """A criterion needs a name that can be read."""
+    with pytest.raises(ValidationError):
+        Fixed(criterion_name=" ")
+
+
+def test_what_is_not_implemented_says_so() -> None:
+    """A bare contract names what is missing."""
+    with pytest.raises(EvaluationError, match="does not declare its criteria"):
+        Evaluator().criteria()
+    with pytest.raises(EvaluationError, match="does not implement score"):
+        run(CriterionEvaluator(criterion_name="c"))
+    with pytest.raises(EvaluationError, match="does not implement evaluate"):
+        run(Evaluator(), [])

@@ -1,0 +1,105 @@
+"""Func, and the door for everything that may stand for an evaluator."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any
+
+import pytest
+
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, as_evaluator
+from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
+
+
+def is_short(evaluation_input: EvaluationInput) -> bool:
+    return len(evaluation_input.response_text) < 5
+
+
+async def politeness(evaluation_input: EvaluationInput) -> Score:
+    return Score(value=0.25, reasoning="gruff")
+
+
+class Judge:
+    async def __call__(self, evaluation_input: EvaluationInput) -> int:
+        return 1
+
+
+def run(evaluator: Evaluator, response: str = "text") -> EvaluationResult:
+    (result,) = asyncio.run(evaluator.evaluate(EvaluationInput(response=response), evaluator.criteria()))
+    return result
+
+
+def test_a_function_names_its_criterion() -> None:
+    """The criterion has the function's name; a boolean counts on the numeric scale too."""
+    evaluator = Func.of(is_short)
+    assert (evaluator.label, evaluator.name, evaluator.lane) == ("Func:is_short", "is_short", "cpu")
+    result = run(evaluator)
+    assert (result.score, result.normalized, result.label) == (True, 1.0, "pass")
+
+
+def test_an_async_function_awaits_a_model() -> None:
+    """Async functions, and objects with an async call, run in the ``model`` lane."""
+    evaluator = Func.of(politeness, threshold=0.5)
+    assert evaluator.lane == "model"
+    assert (run(evaluator).score, run(evaluator).label, run(evaluator).reasoning) == (0.25, "fail", "gruff")
+    judge = Func(name="judge", function=Judge())
+    assert (judge.lane, judge.criterion_name, run(judge).score) == ("model", "judge", 1)
+
+
+@pytest.mark.parametrize("value", [True, 3, 0.5, "good"])
+def test_values_stand_for_scores(value: Any) -> None:
+    """A boolean, a number or a category is a score's value with its type."""
+    found = run(Func.of(lambda _: value, criterion_name="c", scale="any")).score
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_what_is_no_score_is_refused() -> None:
+    """A function that returns nothing has failed, it has not scored zero."""
+    with pytest.raises(EvaluationError, match="expected a Score, found NoneType"):
+        run(Func.of(lambda _: None, criterion_name="c"))
+
+
+def test_errors_pass_through() -> None:
+    """What the function raises reaches the runner unchanged."""
+    with pytest.raises(ZeroDivisionError):
+        run(Func.of(lambda _: 1 / 0, criterion_name="c"))
+
+
+def test_the_function_is_in_the_fingerprint_and_not_in_the_dump() -> None:
+    """Two functions under one name differ in their fingerprint; a dump stays JSON."""
+    first, second = Func(name="n", function=is_short), Func(name="n", function=politeness)
+    assert first.fingerprint != second.fingerprint
+    assert first.fingerprint == Func(name="n", function=is_short).fingerprint
+    assert "function" not in first.model_dump(mode="json")
+
+
+def test_partial_functions_have_the_name_of_the_whole() -> None:
+    """A partial function is called what its function is called."""
+    assert Func.of(functools.partial(is_short)).criterion_name == "is_short"
+
+
+def test_all_forms_become_evaluators() -> None:
+    """An instance, a mapping, a type's name, a class and a function all stand for an evaluator."""
+    health = ResponseHealth()
+    assert as_evaluator(health) is health
+    assert as_evaluator("ResponseHealth") == as_evaluator(ResponseHealth) == health
+    mapping = {"type": "KeywordCoverage", "criterionName": "Kw", "expectedKeywords": ["a"]}
+    assert as_evaluator(mapping) == KeywordCoverage(criterion_name="Kw", expected_keywords=["a"])
+    assert as_evaluator(is_short).label == "Func:is_short"
+
+
+@pytest.mark.parametrize("value", [7, None, int, "Nope", {"type": "Nope"}])
+def test_other_things_are_refused_with_the_choices(value: Any) -> None:
+    """What is no evaluator is refused at start with its path and the known types."""
+    with pytest.raises(ConfigurationError, match="ResponseHealth") as caught:
+        as_evaluator(value, path="evaluators[1]")
+    assert caught.value.path == "evaluators[1]"
+
+
+def test_a_type_without_defaults_says_what_is_missing() -> None:
+    """A name alone does not do for an evaluator that needs settings."""
+    with pytest.raises(ConfigurationError, match=r"rules: required field is missing"):
+        as_evaluator("RuleBased")

@@ -1,0 +1,136 @@
+"""KeywordCoverage."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import KeywordCoverage
+from agenteval_otel.evaluators.keywords import has_word
+from agenteval_otel.models import EvaluationInput, EvaluationResult
+
+
+def run(response: Any, ground_truth: Any = None, context: Any = None, **fields: Any) -> EvaluationResult:
+    evaluator = KeywordCoverage.load({"criterion_name": "Kw", **fields})
+    evaluation_input = EvaluationInput(response=response, ground_truth=ground_truth, context=context)
+    (result,) = asyncio.run(evaluator.evaluate(evaluation_input, evaluator.criteria()))
+    return result
+
+
+WORDS = [
+    ("the cat sat", "cat", True), ("concatenate", "cat", False), ("cat_food", "cat", False), ("cat-food", "cat", True),
+    ("naïve", "na", False), ("Café au lait", "café", True), ("Cafe\u0301 au lait", "café", True),
+    ("caf\u00e9", "cafe", False), ("cafe\u0301", "cafe", False), ("Москва большая", "москва", True),
+    ("Москвабольшая", "москва", False), ("costs $5 now", "$5", True), ("costs $50", "$5", False),
+    ("we use C++11", "c++", True), ("a (draft) text", "(draft", True), ("axb", "a.b", False),
+    ("今日は天気がいい", "天気", True), ("これはAIです", "ai", True),
+    ("これはAIRです", "ai", False), ("날씨가 좋다", "날씨", True),
+    ("ฉันรักแมวมาก", "แมว", True), ("हिन्दी भाषा", "हिन", False), ("हिन्दी भाषा", "हिन्दी", True),
+    ("I ❤️ it", "❤", True), ("New \n York", "new york", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "keyword", "found"), WORDS)
+def test_words_end_where_their_script_ends_them(text: str, keyword: str, found: bool) -> None:
+    """Letters, marks, digits and underscores go on; punctuation does not; scripts without spaces have no borders."""
+    assert run(text, expected_keywords=[keyword]).score == float(found)
+
+
+def test_the_score_is_the_share_that_was_found() -> None:
+    """Found and missed keywords are named, counted and kept as metadata; a miss has a reason."""
+    result = run("Alpha and beta", expected_keywords=["alpha", "Beta", "gamma"])
+    assert result.score == pytest.approx(2 / 3)
+    assert result.metadata == {"foundKeywords": ["alpha", "beta"], "missedKeywords": ["gamma"]}
+    assert result.reason_code == "missing_keyword"
+    assert result.reasoning == "2 of 3 keywords (67%); found: alpha, beta; missed: gamma; text: alpha and beta"
+    assert run("alpha", expected_keywords=["alpha"]).reason_code is None
+
+
+def test_words_may_be_parts_of_words_on_request() -> None:
+    """Without whole words a keyword may occur anywhere; with case it must be written alike."""
+    assert run("concatenate", expected_keywords=["cat"], matchWholeWord=False).score == 1.0
+    assert run("Cat", expected_keywords=["cat"], case_sensitive=True).score == 0.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["normalize_whitespace_for_source", "normalizeWhitespaceForSource", "normalize_whitespace", "normalizeWhitespace"],
+)
+def test_whitespace_has_four_names(name: str) -> None:
+    """The option to leave whitespace alone is known under the specification's names."""
+    evaluator = KeywordCoverage.load({"criterion_name": "Kw", "expected_keywords": ["a"], name: False})
+    assert evaluator.normalize_whitespace_for_source is False
+    assert KeywordCoverage.load(evaluator.model_dump()) == evaluator
+    assert KeywordCoverage.load(evaluator.model_dump(by_alias=True)) == evaluator
+
+
+def test_keywords_may_come_with_the_input() -> None:
+    """Ground truth and context give lists, of which the texts count, or text that is split or taken whole."""
+    source = {"keywords_source_field": "groundTruth"}
+    assert run("a c", ground_truth="a, b\nc", **source).score == pytest.approx(2 / 3)
+    assert run("a c", ground_truth=["a", 7, "b"], **source).score == 0.5
+    assert run("say a, b now", ground_truth=" a, b ", ground_truth_keyword_mode="exact", **source).score == 1.0
+    assert run("a", context={"k": ["a"]}, keywords_source_field="context.k").score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("response", "fields", "error_type"),
+    [
+        ("a", {"keywords_source_field": "groundTruth"}, "missing_keywords"),
+        ("a", {"keywords_source_field": "groundTruth", "ground_truth": ["", 1]}, "missing_keywords"),
+        ("a", {"keywords_source_field": "context.k", "context": {"k": {"a": 1}}}, "missing_keywords"),
+        (7, {"expected_keywords": ["a"]}, "missing_text"),
+    ],
+)
+def test_what_cannot_be_looked_for_is_a_failure(response: Any, fields: dict[str, Any], error_type: str) -> None:
+    """Without text or keywords there is no score, only the original's filler."""
+    result = run(response, **fields)
+    assert (result.status, result.score, result.filler, result.error_type) == ("failed", None, "error", error_type)
+
+
+def test_empty_keywords_leave_nothing_to_look_for() -> None:
+    """A list of empty keywords is fulfilled; no list at all is refused at load."""
+    assert run("anything", expected_keywords=[""]).score == 1.0
+    for keywords in ([], None):
+        with pytest.raises(ConfigurationError, match="at least one keyword"):
+            KeywordCoverage.load({"criterion_name": "Kw", "expected_keywords": keywords})
+
+
+def test_an_unknown_source_is_refused_unless_the_original_wrote_it() -> None:
+    """A misspelled source fails at load; the originals' form finds out in the evaluation."""
+    config = {"criterionName": "Kw", "keywordsSourceField": "other"}
+    with pytest.raises(ConfigurationError, match=r"expected config, groundTruth or context\.<path>"):
+        KeywordCoverage.load(config)
+    evaluator = KeywordCoverage.load(config, context={"original": True})
+    (result,) = asyncio.run(evaluator.evaluate(EvaluationInput(response="a"), evaluator.criteria()))
+    assert result.error_type == "invalid_configuration"
+
+
+def test_a_short_list_is_looked_for_on_the_loop() -> None:
+    """A short configured list takes microseconds; a long one, or one that the input brings, goes elsewhere."""
+    assert KeywordCoverage(criterion_name="Kw", expected_keywords=["a"]).lane == "free"
+    assert KeywordCoverage(criterion_name="Kw", expected_keywords=["a"] * 101).lane == "cpu"
+    assert KeywordCoverage(criterion_name="Kw", keywords_source_field="groundTruth").lane == "cpu"
+
+
+@given(text=st.text(max_size=100), keywords=st.lists(st.text(max_size=5), min_size=1, max_size=4), whole=st.booleans())
+@settings(deadline=None)
+def test_any_text_has_a_share(text: str, keywords: list[str], whole: bool) -> None:
+    """Whatever the text and the keywords, the share is in [0, 1], and whole words are no more than parts of words."""
+    share = run(text, expected_keywords=keywords, match_whole_word=whole).score
+    parts = run(text, expected_keywords=keywords, match_whole_word=False).score
+    assert isinstance(share, float)
+    assert isinstance(parts, float)
+    assert 0.0 <= share <= parts <= 1.0
+
+
+@given(text=st.lists(st.sampled_from(["ab", "a", "b", " ", "é", "気", "ab " * 3]), max_size=12).map("".join))
+@settings(deadline=None)
+def test_the_long_way_finds_the_same_words(text: str) -> None:
+    """After many words inside others the compiled search takes over and agrees with the short way."""
+    assert has_word("xab" * 70 + " " + text, "ab") == has_word(text, "ab")

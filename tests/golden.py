@@ -1,0 +1,60 @@
+"""Loader for the recorded vectors beside the project, and the comparison that they ask for."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+GOLDEN = SHARED / "golden"
+DATA = SHARED / "data"
+
+_NUMBERS = {"__NaN__": math.nan, "__Infinity__": math.inf, "__-Infinity__": -math.inf}
+
+
+def vectors(*evaluators: str) -> list[Any]:
+    """One pytest parameter a vector of these evaluators, its id the vector's; a skipped one when the files are away."""
+    found = []
+    for name in ("agentdock_golden.json", "agentdock_golden_extra.json"):
+        path = GOLDEN / name
+        if path.is_file():
+            found += [vector for vector in json.loads(path.read_text("utf-8")) if vector["evaluator"] in evaluators]
+    if not found:
+        return [
+            pytest.param(None, marks=[pytest.mark.shared, pytest.mark.skip(f"no vectors in {GOLDEN}")], id="absent")
+        ]
+    return [pytest.param(_numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in found]
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    """The records of a data file; skips the test where the file is absent."""
+    path = DATA / name
+    if not path.is_file():
+        pytest.skip(f"{path} is absent")
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Floats within 1e-9, types exactly: 1 and 1.0 are equal, True is not 1."""
+    if isinstance(found, bool) or isinstance(expected, bool):
+        return found is expected
+    if isinstance(found, int | float) and isinstance(expected, int | float):
+        both_nan = math.isnan(found) and math.isnan(expected)
+        return both_nan or math.isclose(found, expected, rel_tol=0, abs_tol=1e-9)
+    if isinstance(found, list) and isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in found)
+    return bool(found == expected)
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return _NUMBERS.get(value, value) if isinstance(value, str) else value

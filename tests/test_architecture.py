@@ -1,0 +1,159 @@
+"""The house holds: layers, vendors in one place, short files and functions, no circles, the names of the dictionary."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "agenteval_otel"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+LAYERS = {
+    "errors": 0, "semconv": 0,
+    "models": 1,
+    "components": 2, "scoring": 2,
+    "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "telemetry": 3, "dispatch": 3,
+    "evaluators": 4, "storage": 4,
+    "runner": 5,
+    "pipeline": 6, "restraint": 6,
+    "instrumentation": 7, "sidecar": 7, "feedback": 7, "replay": 7, "provisioning": 7,
+    "config": 8,
+    "cli": 9, "testing": 10, "__init__": 11, "__main__": 12,
+}  # fmt: skip
+
+# Which modules may meet which vendor; a name ending in a dot stands for the folder.
+VENDORS = {
+    "anthropic": ("judges.anthropic",),
+    "numpy": ("embedders.", "evaluators.semantic"),
+    "rapidfuzz": ("evaluators.similarity", "ground_truth."),
+    "regex": ("evaluators.",),
+    "grpc": ("sidecar.", "testing."),
+    "opentelemetry.proto": ("sidecar.", "testing."),
+    "opentelemetry.sdk": ("telemetry.providers", "instrumentation.span_processor", "testing."),
+    "opentelemetry.exporter": ("telemetry.providers", "instrumentation.span_processor", "testing."),
+    "opentelemetry": ("telemetry.", "capture.", "sampling.ratio", "pipeline", "instrumentation.", "storage.otlp", "testing."),
+    "sqlalchemy": ("storage.sql",),
+    "yaml": ("config", "provisioning."),
+}  # fmt: skip
+FREE = {"pydantic", "structlog", "agenteval_otel"}
+
+
+def name_of(file: Path) -> str:
+    parts = file.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+def room_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def imports_of(file: Path) -> list[tuple[str, bool]]:
+    """Every imported module, with whether it is for type checkers only."""
+    tree = ast.parse(file.read_text())
+    for_types = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for statement in block.body
+        for node in ast.walk(statement)
+    }
+    found: list[tuple[str, bool]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, id(node) in for_types) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file.name}: relative import"
+            # "from package import module" names the module, not the package.
+            folder = PACKAGE.parent / (node.module or "").replace(".", "/")
+            modules = [alias.name for alias in node.names if (folder / f"{alias.name}.py").is_file()]
+            found += [(f"{node.module}.{name}", id(node) in for_types) for name in modules]
+            if len(modules) < len(node.names):
+                found.append((node.module or "", id(node) in for_types))
+    return found
+
+
+def own_imports(file: Path) -> list[str]:
+    return [
+        module.removeprefix("agenteval_otel.") if module != "agenteval_otel" else "__init__"
+        for module, for_types in imports_of(file)
+        if (module == "agenteval_otel" or module.startswith("agenteval_otel.")) and not for_types
+    ]
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_a_room_stands_above_everything_it_imports(file: Path) -> None:
+    """A module imports from lower layers, or from its own room; the command line may use the front door."""
+    room = room_of(name_of(file))
+    assert room in LAYERS, f"{room} is not in the table of layers"
+    for imported in own_imports(file):
+        other = room_of(imported)
+        if other == room or (room in ("cli", "__main__") and other in ("__init__", "cli")):
+            continue
+        assert LAYERS[other] < LAYERS[room], f"{name_of(file)} imports {imported} from above or beside"
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_each_vendor_is_met_in_one_place(file: Path) -> None:
+    """Third-party packages are imported where the table says, and nowhere else."""
+    module = name_of(file)
+    for imported, _ in imports_of(file):
+        root = imported.partition(".")[0]
+        if root in FREE or root in __import__("sys").stdlib_module_names:
+            continue
+        rule = next((vendor for vendor in VENDORS if imported == vendor or imported.startswith(f"{vendor}.")), None)
+        assert rule is not None, f"{module} imports {imported}, which is not in the table of vendors"
+        allowed = VENDORS[rule]
+        assert any(f"{module}.".startswith(place) if place.endswith(".") else module == place or room_of(module) == place
+                   for place in allowed), f"{module} must not import {imported}"  # fmt: skip
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_files_and_functions_are_short_and_documented(file: Path) -> None:
+    """One file, one idea: 300 lines a file, 40 a function, a module docstring and `__all__`."""
+    text = file.read_text()
+    tree = ast.parse(text)
+    assert len(text.splitlines()) <= 300, f"{name_of(file)} wants to become a folder"
+    assert ast.get_docstring(tree), f"{name_of(file)} has no docstring"
+    if file.name != "__main__.py":
+        assert any(isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" for node in tree.body)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            doc = ast.get_docstring(node, clean=False)
+            length = (node.end_lineno or 0) - node.lineno + 1 - (len(doc.splitlines()) if doc else 0)
+            assert length <= LONG.get((name_of(file), node.name), 40), f"{name_of(file)}.{node.name} has {length} lines"
+
+
+# Argued for in place: the loop of a stream is one piece, because a call for each chunk would double its cost.
+LONG = {("instrumentation.wrappers", "_generator"): 50, ("instrumentation.wrappers", "_async_generator"): 50}
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    """Following imports from any module never leads back to it."""
+    modules = {name_of(file): file for file in FILES}
+    graph = {
+        module: {imported for imported in own_imports(file) if imported in modules and imported != module}
+        for module, file in modules.items()
+    }
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
+        if module in done:
+            return
+        for imported in graph[module]:
+            visit(imported, (*path, module))
+        done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_the_dictionary_holds() -> None:
+    """No class is called Manager, Helper, Util or Base-something."""
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                assert not node.name.endswith(("Manager", "Helper", "Util", "Utils")), node.name
+                assert not node.name.startswith("Base"), node.name

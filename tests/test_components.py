@@ -1,0 +1,81 @@
+"""Components: chosen by type, strict about fields, fingerprinted."""
+
+from __future__ import annotations
+
+import pytest
+
+from agenteval_otel.components import Component, resolve
+from agenteval_otel.errors import ConfigurationError
+
+
+class Tool(Component, contract="tool"):
+    """A contract of this test."""
+
+
+class Hammer(Tool, type="Hammer"):
+    weight_kg: float = 1.0
+    parts: list[int] = []
+
+
+class Anvil(Tool, type="Anvil"):
+    pass
+
+
+def test_a_mapping_is_resolved_by_its_type() -> None:
+    """The word under ``type`` chooses the class; fields may be written in camelCase."""
+    assert resolve(Tool, {"type": "Hammer", "weightKg": 2}) == Hammer(weight_kg=2.0)
+    hammer = Hammer()
+    assert resolve(Tool, hammer) is hammer
+
+
+def test_a_dump_builds_the_same_component() -> None:
+    """The dump carries the type, so that resolving it gives an equal component."""
+    hammer = Hammer(weight_kg=3.5, parts=[1])
+    assert hammer.model_dump()["type"] == "Hammer"
+    assert resolve(Tool, hammer.model_dump(mode="json")) == hammer
+    assert resolve(Tool, hammer.model_dump(mode="json", by_alias=True)) == hammer
+
+
+def test_an_unknown_type_names_the_known_ones() -> None:
+    """A misspelled type is refused with the path and what there is."""
+    with pytest.raises(ConfigurationError, match=r"tools\[0\]: unknown tool type 'Hamer'; known: Anvil, Hammer"):
+        resolve(Tool, {"type": "Hamer"}, path="tools[0]")
+    with pytest.raises(ConfigurationError, match="expected an instance of Tool or a mapping with 'type', found int"):
+        resolve(Tool, 7)
+
+
+def test_wrong_fields_are_refused_with_their_path() -> None:
+    """Unknown fields name the known ones, wrong values say what was found, deeply nested ones where."""
+    with pytest.raises(ConfigurationError, match=r"tools\[1\]\.colour: unknown field; known: parts, weight_kg"):
+        resolve(Tool, {"type": "Hammer", "colour": "red"}, path="tools[1]")
+    with pytest.raises(ConfigurationError, match="found 'heavy'") as caught:
+        resolve(Tool, {"type": "Hammer", "weight_kg": "heavy"})
+    assert caught.value.path == "weight_kg"
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(Tool, {"type": "Hammer", "parts": [1, "two"]}, path="tool")
+    assert caught.value.path == "tool.parts[1]"
+
+
+def test_a_class_does_not_load_another_type() -> None:
+    """A configuration of one type is not swallowed by another class."""
+    with pytest.raises(ConfigurationError, match="'Hammer' is not 'Anvil'"):
+        Anvil.load({"type": "Hammer"})
+
+
+def test_a_taken_type_is_refused() -> None:
+    """Two different classes cannot share one word."""
+    with pytest.raises(ConfigurationError, match="tool type 'Hammer' is taken by"):
+        type("Mallet", (Tool,), {}, type="Hammer")
+
+
+def test_contracts_have_registries_of_their_own() -> None:
+    """A type is known to its own contract only."""
+    assert Tool.registry == {"Hammer": Hammer, "Anvil": Anvil}
+    assert "Hammer" not in Component.registry
+
+
+def test_the_fingerprint_follows_the_configuration() -> None:
+    """Equal configurations share a fingerprint, different ones do not."""
+    assert Hammer(weight_kg=2).fingerprint == Hammer(weight_kg=2.0).fingerprint
+    assert Hammer().fingerprint != Hammer(weight_kg=2).fingerprint
+    assert len(Hammer().fingerprint) == 12
