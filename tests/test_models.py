@@ -68,4 +68,3 @@ def test_a_failure_is_not_a_score() -> None:
     assert "filler" not in failed.model_dump()
     whole = AggregatedEvaluationResult(results=(failed, skipped, scored))
     assert [item["score"] for item in whole.original_json()["results"]] == [False, 0.5]
-    assert whole.by_criterion() == {"C": scored}

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.capture.responses import answer_text, history_of, join_chunks, prompt_text
-from agenteval_otel.capture.text import clean, to_text
+from agenteval_otel.capture.responses import answer_text, history_of, join_chunks, prompt_text, tool_calls_of
+from agenteval_otel.capture.text import clean, plain, to_text
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
 
@@ -41,6 +41,7 @@ def build_input(
         "prompt": prompt_text(call.prompt),
         "message_history": history_of(call.prompt),
         "response": join_chunks(call.chunks) if call.chunks is not None else answer_text(call.answer),
+        "tool_calls": tool_calls_of(call.answer),
         "timestamp": call.ended_ns // 1_000_000,
         "agent": call.agent,
         "agent_id": call.agent,
@@ -54,7 +55,7 @@ def build_input(
     for name in [name for name in facts if name not in FACTS]:
         on_bad_fact(name)
         del facts[name]
-    return _validated(fields | _clean_facts(facts), facts, on_bad_fact)
+    return _validated(fields | _clean_facts(facts, on_bad_fact), on_bad_fact)
 
 
 def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: Callable[..., Any]) -> dict[str, Any]:
@@ -70,26 +71,38 @@ def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: C
     return dict(facts)
 
 
-def _clean_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    texts = {"conversation_id", "finish_reason", "model", "response_id", "session_id", "agent_id"}
+_SHORT_TEXTS = frozenset({"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"})
+
+
+def _clean_facts(facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> dict[str, Any]:
     cleaned: dict[str, Any] = {}
     for name, value in facts.items():
-        if name in texts:
-            cleaned[name] = None if value is None else clean(to_text(value), 512)
-        elif name in ("prompt", "response"):
-            cleaned[name] = prompt_text(value) if name == "prompt" else answer_text(value)
-        elif name == "ground_truth" and isinstance(value, str):
-            cleaned[name] = clean(value)
-        elif name == "message_history":
-            cleaned[name] = history_of(value) or value
-        elif name == "context" and isinstance(value, str | list | tuple):
-            cleaned[name] = {"documents": [value] if isinstance(value, str) else list(value)}
-        else:
-            cleaned[name] = value
+        try:
+            cleaned[name] = _clean_fact(name, value)
+        except CaptureError:
+            on_bad_fact(name)
     return cleaned
 
 
-def _validated(fields: dict[str, Any], facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> EvaluationInput:
+def _clean_fact(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _SHORT_TEXTS:
+        return clean(to_text(value), 512)
+    if name == "prompt":
+        return prompt_text(value)
+    if name == "response":
+        return answer_text(value)
+    if name == "message_history":
+        return history_of(value) or plain(value)
+    if name == "tool_calls":
+        return tool_calls_of({"tool_calls": value}) or plain(value)
+    if name == "context" and isinstance(value, str | list | tuple):
+        return {"documents": plain([value] if isinstance(value, str) else value)}
+    return plain(value)
+
+
+def _validated(fields: dict[str, Any], on_bad_fact: Callable[[str], None]) -> EvaluationInput:
     try:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:

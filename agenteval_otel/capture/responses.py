@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agenteval_otel.capture.text import clean, to_text
+from agenteval_otel.capture.text import clean, plain, to_text
 
-__all__ = ["answer_text", "history_of", "join_chunks", "prompt_text"]
+__all__ = ["answer_text", "history_of", "join_chunks", "prompt_text", "tool_calls_of"]
 
 _TEXT_KEYS = ("content", "text", "output", "output_text", "answer", "response", "message")
 _MAX_MESSAGES = 1_000
@@ -31,6 +31,14 @@ def answer_text(answer: Any) -> str:
 def join_chunks(chunks: Sequence[Any]) -> str:
     """The text of a streamed answer: its chunks one after another, capped."""
     return clean("".join(chunk if isinstance(chunk, str) else answer_text(chunk) for chunk in chunks))
+
+
+def tool_calls_of(answer: Any) -> list[dict[str, Any]] | None:
+    """The tool calls of an answer that is a message; None where it has none."""
+    calls = answer.get("tool_calls") if isinstance(answer, Mapping) else None
+    if not isinstance(calls, list):
+        return None
+    return [_tool_call(call) for call in calls[:_MAX_MESSAGES] if isinstance(call, Mapping)] or None
 
 
 def prompt_text(prompt: Any) -> str | None:
@@ -58,9 +66,9 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
         "role": to_text(message["role"]),
         "content": None if content is None else answer_text(content),
     }
-    calls = message.get("tool_calls")
-    if isinstance(calls, list):
-        shape["tool_calls"] = [_tool_call(call) for call in calls if isinstance(call, Mapping)]
+    calls = tool_calls_of(message)
+    if calls is not None:
+        shape["tool_calls"] = calls
     for source, target in (("tool_call_id", "tool_call_id"), ("name", "tool_name")):
         if isinstance(message.get(source), str):
             shape[target] = clean(message[source], 256)
@@ -68,13 +76,14 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """One call in the shape of chat completions (``{id, function: {name, arguments}}``) or in our own."""
     function = call.get("function")
     source = function if isinstance(function, Mapping) else call
-    arguments = source.get("arguments")
     return {
         "id": to_text(call.get("id")) or None,
         "name": to_text(source.get("name")),
-        "arguments": arguments if arguments is None else to_text(arguments),
+        "arguments": plain(source.get("arguments")),
+        "result": plain(call.get("result")),
     }
 
 
@@ -89,7 +98,8 @@ def _is_messages(value: Any) -> bool:
 def _text_field(answer: Any) -> str | None:
     if isinstance(answer, Mapping):
         found = next((answer[key] for key in _TEXT_KEYS if isinstance(answer.get(key), str)), None)
-        return found
+        # A message without content is one that calls tools: it has no text, and its JSON form is none either.
+        return "" if found is None and isinstance(answer.get("role"), str) and not answer.get("content") else found
     if answer is None or isinstance(answer, bool | int | float | bytes | list | tuple | set | frozenset):
         return None
     for key in _TEXT_KEYS:

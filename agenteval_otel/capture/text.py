@@ -12,11 +12,11 @@ from typing import Any
 
 from agenteval_otel.errors import CaptureError
 
-__all__ = ["CAP_CHARS", "cap", "clean", "sanitise", "to_text"]
+__all__ = ["CAP_CHARS", "cap", "clean", "plain", "sanitise", "to_text"]
 
 CAP_CHARS = 256 * 1024
 _MAX_DEPTH = 32
-_MAX_KEYS = 1_000
+_MAX_ITEMS = 10_000
 
 
 def cap(text: str, limit: int = CAP_CHARS) -> str:
@@ -61,23 +61,53 @@ def to_text(value: Any) -> str:
         if isinstance(value, bytes | bytearray):
             return clean(bytes(value[: CAP_CHARS * 4]).decode("utf-8", "replace"))
         if isinstance(value, Mapping | list | tuple | set | frozenset):
-            return clean(json.dumps(_plain(value, _MAX_DEPTH, set()), ensure_ascii=False))
+            return clean(json.dumps(plain(value), ensure_ascii=False))
         return clean(str(value))
     except Exception as error:
         raise CaptureError(f"no text from {type(value).__name__}: {type(error).__name__}") from error
 
 
-def _plain(value: Any, depth: int, above: set[int]) -> Any:
-    if value is None or isinstance(value, bool | int | float):
-        return value if not isinstance(value, int) or abs(value) < 1 << 64 else "[large number]"
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, Mapping | list | tuple | set | frozenset):
-        if depth == 0 or id(value) in above:
-            return "[...]"
-        above = above | {id(value)}
+def plain(value: Any) -> Any:
+    """A copy of any value as plain JSON data: bounded in depth, items and characters, cycles cut, text clean.
+
+    Raises:
+        CaptureError: The object's own methods raised.
+    """
+    try:
+        return _Copy().of(value, _MAX_DEPTH, frozenset())
+    except Exception as error:
+        raise CaptureError(f"no plain data from {type(value).__name__}: {type(error).__name__}") from error
+
+
+class _Copy:
+    """One bounded copy: what it may still take of items and characters."""
+
+    def __init__(self) -> None:
+        self._items, self._chars = _MAX_ITEMS, 2 * CAP_CHARS
+
+    def of(self, value: Any, depth: int, above: frozenset[int]) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            return value if not isinstance(value, int) or abs(value) < 1 << 64 else "[large number]"
+        if isinstance(value, Mapping | list | tuple | set | frozenset):
+            if depth == 0 or id(value) in above:
+                return "[...]"
+            return self._container(value, depth - 1, above | {id(value)})
+        return self._text(value if isinstance(value, str) else str(value))
+
+    def _container(self, value: Any, depth: int, above: frozenset[int]) -> Any:
         if isinstance(value, Mapping):
-            items = list(value.items())[:_MAX_KEYS]
-            return {clean(str(key), 256): _plain(item, depth - 1, above) for key, item in items}
-        return [_plain(item, depth - 1, above) for item in list(value)[:_MAX_KEYS]]
-    return clean(str(value))
+            pairs = self._some(value.items())
+            return {clean(str(key), 256): self.of(item, depth, above) for key, item in pairs}
+        return [self.of(item, depth, above) for item in self._some(value)]
+
+    def _some(self, items: Any) -> Any:
+        for item in items:
+            if self._items <= 0:
+                return
+            self._items -= 1
+            yield item
+
+    def _text(self, text: str) -> str:
+        text = clean(text, max(64, self._chars))
+        self._chars -= len(text)
+        return text

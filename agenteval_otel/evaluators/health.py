@@ -104,6 +104,8 @@ def _reason_of(evaluation_input: EvaluationInput) -> ReasonCode | None:
     if not visible:
         if finish in _CUT_OFF:
             return "truncated"
+        if evaluation_input.tool_calls:
+            return None  # a turn that calls tools need not say anything
         return _reason_of_structure(evaluation_input.response)
     head = text[:_HEAD].lstrip()
     if _is_error_text(head, len(text)):

@@ -180,13 +180,16 @@ def _joins(char: str) -> bool:
 def _bordered(word: str, before: bool, after: bool) -> re.Pattern[str]:
     text = re.escape(word)
     # The word stands first, so that the engine can look for it as a literal.
-    left = f"(?<!{_joining()}{text})" if before else ""
-    return re.compile(text + left + (f"(?!{_joining()})" if after else ""))
+    right = f"(?!{_joining()})" if after else ""
+    return re.compile(text + right + (f"(?<!{_joining()}{text})" if before else ""))
 
 
 @lru_cache(maxsize=1)
 def _joining() -> str:
-    points = [point for point in (*range(0x20000), *range(0xE0100, 0xE01F0)) if _joins(chr(point))]
+    gaps = zip((0, *(high + 1 for _, high in _SPACELESS)), (*(low for low, _ in _SPACELESS), 0xE01F0), strict=True)
+    # Between the extensions of Han and the variation selectors at the end nothing is assigned.
+    spaced = (point for low, high in gaps for point in range(max(low, 0xE0100) if low > 0x3FFFF else low, high))
+    points = [point for point in spaced if _joins(chr(point))]
     starts = [point for point, last in zip(points, [-2, *points], strict=False) if point != last + 1]
     ends = [point for point, following in zip(points, [*points[1:], -1], strict=True) if following != point + 1]
     return "[" + "".join(f"\\U{low:08X}-\\U{high:08X}" for low, high in zip(starts, ends, strict=True)) + "]"

@@ -182,13 +182,17 @@ class Door:
             self._broken("capture", error, outcome=CAPTURE_FAILED)
             return None
 
-    def _aside(self, wants_span: bool) -> CapturedCall:
+    def _aside(self, wants_span: bool) -> CapturedCall | None:
         """A call that is not evaluated but stands between: what its tasks annotate is not the outer call's."""
-        call = CapturedCall(None, self.agent)
-        call.started_ns, call.started_tick = _now_ns(), _tick_ns()
-        if wants_span:
-            self._open_own_span(call, self._plan, self._plan.unsampled_attributes)
-        return call
+        try:
+            call = CapturedCall(None, self.agent)
+            call.started_ns, call.started_tick = _now_ns(), _tick_ns()
+            if wants_span:
+                self._open_own_span(call, self._plan, self._plan.unsampled_attributes)
+            return call
+        except Exception as error:
+            self._broken("scope", error)  # the call is counted already
+            return None
 
     def _open_own_span(self, call: CapturedCall, plan: Plan, attributes: dict[str, Any]) -> None:
         tracer = plan.emitter.tracer_now() if plan.emitter is not None else None

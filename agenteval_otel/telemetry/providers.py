@@ -182,7 +182,7 @@ class Providers:
             return None
         provider = self._explicit[signal] or _global_provider(signal)
         if provider is None and self._target.is_configured(signal):
-            provider = self._private[signal] = _build(signal, self._target)
+            provider = self._private[signal] = _build(signal, self._target, self._resource())
         if provider is None:
             _log.warning(
                 "no_telemetry", part=signal.lower(),
@@ -191,6 +191,19 @@ class Providers:
             return None
         resolved = self._resolved[signal] = make(provider)
         return resolved
+
+    def _resource(self) -> Any:
+        """The resource of the application's tracer provider; else from the environment, with host and instance.
+
+        Jaeger warns of clock skew unless parent and child name the same host.
+        """
+        shared = getattr(self._explicit["TRACES"] or _global_provider("TRACES"), "resource", None)
+        if shared is not None:
+            return shared
+        from opentelemetry.sdk.resources import Resource
+
+        made = Resource({"host.name": socket.gethostname(), "service.instance.id": _instance_id()})
+        return made.merge(Resource.create())
 
 
 def _global_provider(signal: str) -> Any | None:
@@ -205,9 +218,8 @@ def _global_provider(signal: str) -> Any | None:
     return None if is_placeholder else meters
 
 
-def _build(signal: str, target: OtlpTarget) -> Any:
+def _build(signal: str, target: OtlpTarget, resource: Any) -> Any:
     """A private provider of one signal that exports over OTLP."""
-    resource = _resource()
     exporter = _only_in_this_process(target.exporter(signal))
     if signal == "TRACES":
         from opentelemetry.sdk.trace import TracerProvider
@@ -231,20 +243,6 @@ def _build(signal: str, target: OtlpTarget) -> Any:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
     return MeterProvider([PeriodicExportingMetricReader(exporter)], resource=resource, shutdown_on_exit=False)
-
-
-def _resource() -> Any:
-    """The application's resource where its tracer provider has one; else from the environment, with host and instance.
-
-    Jaeger warns of clock skew unless parent and child name the same host.
-    """
-    shared = getattr(_global_provider("TRACES"), "resource", None)
-    if shared is not None:
-        return shared
-    from opentelemetry.sdk.resources import Resource
-
-    made = Resource({"host.name": socket.gethostname(), "service.instance.id": _instance_id()})
-    return made.merge(Resource.create())
 
 
 _instance: dict[int, str] = {}

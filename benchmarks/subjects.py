@@ -1,0 +1,190 @@
+"""What is compared: the bare handler, a raw OpenTelemetry span, pydantic-evals and ours, each set up the way its user would.
+
+All of them run with the same tracer provider: the SDK's, with a batch processor whose exporter throws the spans away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+__all__ = [
+    "QUESTION", "SAMPLED_OUT_RATE", "Ours", "Rival", "answer", "answer_async", "raw_span", "raw_span_async",
+    "use_tracing",
+]  # fmt: skip
+
+QUESTION = "What is the capital of France, and why?"
+ANSWER = ("The capital of France is Paris, the seat of its government since the Middle Ages. " * 13)[:1024]
+SAMPLED_OUT_RATE = 0.5
+"""A ratio that passes the traces of `_HighIds` over, always."""
+
+
+def answer(question: str) -> str:
+    """The handler."""
+    return ANSWER
+
+
+async def answer_async(question: str) -> str:
+    """The handler, async."""
+    return ANSWER
+
+
+class _Nowhere(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return SpanExportResult.SUCCESS
+
+
+class _HighIds(IdGenerator):
+    """Trace ids whose low 64 bits lie above the middle, so that a draw at `SAMPLED_OUT_RATE` always says no."""
+
+    def __init__(self) -> None:
+        self._next = itertools.count(1)
+
+    def generate_span_id(self) -> int:
+        return next(self._next)
+
+    def generate_trace_id(self) -> int:
+        return (1 << 127) | (1 << 63) | next(self._next)
+
+
+def use_tracing() -> trace.Tracer:
+    """Set the process's tracer provider and give a tracer of the application's."""
+    provider = TracerProvider(id_generator=_HighIds(), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(_Nowhere(), max_queue_size=8192))
+    trace.set_tracer_provider(provider)
+    return provider.get_tracer("host")
+
+
+def raw_span(tracer: trace.Tracer, handler: Callable[[str], str]) -> Callable[[str], str]:
+    """The handler in a span with five attributes: what tracing a call costs by itself."""
+
+    def traced(question: str) -> str:
+        with tracer.start_as_current_span("invoke_agent answer", attributes=_FIVE):
+            return handler(question)
+
+    return traced
+
+
+def raw_span_async(tracer: trace.Tracer, handler: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The async handler in a span with five attributes."""
+
+    async def traced(question: str) -> str:
+        with tracer.start_as_current_span("invoke_agent answer", attributes=_FIVE):
+            answer: str = await handler(question)
+            return answer
+
+    return traced
+
+
+_FIVE = {
+    "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "answer", "gen_ai.request.model": "model",
+    "gen_ai.usage.input_tokens": 12, "gen_ai.usage.output_tokens": 240,
+}  # fmt: skip
+
+
+class Ours:
+    """agenteval_otel, with its default queue and storage and one trivial evaluator."""
+
+    def __init__(self, *, rate: float = 1.0, enabled: bool = True, evaluators: Any = None, **settings: Any) -> None:
+        from agenteval_otel.config import Settings, build
+        from agenteval_otel.evaluators import CriterionEvaluator
+        from agenteval_otel.models import EvaluationInput, Score
+
+        class Trivial(CriterionEvaluator, type="BenchmarkTrivial"):
+            criterion_name: str = "trivial"
+
+            @property
+            def lane(self) -> Any:
+                return "free"
+
+            def score(self, evaluation_input: EvaluationInput) -> Score:
+                return Score(value=1.0)
+
+        chosen = [Trivial()] if evaluators is None else evaluators
+        self.pipeline = build(Settings(evaluators=chosen, sample_rate=rate, enabled=enabled, **settings))
+
+    def wrap(self, handler: Any) -> Any:
+        """The monitored handler."""
+        from agenteval_otel import monitor
+
+        return monitor(pipeline=self.pipeline)(handler)
+
+    def drain(self, timeout_s: float = 120.0) -> None:
+        """Wait for every evaluation."""
+        self.pipeline.dispatcher.flush(timeout_s)
+
+    def evaluated(self) -> int:
+        """How many calls were evaluated."""
+        return self.pipeline.accounting.outcomes()["evaluated"]
+
+
+class Rival:
+    """pydantic_evals.online, with its defaults and one trivial evaluator; `limit` raises its limit of ten at once."""
+
+    def __init__(
+        self, *, rate: float = 1.0, enabled: bool = True, evaluator: Any = None, evaluators: Sequence[Any] = (),
+        limit: int | None = None,
+    ) -> None:  # fmt: skip
+        from pydantic_evals.online import OnlineEvalConfig, OnlineEvaluator
+
+        self._count = itertools.count()
+        self._counted, self._lock = 0, threading.Lock()
+        self._config = OnlineEvalConfig(default_sample_rate=rate, enabled=enabled, default_sink=self._sink)
+        chosen = evaluators or (evaluator or self.trivial(),)
+        self._evaluators = [
+            OnlineEvaluator(evaluator=each, **({} if limit is None else {"max_concurrency": limit})) for each in chosen
+        ]
+
+    @staticmethod
+    def trivial(wait_s: float = 0.0) -> Any:
+        """An evaluator that says True, after a wait where one is asked for."""
+        from dataclasses import dataclass
+
+        from pydantic_evals.evaluators import Evaluator, EvaluatorContext
+
+        @dataclass
+        class Trivial(Evaluator[Any, Any, Any]):
+            def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> float:
+                return 1.0
+
+        @dataclass
+        class Waiting(Evaluator[Any, Any, Any]):
+            async def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> float:
+                await asyncio.sleep(wait_s)
+                return 1.0
+
+        return Waiting() if wait_s else Trivial()
+
+    def _sink(self, results: Any, failures: Any, context: Any) -> None:
+        with self._lock:
+            self._counted += len(results)
+
+    def wrap(self, handler: Any) -> Any:
+        """The handler with online evaluation."""
+        return self._config.evaluate(*self._evaluators)(handler)
+
+    def drain(self, timeout_s: float = 120.0) -> None:
+        """Wait for the evaluations of sync handlers; those of async ones are awaited with `wait`."""
+        asyncio.run(self.wait(timeout_s))
+
+    async def wait(self, timeout_s: float = 120.0) -> None:
+        """Wait for every evaluation, on the loop that started them."""
+        from pydantic_evals.online import wait_for_evaluations
+
+        await wait_for_evaluations(timeout=timeout_s)
+        deadline = time.monotonic() + 0.05
+        while time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
+    def evaluated(self) -> int:
+        """How many results arrived."""
+        return self._counted

@@ -1,0 +1,1 @@
+"""The promises of `docs/`: each module injects the real fault and holds one promise to its figure."""

@@ -1,0 +1,173 @@
+"""The seams inside us, by name, and a saboteur that makes one of them raise.
+
+Every seam is replaced once by a function that calls the original unless it is armed. So a handler that is decorated
+inside `sabotage` has the seams built in, and a case costs no more than setting two names.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.sdk.trace import Span
+
+from agenteval_otel import pipeline as pipeline_room
+from agenteval_otel.capture import PromptParameter
+from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.instrumentation import door as door_room
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runner import EvaluationRunner, Lanes
+from agenteval_otel.sampling import RatioSampler, ratio
+from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.storage import otlp as otlp_room
+from agenteval_otel.telemetry import Accounting, Providers
+from agenteval_otel.telemetry import log as log_room
+from agenteval_otel.telemetry.events import EventLog
+from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
+
+__all__ = ["CALLER_SEAMS", "COUNTING_SEAMS", "POOL_SEAMS", "SEAM_ERRORS", "Sabotage", "Unprintable", "sabotage"]
+
+
+class Seam(NamedTuple):
+    """Where a part of ours can be made to fail."""
+
+    name: str
+    owner: Any
+    attribute: str
+
+
+class Unprintable(Exception):
+    """An exception that cannot even be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("not shown")
+
+    __repr__ = __str__
+
+
+SEAM_ERRORS: tuple[type[Exception], ...] = (RuntimeError, RecursionError, MemoryError, StopIteration, Unprintable)
+
+
+class _Scope:
+    """Stands in for the context variable, whose methods cannot be replaced."""
+
+    def __init__(self, variable: Any) -> None:
+        self.get, self.set, self.reset = variable.get, variable.set, variable.reset
+
+
+_scope = _Scope(door_room.CURRENT)
+
+CALLER_SEAMS: tuple[Seam, ...] = (
+    Seam("sampler.decide", RatioSampler, "decide"),
+    Seam("sampling context", door_room, "SamplingContext"),
+    Seam("draw", door_room, "draw_from"),
+    Seam("random numbers", ratio._random, "getrandbits"),
+    Seam("current span", trace, "get_current_span"),
+    Seam("span context", Span, "get_span_context"),
+    Seam("is recording", Span, "is_recording"),
+    Seam("set_attributes", Span, "set_attributes"),
+    Seam("captured call", door_room, "CapturedCall"),
+    Seam("prompt parameter", PromptParameter, "of"),
+    Seam("snapshot", door_room, "snapshot"),
+    Seam("wall clock", door_room, "_now_ns"),
+    Seam("tick clock", door_room, "_tick_ns"),
+    Seam("scope get", _scope, "get"),
+    Seam("scope set", _scope, "set"),
+    Seam("scope reset", _scope, "reset"),
+    Seam("tracer now", OtlpStorageProvider, "tracer_now"),
+    Seam("open agent span", door_room, "open_agent_span"),
+    Seam("end agent span", door_room, "end_agent_span"),
+    Seam("span to context", trace, "set_span_in_context"),
+    Seam("context attach", otel_context, "attach"),
+    Seam("context detach", otel_context, "detach"),
+    Seam("context current", otel_context, "get_current"),
+    Seam("pipeline.submit", Pipeline, "submit"),
+    Seam("estimate_bytes", pipeline_room, "estimate_bytes"),
+    Seam("dispatcher.submit", InlineDispatcher, "submit"),
+)
+"""What runs on the caller's thread."""
+
+POOL_SEAMS: tuple[Seam, ...] = (
+    Seam("process", Pipeline, "_process"),
+    Seam("watch exit", pipeline_room, "_watch_exit"),
+    Seam("build_input", pipeline_room, "build_input"),
+    Seam("open run span", pipeline_room, "open_run_span"),
+    Seam("runner.run", EvaluationRunner, "run"),
+    Seam("lanes.run", Lanes, "run"),
+    Seam("evaluator", ResponseHealth, "score"),
+    Seam("aggregate", pipeline_room, "aggregate"),
+    Seam("reference", pipeline_room, "reference_of"),
+    Seam("storage", OtlpStorageProvider, "save_result"),
+    Seam("event attributes", otlp_room, "event_attributes"),
+    Seam("run attributes", otlp_room, "run_attributes"),
+    Seam("events", EventLog, "emit"),
+    Seam("tracer", Providers, "tracer"),
+    Seam("totals", ResultTotals, "add"),
+    Seam("histograms", Instruments, "record_score"),
+    Seam("span end", Span, "end"),
+    Seam("log", log_room._OncePerMinute, "__call__"),
+)
+"""What runs on the pool's thread."""
+
+COUNTING_SEAMS: tuple[Seam, ...] = (
+    Seam("accounting.cell", Accounting, "cell"),
+    Seam("accounting.fail", Accounting, "fail"),
+    Seam("settle", Pipeline, "_settle"),
+    Seam("broken", Pipeline, "broken"),
+)
+"""The counting itself: while it is broken a call may be missing from the outcomes, but never be counted twice."""
+
+
+class Sabotage:
+    """Which seam raises now, and what."""
+
+    def __init__(self) -> None:
+        self.armed: str | None = None
+        self.error: type[Exception] = RuntimeError
+        self.reached: set[str] = set()
+
+    def arm(self, name: str, error: type[Exception]) -> None:
+        """From now on this seam raises."""
+        self.armed, self.error = name, error
+
+    def disarm(self) -> None:
+        """No seam raises."""
+        self.armed = None
+
+    def around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The original, unless its seam is armed."""
+
+        @functools.wraps(original)
+        def seam(*args: Any, **kwargs: Any) -> Any:
+            if self.armed == name:
+                self.reached.add(name)
+                raise self.error("injected")
+            return original(*args, **kwargs)
+
+        return seam
+
+
+@contextmanager
+def sabotage() -> Iterator[Sabotage]:
+    """Replace every seam for the length of the block; decorate handlers inside of it."""
+    saboteur = Sabotage()
+    undo: list[tuple[Any, str, Any, bool]] = [(door_room, "CURRENT", door_room.CURRENT, True)]
+    door_room.CURRENT = _scope  # type: ignore[misc, assignment]
+    try:
+        for seam in (*CALLER_SEAMS, *POOL_SEAMS, *COUNTING_SEAMS):
+            own = seam.attribute in vars(seam.owner)
+            original = getattr(seam.owner, seam.attribute)
+            undo.append((seam.owner, seam.attribute, original, own))
+            setattr(seam.owner, seam.attribute, saboteur.around(seam.name, original))
+        yield saboteur
+    finally:
+        for owner, attribute, original, own in reversed(undo):
+            if own:
+                setattr(owner, attribute, original)
+            else:
+                delattr(owner, attribute)
