@@ -135,8 +135,13 @@ def _passed_on(function: Any) -> Any:
     """The least that a wrapper in Python costs: a generator that passes the chunks on."""
 
     def passing(count: int) -> Generator[str, None, None]:
-        for chunk in function(count):
-            yield chunk  # noqa: UP028 - `yield from` would leave the wrapper out of it
+        stream = function(count)
+        while True:  # `yield from` would leave the wrapper out of it
+            try:
+                chunk = stream.send(None)
+            except StopIteration:
+                return
+            yield chunk
 
     return passing
 

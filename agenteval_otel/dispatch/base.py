@@ -64,7 +64,7 @@ class InlineDispatcher(Dispatcher, type="inline"):
             settle(call, DROPPED_SHUTDOWN)
             return False
         try:
-            outcome = _run_to_end(self._parts["process"](call))
+            outcome = _run_to_end(_guarded(self._parts["process"], call))
         except Exception:
             outcome = PIPELINE_FAILED
         settle(call, outcome)
@@ -76,6 +76,14 @@ class InlineDispatcher(Dispatcher, type="inline"):
     def shutdown(self, timeout_s: float) -> bool:
         self._parts["closed"] = True
         return True
+
+
+async def _guarded(process: Process, call: Any) -> str:
+    # Inside of the task: an exception that cannot even be shown would keep `asyncio.run` from cleaning up.
+    try:
+        return await process(call)
+    except Exception:
+        return PIPELINE_FAILED
 
 
 def _run_to_end(work: Coroutine[Any, Any, str]) -> str:

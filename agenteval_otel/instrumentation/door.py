@@ -14,6 +14,7 @@ from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
+from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, PromptParameter, snapshot
 from agenteval_otel.models import StreamEnd
@@ -25,6 +26,10 @@ from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 __all__ = ["Door", "rebind_all"]
 
 _now_ns, _tick_ns = time.time_ns, time.perf_counter_ns
+_current_context = otel_context.get_current
+# Where a context holds its span. `trace.get_current_span` costs a third of what a call that goes by may cost; the key
+# that it reads is private, so it is asked for by the front door.
+_SPAN_KEY = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, otel_context.Context())))
 
 
 class Door:
@@ -65,6 +70,8 @@ class Door:
         """
         plan = self._make_plan(pipeline)
         self._plan, self._decide, self._submit = plan, plan.sampler.decide, pipeline.submit
+        # A sampler that looks at nothing but the draw says so: no context has to be built to ask it.
+        self._by_draw: Callable[[int], SamplingDecision] | None = getattr(plan.sampler, "by_draw", None)
         self._spans_always = plan.own_span == "always"
         self._cell = pipeline.accounting.cell(self.agent)
         self._pipeline = pipeline
@@ -78,19 +85,21 @@ class Door:
             if not self._pipeline.enabled:
                 self._cell[DISABLED] += 1
                 return None if outer is None else self._aside(False)
-            span = trace.get_current_span()
-            span_context = span.get_span_context()
-            in_trace = span_context.is_valid
-            draw = draw_from(span_context if in_trace else None)
-            decision = self._decide(SamplingContext(self.agent, draw))
+            span: Any = _current_context().get(_SPAN_KEY)
+            span_context = None if span is None else span.get_span_context()
+            if span_context is not None and not span_context.is_valid:
+                span = span_context = None
+            draw = draw_from(span_context)
+            by_draw = self._by_draw
+            decision = self._decide(SamplingContext(self.agent, draw)) if by_draw is None else by_draw(draw)
             if not decision.sampled:
                 self._cell[decision.outcome] += 1
-                wants_span = self._spans_always and not in_trace
+                wants_span = self._spans_always and span is None
                 return None if outer is None and not wants_span else self._aside(wants_span)
         except Exception as error:
             self._broken("sampler", error)
             return None
-        return self._begin(args, kwargs, span if in_trace else None, decision, draw)
+        return self._begin(args, kwargs, span, span_context, decision, draw)
 
     def leave(self, call: CapturedCall, answer: Any = None, error: BaseException | None = None) -> None:
         """Take the answer or the exception of a call that was entered, and send it on its way."""
@@ -121,14 +130,16 @@ class Door:
         """Make the call the current one, and its own span the current span, for the code that follows."""
         try:
             call.token = CURRENT.set(call)
-            self.attach_span(call)
+            if call.span is not None:
+                self.attach_span(call)
         except Exception as error:
             self._broken("scope", error)
 
     def close_scope(self, call: CapturedCall) -> None:
         """Undo `open_scope`; a coroutine closed from elsewhere runs in another context, with nothing to undo."""
         try:
-            self.detach_span(call)
+            if call.attached is not None:
+                self.detach_span(call)
             if call.token is not None and CURRENT.get() is call:
                 CURRENT.reset(call.token)
             call.token = None
@@ -172,7 +183,7 @@ class Door:
                 call.arguments = (args, kwargs)
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
             if span is not None:
-                call.span_context = span.get_span_context()
+                call.span_context = span_context
                 if span.is_recording():
                     span.set_attributes(plan.evaluated_attributes)
             elif plan.own_span != "never":

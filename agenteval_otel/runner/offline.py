@@ -106,7 +106,7 @@ async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRu
 
 
 def run_evaluation_sync(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
-    """`run_evaluation` for code without an event loop; blocks. Where a loop runs already, it uses a thread of its own."""
+    """`run_evaluation` for code without an event loop; blocks. Inside of a running loop it uses a thread of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

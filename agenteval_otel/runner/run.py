@@ -46,7 +46,7 @@ class EvaluationRunner:
         self.evaluators = tuple(evaluators)
         self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
         self.lanes = lanes or Lanes()
-        self._plan = [_Planned(evaluator, evaluator.lane, _bound(evaluator)) for evaluator in self.evaluators]
+        self._plan = [_planned(evaluator) for evaluator in self.evaluators]
 
     def __repr__(self) -> str:
         return f"<EvaluationRunner {', '.join(evaluator.label for evaluator in self.evaluators)}>"
@@ -62,24 +62,21 @@ class EvaluationRunner:
             probability: Inclusion probability of the response, recorded on every result.
         """
         criteria = evaluation_input.criteria or self.criteria
-        unanswered = evaluation_input.error_type is not None and not evaluation_input.response_text
-        due = [
-            planned for planned in self._plan
-            if (draw is None or planned.bound is None or draw < planned.bound)
-            and (not unanswered or planned.evaluator.evaluates_errors)
-        ]  # fmt: skip
+        due = [planned for planned in self._plan if draw is None or planned.bound is None or draw < planned.bound]
+        work = [self._one(planned, evaluation_input, criteria, probability) for planned in due]
         slow = {
-            index: asyncio.ensure_future(self._one(planned, evaluation_input, criteria))
-            for index, planned in enumerate(due) if planned.lane != "free"
-        }  # fmt: skip
+            index: asyncio.ensure_future(work[index]) for index, planned in enumerate(due) if planned.lane != "free"
+        }
         finished: list[list[EvaluationResult]] = []
         try:
-            for index, planned in enumerate(due):
-                work = slow.get(index) or self._one(planned, evaluation_input, criteria)
-                finished.append(_with_probability(await work, planned.evaluator, probability))
+            for index, one in enumerate(work):
+                finished.append(await slow.get(index, one))
         finally:
             for task in slow.values():
                 task.cancel()
+            for index in range(len(finished), len(work)):
+                if index not in slow:
+                    work[index].close()  # a cancelled run leaves no coroutine behind that nobody awaited
         results = [result for group in finished for result in group]
         errors = [
             RunError(evaluator_type=planned.evaluator.label, message=group[0].error or "")
@@ -88,32 +85,45 @@ class EvaluationRunner:
         return RunOutcome(results, errors, criteria)
 
     async def _one(
-        self, planned: _Planned, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+        self,
+        planned: _Planned,
+        evaluation_input: EvaluationInput,
+        criteria: Sequence[EvaluationCriteria],
+        probability: float | None,
     ) -> list[EvaluationResult]:
         started_ns, tick = time.time_ns(), time.perf_counter_ns()
         evaluator = planned.evaluator
         try:
+            if _unanswered(evaluation_input) and not evaluator.evaluates_errors:
+                raise EvaluationSkipped("no answer: the handler raised")
             results = await self.lanes.run(evaluator, planned.lane, evaluation_input, criteria)
-            if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
-                raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
+            results = [*results, *_without_result(planned, criteria, _checked(planned, results))]
         except EvaluationSkipped as skipped:
             results = _for_each(planned, criteria, skip_reason=str(skipped) or "skipped")
         except (Exception, SystemExit) as error:
             word = error.error_type if isinstance(error, EvaluationError) else type(error).__name__
             message = f"{type(error).__name__}: {_message_of(error)}"
             results = _for_each(planned, criteria, error=message, error_type=word, raised=True)
-        times = {"started_ns": started_ns, "ended_ns": started_ns + time.perf_counter_ns() - tick}
-        return [result.model_copy(update=times) for result in results]
+        facts: dict[str, Any] = {"started_ns": started_ns, "ended_ns": started_ns + time.perf_counter_ns() - tick}
+        if probability is not None:
+            # The draws nest: who passed the smaller of the two ratios passed both.
+            own = evaluator.sample_rate
+            facts["probability"] = probability if own is None else min(probability, own)
+        return [result.model_copy(update=facts) for result in results]
 
 
 class _Planned(NamedTuple):
+    """An evaluator, and what never changes about it: computed once instead of for each answer."""
+
     evaluator: Evaluator
     lane: Lane
     bound: int | None
+    names: frozenset[str]
 
 
-def _bound(evaluator: Evaluator) -> int | None:
-    return None if evaluator.sample_rate is None else bound_of(evaluator.sample_rate)
+def _planned(evaluator: Evaluator) -> _Planned:
+    bound = None if evaluator.sample_rate is None else bound_of(evaluator.sample_rate)
+    return _Planned(evaluator, evaluator.lane, bound, frozenset(criterion.name for criterion in evaluator.criteria()))
 
 
 def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, ...]:
@@ -122,6 +132,37 @@ def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, 
         for criterion in evaluator.criteria():
             by_name.setdefault(criterion.name, criterion)
     return tuple(by_name.values())
+
+
+def _unanswered(evaluation_input: EvaluationInput) -> bool:
+    return evaluation_input.error_type is not None and not evaluation_input.response_text
+
+
+def _checked(planned: _Planned, results: Any) -> set[str]:
+    """The criteria that the results are for.
+
+    Raises:
+        EvaluationError: (``invalid_result``) Not a list of results, or one for a criterion that the evaluator does not
+            declare: names that nobody declared would become attributes and series without end.
+    """
+    if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
+        raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
+    names = {result.criterion_name for result in results}
+    if not names <= planned.names:
+        raise EvaluationError("a result for a criterion that it does not declare", error_type="invalid_result")
+    return names
+
+
+def _without_result(
+    planned: _Planned, criteria: Sequence[EvaluationCriteria], found: set[str]
+) -> list[EvaluationResult]:
+    """Skips for the criteria that were asked for and not answered, so that every one is accounted for."""
+    if found == planned.names:
+        return []
+    return [
+        result for result in _for_each(planned, criteria, skip_reason="no result")
+        if result.criterion_name not in found
+    ]  # fmt: skip
 
 
 def _for_each(planned: _Planned, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:
@@ -136,16 +177,6 @@ def _for_each(planned: _Planned, criteria: Sequence[EvaluationCriteria], **facts
         )
         for criterion in evaluator.criteria() if criterion.name in asked
     ]  # fmt: skip
-
-
-def _with_probability(
-    results: list[EvaluationResult], evaluator: Evaluator, probability: float | None
-) -> list[EvaluationResult]:
-    if probability is None:
-        return results
-    # The draws nest: who passed the smaller of the two ratios passed both.
-    own = probability if evaluator.sample_rate is None else min(probability, evaluator.sample_rate)
-    return [result.model_copy(update={"probability": own}) for result in results]
 
 
 def _message_of(error: BaseException) -> str:

@@ -38,38 +38,37 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     clock: Callable[[], float] = Field(default=time.monotonic, exclude=True, repr=False)
 
     @cached_property
-    def _window(self) -> _Window:
-        return _Window(self.max_per_s, self.ratio)
+    def _windows(self) -> dict[int, _Window]:
+        return {}
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        window = self._window
         second = int(self.clock())
-        if second != window.second:
-            window.turn(second)
+        window = self._windows.get(second) or self._turn(second)
         window.seen += 1
         if context.draw >= window.bound:
             return window.passed_over
         # A ticket from a C counter: two threads never hold the same one, without a lock on the caller's path.
         return window.taken if next(window.tickets) < self.max_per_s else window.over_limit
 
+    def _turn(self, second: int) -> _Window:
+        windows = self._windows
+        before = windows.get(second - 1)
+        fresh = _Window(self.max_per_s, self.ratio, seen_before=before.seen if before is not None else 0)
+        # setdefault is atomic: threads that meet at the turn of a second share one window and its tickets.
+        window = windows.setdefault(second, fresh)
+        if window is fresh:
+            for past in [known for known in list(windows) if known < second - 1]:
+                windows.pop(past, None)
+        return window
+
 
 class _Window:
     """What one second knows: the ratio in force, the traffic so far and the tickets left."""
 
-    def __init__(self, max_per_s: int, ratio: float) -> None:
-        self._max_per_s, self._ratio = max_per_s, ratio
-        self.second: int | None = None
+    def __init__(self, max_per_s: int, ratio: float, *, seen_before: int) -> None:
+        crowded = seen_before * ratio > max_per_s
+        ratio = min(ratio, _HEADROOM * max_per_s / seen_before) if crowded else ratio
         self.seen = 0
-        self._apply(ratio)
-
-    def turn(self, second: int) -> None:
-        followed = self.second is not None and second == self.second + 1
-        seen = self.seen if followed else 0
-        self.second, self.seen = second, 0
-        crowded = seen * self._ratio > self._max_per_s
-        self._apply(min(self._ratio, _HEADROOM * self._max_per_s / seen) if crowded else self._ratio)
-
-    def _apply(self, ratio: float) -> None:
         self.tickets = itertools.count()
         self.bound = bound_of(ratio)
         self.taken = SamplingDecision(True, ratio, "rate_limit")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from functools import cached_property
 
 from opentelemetry.trace import SpanContext
@@ -22,6 +23,7 @@ __all__ = ["RatioSampler", "draw_from"]
 
 _LOW_64 = (1 << 64) - 1
 _LOW_56 = (1 << 56) - 1
+_HEXADECIMAL = frozenset("0123456789abcdef")
 _random = random.Random()
 # A forked child would otherwise repeat its siblings' draws.
 os.register_at_fork(after_in_child=_random.seed)
@@ -33,18 +35,15 @@ def draw_from(span_context: SpanContext | None) -> int:
         return _random.getrandbits(64)
     if span_context.trace_state:
         entry = span_context.trace_state.get("ot")
-        if entry is not None and "th:" in entry:
+        if entry is not None and ";th:" in f";{entry}":
             return (_LOW_56 - _randomness(entry, span_context.trace_id)) << 8
     return span_context.trace_id & _LOW_64
 
 
 def _randomness(entry: str, trace_id: int) -> int:
     for part in entry.split(";"):
-        if part.startswith("rv:") and len(part) == 17:
-            try:
-                return int(part[3:], 16)
-            except ValueError:
-                break
+        if part.startswith("rv:") and len(part) == 17 and _HEXADECIMAL.issuperset(part[3:]):
+            return int(part[3:], 16)
     return trace_id & _LOW_56
 
 
@@ -71,3 +70,14 @@ class RatioSampler(Sampler, type="ratio"):
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         return self._yes if context.draw < self._bound else self._no
+
+    @cached_property
+    def by_draw(self) -> Callable[[int], SamplingDecision] | None:
+        """`decide` for callers that have the draw alone: a plain function, at a third of the cost.
+
+        None in a subclass that decides in its own way.
+        """
+        if type(self).decide is not RatioSampler.decide:
+            return None
+        bound, yes, no = self._bound, self._yes, self._no
+        return lambda draw: yes if draw < bound else no

@@ -94,7 +94,7 @@ async def live_traffic(shared: Path, agent: Agent, sdk: Sdk, pipeline: Pipeline)
 
 
 @pytest.fixture(scope="module")
-def seen(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The whole replay, once: what was called, what the accounting says, what the Collector received."""
     shared = Path(__file__).resolve().parents[3] / "shared"
     if not shared.is_dir():
@@ -114,7 +114,7 @@ def seen(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     collector.wait_for(lambda seen: len(seen.spans(service)) >= 2 * total, 30.0)
     collector.wait_for(lambda seen: len(seen.logs(service)) >= len(CRITERIA) * total, 30.0)
     collector.wait_for(lambda seen: seen.metric("gen_ai.evaluation.score", service), 30.0)
-    yield {
+    return {
         "calls": calls, "total": total, "accounting": pipeline.accounting, "spans": collector.spans(service),
         "logs": collector.logs(service), "collector": collector, "service": service,
     }  # fmt: skip
@@ -206,12 +206,16 @@ def test_outcomes_and_counters_arrive_as_metrics(seen: dict[str, Any]) -> None:
     assert by_outcome["evaluated"] == seen["total"]
     assert by_outcome["dropped_queue_full"] == 0
     results = collector.metric("agenteval.evaluation.results", service)
-    counted = Counter(
-        {point.attributes["gen_ai.evaluation.name"]: 0 for point in results.points}
-    )
+    counted = Counter({point.attributes["gen_ai.evaluation.name"]: 0 for point in results.points})
     for point in results.points:
         counted[point.attributes["gen_ai.evaluation.name"]] += int(point.value)
     assert counted == dict.fromkeys(CRITERIA, seen["total"])
-    for name in ("agenteval.queue.size", "agenteval.queue.capacity", "agenteval.queue.bytes", "agenteval.last_success",
-                 "agenteval.evaluation.lag", "agenteval.evaluation.duration", "agenteval.evaluation.weight"):  # fmt: skip
-        assert collector.metric(name, service) is not None, name
+    for name in (
+        "queue.size",
+        "queue.capacity",
+        "queue.bytes",
+        "last_success",
+        "evaluation.lag",
+        "evaluation.duration",
+    ):
+        assert collector.metric(f"agenteval.{name}", service) is not None, name

@@ -30,7 +30,7 @@ from agenteval_otel.telemetry import log as log_room
 from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 
-__all__ = ["CALLER_SEAMS", "COUNTING_SEAMS", "POOL_SEAMS", "SEAM_ERRORS", "Sabotage", "Unprintable", "sabotage"]
+__all__ = ["CALLER_SEAMS", "COUNTING_SEAMS", "POOL_SEAMS", "SEAM_ERRORS", "Sabotage", "Seam", "Unprintable", "sabotage"]
 
 
 class Seam(NamedTuple):
@@ -110,7 +110,6 @@ POOL_SEAMS: tuple[Seam, ...] = (
     Seam("totals", ResultTotals, "add"),
     Seam("histograms", Instruments, "record_score"),
     Seam("span end", Span, "end"),
-    Seam("log", log_room._OncePerMinute, "__call__"),
 )
 """What runs on the pool's thread."""
 
@@ -119,32 +118,35 @@ COUNTING_SEAMS: tuple[Seam, ...] = (
     Seam("accounting.fail", Accounting, "fail"),
     Seam("settle", Pipeline, "_settle"),
     Seam("broken", Pipeline, "broken"),
+    Seam("log", log_room._OncePerMinute, "__call__"),
 )
 """The counting itself: while it is broken a call may be missing from the outcomes, but never be counted twice."""
+
+SECOND_SEAMS = frozenset(seam for seam in COUNTING_SEAMS if seam.name in ("accounting.fail", "broken", "log"))
 
 
 class Sabotage:
     """Which seam raises now, and what."""
 
     def __init__(self) -> None:
-        self.armed: str | None = None
+        self.armed: frozenset[str] = frozenset()
         self.error: type[Exception] = RuntimeError
         self.reached: set[str] = set()
 
-    def arm(self, name: str, error: type[Exception]) -> None:
-        """From now on this seam raises."""
-        self.armed, self.error = name, error
+    def arm(self, seam: Seam, error: type[Exception]) -> None:
+        """From now on this seam raises; one that is only met when something broke, together with another."""
+        self.armed, self.error = frozenset({seam.name, "aggregate"} if seam in SECOND_SEAMS else {seam.name}), error
 
     def disarm(self) -> None:
         """No seam raises."""
-        self.armed = None
+        self.armed = frozenset()
 
     def around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """The original, unless its seam is armed."""
 
         @functools.wraps(original)
         def seam(*args: Any, **kwargs: Any) -> Any:
-            if self.armed == name:
+            if name in self.armed:
                 self.reached.add(name)
                 raise self.error("injected")
             return original(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +16,11 @@ from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
-from tests.promises.hosts import HOST_ERRORS, SHAPES, Script, drive, end_of
-from tests.promises.seams import CALLER_SEAMS, COUNTING_SEAMS, POOL_SEAMS, SEAM_ERRORS, Sabotage, sabotage
+from tests.promises.hosts import HOST_ERRORS, SHAPES, Ended, Script, drive, end_of
+from tests.promises.protocols import PROTOCOLS, random_program, walk
+from tests.promises.seams import CALLER_SEAMS, COUNTING_SEAMS, POOL_SEAMS, SEAM_ERRORS, Sabotage, Seam, sabotage
 
+PROTOCOL_CASES = 1_500
 SITUATIONS = ("no trace", "in a trace", "not sampled", "not sampled in a handler", "disabled")
 NOT_MET = {
     "no trace": {"set_attributes", "is recording"},
@@ -59,7 +62,7 @@ class Rig:
         saboteur: Sabotage,
         shape: str,
         error: type[BaseException] | None,
-        seam: tuple[str, type[Exception]],
+        seam: tuple[Seam, type[Exception]],
     ) -> str | None:
         """One case; gives what was wrong with it."""
         self.script.answer, self.script.error = (answer := [object()]), (raised := error() if error else None)
@@ -96,7 +99,7 @@ def test_no_failing_seam_reaches_the_caller(saboteur: Sabotage, telemetry: Recor
     for seam, error, shape, host_error in cases:
         counted, calls = rig.counted(), rig.calls
         # An own context for each case: a scope that could not be left stays in it.
-        problem = Context().run(rig.run, saboteur, shape, host_error, (seam.name, error))
+        problem = Context().run(rig.run, saboteur, shape, host_error, (seam, error))
         gained, made = rig.counted() - counted, rig.calls - calls
         if gained > made or (gained < made and seam not in COUNTING_SEAMS):
             problem = problem or f"{made} calls, {gained} outcomes"
@@ -107,3 +110,27 @@ def test_no_failing_seam_reaches_the_caller(saboteur: Sabotage, telemetry: Recor
     if rig.evaluates:
         unreached = {seam.name for seam in seams} - saboteur.reached
         assert unreached <= NOT_MET[situation], "a seam that no case reaches proves nothing"
+
+
+@pytest.mark.parametrize("shape", PROTOCOLS)
+@pytest.mark.parametrize("situation", ["no trace", "not sampled"])
+def test_protocols_are_those_of_the_handler(
+    saboteur: Sabotage, telemetry: RecordedTelemetry, shape: str, situation: str
+) -> None:
+    """Step by step, sends, throws and closes give the same values and the same exceptions with the same contexts."""
+    rig, dice = Rig(telemetry, situation), random.Random(f"{shape} {situation}")
+    plain, monitored = PROTOCOLS[shape], monitor(pipeline=rig.pipeline)(PROTOCOLS[shape])
+    nothing = Seam("nothing", None, "")
+    for case in range(PROTOCOL_CASES):
+        program = random_program(dice)
+        seam = dice.choice((nothing, *CALLER_SEAMS))
+        expected = walk(plain, program)
+        before = rig.counted()
+        saboteur.arm(seam, dice.choice(SEAM_ERRORS))
+        try:
+            found = Context().run(walk, monitored, program)
+        finally:
+            saboteur.disarm()
+        assert found == expected, f"case {case} with {seam.name} broken: {program}"
+        assert rig.counted() - before <= 1
+    print(f"A1 protocol of {shape}, {situation}: {PROTOCOL_CASES} sequences, 0 divergences")

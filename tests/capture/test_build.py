@@ -1,0 +1,127 @@
+"""From the captured call to the evaluation input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agenteval_otel.capture import CapturedCall, build_input
+from agenteval_otel.errors import CaptureError
+from agenteval_otel.models import EvaluationInput, Message, ToolCall
+from tests.capture.test_text import Broken
+
+SECOND = 1_000_000_000
+REPEL = Broken("__str__", ValueError("no text"))
+
+
+def call_of(**fields: Any) -> CapturedCall:
+    call = CapturedCall(None, "support")
+    call.prompt, call.answer = "Why?", "Because."
+    call.started_ns, call.ended_ns = 5 * SECOND, 7 * SECOND
+    for name, value in fields.items():
+        setattr(call, name, value)
+    return call
+
+
+def build(call: CapturedCall, **arguments: Any) -> tuple[EvaluationInput, list[str]]:
+    bad: list[str] = []
+    return build_input(call, on_bad_fact=bad.append, **arguments), bad
+
+
+def test_the_captured_call_is_the_input() -> None:
+    """Prompt, answer, agent, times and end of the call stand in the input."""
+    made, bad = build(call_of())
+    assert (made.prompt, made.response, made.agent, made.agent_id) == ("Why?", "Because.", "support", "support")
+    assert (made.timestamp, made.duration_s, made.error_type, made.stream_end) == (7_000, 2.0, None, None)
+    assert bad == []
+
+
+def test_streams_and_errors() -> None:
+    """A stream's chunks are its answer; an exception is told by its class."""
+    made, _ = build(call_of(chunks=["a", "b"], stream_end="abandoned", answer=None))
+    assert (made.response, made.stream_end) == ("ab", "abandoned")
+    made, _ = build(call_of(answer=None, error_type="TimeoutError"))
+    assert (made.response, made.error_type) == ("", "TimeoutError")
+
+
+def test_a_clock_that_was_set_back_gives_no_negative_duration() -> None:
+    """The duration is never below zero."""
+    assert build(call_of(ended_ns=1))[0].duration_s == 0.0
+
+
+def test_a_conversation_is_prompt_and_history() -> None:
+    """A list of messages gives the last question and the whole history."""
+    made, _ = build(call_of(prompt=[{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]))
+    assert made.prompt == "one"
+    assert made.message_history == [Message(role="user", content="one"), Message(role="assistant", content="two")]
+
+
+def test_good_facts_are_laid_over() -> None:
+    """Annotated facts stand in their fields, in the shape of the model."""
+    facts = {
+        "context": ["a document"], "ground_truth": "it\ud800 is so", "tool_calls": [{"name": "find", "arguments": {"q": 1}}],
+        "usage": {"input_tokens": 3, "outputTokens": 4}, "cost": 0.01, "model": "m-1", "finish_reason": "stop",
+        "response_id": 17, "conversation_id": None, "session_id": "s", "agent_id": "a", "agent_config": {"t": 0},
+        "message_history": [{"role": "user", "content": "hi"}], "metadata": {"k": 1}, "prompt": "asked",
+        "response": {"content": "answered"},
+    }  # fmt: skip
+    made, bad = build(call_of(facts=facts))
+    assert bad == []
+    assert (made.context, made.ground_truth) == ({"documents": ["a document"]}, "it\ufffd is so")
+    assert made.tool_calls == [ToolCall(name="find", arguments={"q": 1})]
+    assert made.usage is not None
+    assert (made.usage.input_tokens, made.usage.output_tokens) == (3, 4)
+    assert (made.cost, made.model, made.finish_reason, made.response_id) == (0.01, "m-1", "stop", "17")
+    assert (made.conversation_id, made.session_id, made.agent_id) == (None, "s", "a")
+    assert made.message_history == [Message(role="user", content="hi")]
+    assert (made.prompt, made.response, made.metadata) == ("asked", "answered", {"k": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("cost", "dear"), ("usage", "much"), ("tool_calls", [{"arguments": 1}]), ("tool_calls", "find"), ("context", 7),
+     ("agent_config", []), ("metadata", "x"), ("message_history", [1]), ("feeling", "good"), ("model", REPEL),
+     ("prompt", REPEL), ("response", REPEL), ("message_history", [{"role": "user", "content": REPEL}])],
+)  # fmt: skip
+def test_a_bad_fact_is_left_out_and_named(name: str, value: Any) -> None:
+    """A fact that is unknown, does not fit or breaks is reported by name; the rest of the input stands."""
+    made, bad = build(call_of(facts={name: value, "session_id": "kept"}))
+    assert bad == [name]
+    assert (made.session_id, made.response, made.prompt) == ("kept", "Because.", "Why?")
+
+
+def test_several_bad_facts_are_each_named() -> None:
+    """Every bad fact is left out, not only the first."""
+    made, bad = build(call_of(facts={"cost": "dear", "usage": 1, "model": "m"}))
+    assert sorted(bad) == ["cost", "usage"]
+    assert made.model == "m"
+
+
+def test_facts_of_a_capture_function() -> None:
+    """``capture=`` sees the arguments by name and the answer; what it says goes before what was annotated."""
+
+    def handler(question: str, *, user: str) -> str: ...
+
+    def capture(arguments: dict[str, Any], answer: Any) -> dict[str, Any]:
+        return {"session_id": arguments["user"], "ground_truth": answer.upper()}
+
+    call = call_of(arguments=(("q",), {"user": "ann"}), facts={"session_id": "other", "model": "m"})
+    made, bad = build(call, capture=capture, function=handler)
+    assert (made.session_id, made.ground_truth, made.model, bad) == ("ann", "BECAUSE.", "m", [])
+
+
+@pytest.mark.parametrize("capture", [lambda arguments, answer: 1 / 0, lambda arguments, answer: 7, lambda: {}])
+def test_a_capture_function_that_breaks(capture: Any) -> None:
+    """A capture function that raises or gives no mapping fails the capture, with its name and without content."""
+
+    def handler(question: str) -> str: ...
+
+    with pytest.raises(CaptureError, match="capture="):
+        build(call_of(arguments=(("q",), {})), capture=capture, function=handler)
+
+
+def test_an_answer_without_text_fails_the_capture() -> None:
+    """An answer whose own methods raise is a CaptureError, not an empty answer."""
+    with pytest.raises(CaptureError):
+        build(call_of(answer=REPEL))

@@ -1,0 +1,226 @@
+"""Text from any object: capped, sanitised, bounded, and never another error than ours."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenteval_otel.capture.text import CAP_CHARS, cap, clean, sanitise, to_text
+from agenteval_otel.errors import CaptureError
+
+any_text = st.text(st.characters(min_codepoint=0, max_codepoint=0x10FFFF))  # lone surrogates included
+
+
+@given(any_text)
+def test_sanitised_text_can_be_encoded(text: str) -> None:
+    """Whatever comes in, what comes out is valid UTF-8 without NUL; what was valid stays the same object."""
+    result = sanitise(text)
+    result.encode("utf-8")
+    assert "\0" not in result
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return
+    assert result is text if "\0" not in text else result == text.replace("\0", "")
+
+
+def test_lone_surrogates_are_replaced_and_pairs_put_together() -> None:
+    """A lone surrogate becomes U+FFFD; the two halves of a character become the character."""
+    assert sanitise("a\ud800b") == "a\ufffdb"
+    assert sanitise("\ud83d\ude80") == "\U0001f680"
+
+
+@given(st.text(max_size=200), st.integers(10, 100))
+def test_a_cap_keeps_head_and_tail(text: str, limit: int) -> None:
+    """Long text keeps three quarters of the limit from its head, one quarter from its tail, and a marker."""
+    result = cap(text, limit)
+    if len(text) <= limit:
+        assert result is text
+        return
+    head = limit * 3 // 4
+    assert result.startswith(text[:head])
+    assert result.endswith(text[-(limit - head) :])
+    assert f"[... {len(text) - limit} characters left out ...]" in result
+
+
+def test_a_cap_between_the_halves_of_a_character_leaves_clean_text() -> None:
+    """Capping comes first, so a pair of surrogates that it parts is replaced."""
+    clean("\ud83d\ude80" * 1_000, 101).encode("utf-8")
+
+
+def test_large_text_is_capped_by_default() -> None:
+    """A megabyte of answer becomes a quarter of one, marked."""
+    assert CAP_CHARS <= len(to_text("x" * 1_000_000)) < CAP_CHARS + 100
+    assert len(to_text(["x" * 1_000_000] * 20)) < CAP_CHARS + 100
+    assert len(to_text(b"x" * 5_000_000)) < CAP_CHARS + 100
+
+
+class Broken:
+    """Raises what it is told to from the method that it is told."""
+
+    def __init__(self, method: str, error: Exception) -> None:
+        self.method, self.error = method, error
+
+    def _raise(self, method: str) -> Any:
+        if self.method == method:
+            raise self.error
+        return {"__str__": "text", "__repr__": "text", "__len__": 1, "__iter__": iter("a")}[method]
+
+    def __str__(self) -> str:
+        return str(self._raise("__str__"))
+
+    def __repr__(self) -> str:
+        return str(self._raise("__repr__"))
+
+    def __len__(self) -> int:
+        return int(self._raise("__len__"))
+
+    def __iter__(self) -> Iterator[Any]:
+        found: Iterator[Any] = self._raise("__iter__")
+        return found
+
+
+class BrokenList(list[Any]):
+    def __len__(self) -> int:
+        raise ValueError("no length")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ValueError("no items")
+
+
+class BrokenMapping(Mapping[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        raise ValueError("no item")
+
+    def __iter__(self) -> Iterator[str]:
+        raise ValueError("no items")
+
+    def __len__(self) -> int:
+        raise ValueError("no length")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise ValueError("no item")
+
+
+class BrokenText(str):
+    """Text of the host's own class, which breaks everything that text can do."""
+
+    def __len__(self) -> int:
+        raise ValueError("no length")
+
+    def __contains__(self, key: object) -> bool:
+        raise ValueError("no content")
+
+    def encode(self, *arguments: Any) -> bytes:
+        raise ValueError("no code")
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class NoClass:
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        raise ValueError("no class")
+
+
+class Endless:
+    def __str__(self) -> str:
+        return str(self)
+
+
+METHODS = ("__str__", "__repr__", "__len__", "__iter__")
+errors = st.sampled_from([ValueError("x"), KeyError("x"), RecursionError("x"), MemoryError("x"), TypeError("x")])
+broken = st.builds(Broken, st.sampled_from(METHODS), errors)
+leaves = (
+    st.none() | st.booleans() | st.integers() | st.builds(pow, st.just(10), st.just(5_000)) | st.floats() | any_text | st.binary()
+    | st.builds(bytearray, st.binary()) | broken | st.builds(BrokenList) | st.builds(BrokenMapping)
+    | st.builds(BrokenText, st.text()) | st.builds(NoClass) | st.builds(object) | st.dates() | st.complex_numbers()
+    | st.just(Endless())
+)  # fmt: skip
+anything = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.builds(tuple, st.lists(inner)),
+    max_leaves=12,
+)
+
+
+@given(anything)
+def test_any_object_gives_clean_text_or_our_error(value: Any) -> None:
+    """Whatever a handler returns: capped, encodable text comes out, or a CaptureError, and nothing else."""
+    try:
+        text = to_text(value)
+    except CaptureError:
+        return
+    assert type(text) is str
+    assert len(text) < CAP_CHARS + 100
+    assert "\0" not in text
+    text.encode("utf-8")
+
+
+def test_cycles_and_depth_are_cut() -> None:
+    """A structure that holds itself, or is deeper than 32, is cut where it has to be."""
+    cycle: list[Any] = ["a"]
+    cycle.append({"again": cycle})
+    assert to_text(cycle) == '["a", {"again": "[...]"}]'
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "[...]" in to_text(deep)
+    while deep:  # taken apart by hand: the interpreter's own clearing is not what is tested
+        deep = deep[0]
+
+
+def test_siblings_are_not_cycles() -> None:
+    """The same object twice side by side is shown twice."""
+    shared = {"a": 1}
+    assert json.loads(to_text([shared, shared])) == [shared, shared]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ""), ("text", "text"), (b"caf\xc3\xa9", "caf\u00e9"), (b"\xff", "\ufffd"), (7, "7"), (True, "True"),
+        ({"a": "\u00e9"}, '{"a": "\u00e9"}'), ([1, None, True], "[1, null, true]"), ({"n": 10**40}, '{"n": "[large number]"}'),
+        ([float("nan"), float("inf")], "[NaN, Infinity]"), ({1: b"x"}, '{"1": "b\'x\'"}'),
+        (collections.OrderedDict(a=(1, 2)), '{"a": [1, 2]}'), (range(3), "range(0, 3)"),
+    ],
+)  # fmt: skip
+def test_plain_data_is_shown_as_json(value: Any, expected: str) -> None:
+    """Strings as they are, plain data as JSON, the rest by `str`; iterators are not consumed."""
+    assert to_text(value) == expected
+
+
+def test_an_iterator_is_not_consumed() -> None:
+    """What can be iterated once is the host's: it is not touched."""
+    stream = iter(["a", "b"])
+    to_text(stream)
+    assert list(stream) == ["a", "b"]
+
+
+def test_text_of_another_class_becomes_plain_text() -> None:
+    """An enumeration's member that is text counts as its text, as an instance of `str` itself."""
+
+    class Mood(str, enum.Enum):  # noqa: UP042 - the older form is what is tested
+        GOOD = "good"
+
+    assert to_text(Mood.GOOD) == "good"
+    assert type(to_text(Mood.GOOD)) is str
+    assert to_text(BrokenText("kept")) == "kept"
+
+
+@pytest.mark.parametrize(
+    "value", [Broken("__str__", ValueError()), BrokenList("a"), BrokenMapping(), Endless(), 10**5_000],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_objects_that_break_are_a_capture_error(value: Any) -> None:
+    """An object whose own methods raise is reported by its class and the kind of error, not by its text."""
+    with pytest.raises(CaptureError, match=f"no text from {type(value).__name__}"):
+        to_text(value)

@@ -1,0 +1,150 @@
+"""RateLimitSampler: so many responses a second, with a probability that stays known."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+
+import pytest
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.sampling import RateLimitSampler, Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.testing import ManualClock, check_component, check_sampler
+
+_numbers = random.Random(3)
+
+
+def second_of(sampler: Sampler, calls: int) -> list[SamplingDecision]:
+    """The decisions on so many calls within the present second."""
+    return [sampler.decide(SamplingContext("agent", _numbers.getrandbits(64))) for _ in range(calls)]
+
+
+def test_below_the_ceiling_everything_is_taken() -> None:
+    """While traffic stays below the limit every response is evaluated, with probability 1."""
+    clock = ManualClock()
+    sampler = RateLimitSampler(clock=clock)
+    for _ in range(5):
+        decisions = second_of(sampler, 10)
+        assert all(decision.sampled and decision.probability == 1.0 for decision in decisions)
+        clock.advance(1.0)
+
+
+@pytest.mark.parametrize("max_per_s", [1, 10, 100])
+def test_never_more_than_the_limit_in_a_second(max_per_s: int) -> None:
+    """However the traffic swings, no second of the clock sees more than the limit."""
+    clock = ManualClock(100.0)
+    sampler = RateLimitSampler(max_per_s=max_per_s, clock=clock)
+    for calls in (1, 1000, 3, 0, 500, 5000, 20, 700):
+        assert sum(decision.sampled for decision in second_of(sampler, calls)) <= max_per_s
+        clock.advance(1.0)
+
+
+def test_what_the_ceiling_stops_is_a_loss() -> None:
+    """The first burst is stopped by the ceiling: counted as ``dropped_rate``, of unknown probability."""
+    sampler = RateLimitSampler(clock=ManualClock())
+    decisions = second_of(sampler, 50)
+    assert [decision.sampled for decision in decisions] == [True] * 10 + [False] * 40
+    assert {(d.outcome, d.probability) for d in decisions[10:]} == {("dropped_rate", None)}
+
+
+def test_steady_traffic_is_sampled_with_a_known_probability() -> None:
+    """From the second second on the limit is a ratio: known, in force, and almost without losses."""
+    clock = ManualClock()
+    sampler = RateLimitSampler(clock=clock)
+    taken = lost = 0
+    weight = 0.0
+    second_of(sampler, 200)
+    for _ in range(100):
+        clock.advance(1.0)
+        decisions = second_of(sampler, 200)
+        assert {decision.probability for decision in decisions} <= {0.04, None}
+        taken += sum(decision.sampled for decision in decisions)
+        lost += sum(decision.outcome == "dropped_rate" for decision in decisions)
+        weight += sum(1 / 0.04 for decision in decisions if decision.sampled)
+    assert lost < taken / 5
+    assert 0.75 < weight / (100 * 200) < 1.1
+
+
+def test_the_ratio_follows_the_traffic() -> None:
+    """Each second's ratio is made from the traffic of the second before."""
+    clock = ManualClock()
+    sampler = RateLimitSampler(clock=clock)
+    seen = []
+    for calls in (40, 400, 4000, 5):
+        second_of(sampler, calls)
+        clock.advance(1.0)
+        seen.append(sampler.decide(SamplingContext("agent", DRAW_RANGE - 1)).probability)
+    assert seen == [pytest.approx(8 / 40), pytest.approx(8 / 401), pytest.approx(8 / 4001), 1.0]
+
+
+def test_after_idleness_everything_is_taken_again() -> None:
+    """A pause takes the reduced ratio away: the next response is evaluated for certain."""
+    clock = ManualClock()
+    sampler = RateLimitSampler(clock=clock)
+    second_of(sampler, 10_000)
+    clock.advance(2.0)
+    (decision,) = second_of(sampler, 1)
+    assert (decision.sampled, decision.probability) == (True, 1.0)
+
+
+def test_a_ratio_below_the_limit_is_kept() -> None:
+    """The own ratio is the upper bound: the limit only ever lowers it."""
+    clock = ManualClock()
+    sampler = RateLimitSampler(ratio=0.1, clock=clock)
+    for calls in (50, 50, 50):
+        assert {decision.probability for decision in second_of(sampler, calls)} == {0.1}
+        clock.advance(1.0)
+    second_of(sampler, 1_000)
+    clock.advance(1.0)
+    assert sampler.decide(SamplingContext("agent", 0)).probability == pytest.approx(0.008)
+
+
+def test_threads_share_the_limit() -> None:
+    """Threads that decide at once never get more than the limit out of one second, at its turn least of all."""
+    clock = ManualClock()
+    sampler = RateLimitSampler(clock=clock)
+    rounds, threads = 1_000, 4
+    usual = sys.getswitchinterval()
+    barrier = threading.Barrier(threads + 1)
+    taken = [[0] * rounds for _ in range(threads)]
+
+    def work(counts: list[int]) -> None:
+        for second in range(rounds):
+            barrier.wait(20)
+            for _ in range(20):
+                counts[second] += sampler.decide(SamplingContext("agent", 0)).sampled
+            barrier.wait(20)
+
+    workers = [threading.Thread(target=work, args=(counts,)) for counts in taken]
+    sys.setswitchinterval(1e-6)
+    try:
+        for worker in workers:
+            worker.start()
+        for _ in range(rounds):
+            barrier.wait(20)
+            barrier.wait(20)
+            clock.advance(1.0)
+        for worker in workers:
+            worker.join(20)
+    finally:
+        sys.setswitchinterval(usual)
+    assert max(sum(counts[second] for counts in taken) for second in range(rounds)) <= 10
+
+
+
+
+@pytest.mark.parametrize("values", [{"max_per_s": 0}, {"ratio": 2}, {"per_second": 3}])
+def test_wrong_settings_are_refused(values: dict[str, float]) -> None:
+    """A limit below one, a ratio that is none and an unknown field are refused at start."""
+    with pytest.raises(ConfigurationError):
+        RateLimitSampler.load(values)
+
+
+def test_every_registered_sampler_keeps_the_contract() -> None:
+    """Whatever is registered answers every draw as the contract asks, and comes back from its own dump."""
+    assert {"ratio", "rate_limit"} <= set(Sampler.registry)
+    for made in Sampler.registry.values():
+        check_sampler(made())
+        check_component(made(), Sampler)

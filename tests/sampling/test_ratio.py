@@ -1,0 +1,160 @@
+"""RatioSampler, and the draw that it decides by."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
+from opentelemetry.trace import SpanContext, TraceFlags
+from opentelemetry.trace.span import TraceState
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.sampling import RatioSampler, SamplingContext, draw_from
+from agenteval_otel.sampling.base import DRAW_RANGE
+
+RATIOS = (0.0, 0.001, 0.1, 0.25, 1 / 3, 0.5, 0.9, 1.0)
+trace_ids = st.integers(min_value=1, max_value=(1 << 128) - 1)
+
+
+def in_trace(trace_id: int, state: str | None = None) -> SpanContext:
+    trace_state = TraceState([("ot", state)]) if state is not None else None
+    return SpanContext(trace_id, 1, False, TraceFlags(1), trace_state)
+
+
+def sampled(ratio: float, draw: int) -> bool:
+    return RatioSampler(ratio=ratio).decide(SamplingContext("agent", draw)).sampled
+
+
+def test_none_and_all() -> None:
+    """Ratio 0 evaluates nothing and ratio 1 everything, at both ends of the draws."""
+    for draw in (0, 1, DRAW_RANGE // 2, DRAW_RANGE - 1):
+        assert not sampled(0.0, draw)
+        assert sampled(1.0, draw)
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan"), "often"])
+def test_ratios_outside_the_unit_interval_are_refused(ratio: Any) -> None:
+    """A ratio is a share: what is none is refused at start, with its path."""
+    with pytest.raises(ConfigurationError) as caught:
+        RatioSampler.load({"ratio": ratio}, path="sampler")
+    assert caught.value.path == "sampler.ratio"
+
+
+def test_the_decision_records_its_probability() -> None:
+    """Taken or not, a decision carries the ratio as its probability and says why."""
+    sampler = RatioSampler(ratio=0.25)
+    yes, no = (sampler.decide(SamplingContext("agent", draw)) for draw in (0, DRAW_RANGE - 1))
+    assert (yes.sampled, yes.probability, yes.reason) == (True, 0.25, "ratio")
+    assert (no.sampled, no.probability, no.outcome) == (False, 0.25, "not_sampled")
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.integers(0, DRAW_RANGE - 1))
+def test_smaller_rates_nest_inside_larger_ones(one: float, other: float, draw: int) -> None:
+    """What a smaller ratio takes, a larger one takes too."""
+    smaller, larger = sorted((one, other))
+    assert not sampled(smaller, draw) or sampled(larger, draw)
+
+
+def test_the_rule_is_the_sdks() -> None:
+    """Without a threshold in the trace state the same trace ids are taken as by OpenTelemetry's own ratio sampler."""
+    numbers = random.Random(11)
+    ids = [numbers.getrandbits(128) or 1 for _ in range(10_000)]
+    for ratio in RATIOS:
+        theirs = TraceIdRatioBased(ratio)
+        ours = RatioSampler(ratio=ratio)
+        for trace_id in ids:
+            expected = theirs.should_sample(None, trace_id, "name").decision is Decision.RECORD_AND_SAMPLE
+            assert ours.decide(SamplingContext("agent", draw_from(in_trace(trace_id)))).sampled is expected
+
+
+@given(trace_ids, st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0]))
+def test_a_threshold_in_the_trace_state_brings_the_conventions_rule(trace_id: int, ratio: float) -> None:
+    """With ``ot=th`` a trace is taken when its last 56 bits reach the threshold of the ratio."""
+    threshold = int((1 - ratio) * (1 << 56))
+    expected = (trace_id & ((1 << 56) - 1)) >= threshold
+    assert sampled(ratio, draw_from(in_trace(trace_id, "th:8"))) is expected
+
+
+@given(trace_ids, st.integers(0, (1 << 56) - 1), st.sampled_from(["th:8;rv:{}", "rv:{};th:c", "p:1;rv:{};th:0;x:y"]))
+def test_an_explicit_random_value_takes_the_place_of_the_trace_id(trace_id: int, value: int, entry: str) -> None:
+    """With ``rv`` the randomness is the one that the trace state names."""
+    state = entry.format(f"{value:014x}")
+    assert sampled(0.5, draw_from(in_trace(trace_id, state))) is (value >= 1 << 55)
+
+
+@pytest.mark.parametrize(
+    "bad", ["rv:xyz", "rv:", "rv:zzzzzzzzzzzzzz", "rv:-1234567890abc", "rv:+1234567890abc", "rv:1_2_3_4_5_6_78",
+            "rv:0x1234567890ab", "rv:ABCDEFABCDEFAB", "rv:123456789012345", "rv"],
+)  # fmt: skip
+def test_a_lone_bad_entry_does_not_count(bad: str) -> None:
+    """A random value that is none is passed over: the draw comes from the trace id and stays in its range."""
+    trace_id = 0x0123456789ABCDEF0123456789ABCDEF
+    draw = draw_from(in_trace(trace_id, f"th:8;{bad}"))
+    assert draw == draw_from(in_trace(trace_id, "th:8"))
+    assert 0 <= draw < DRAW_RANGE
+
+
+@pytest.mark.parametrize("entry", ["rv:00000000000000", "p:8", "eth:8", "x:th:8"])
+def test_without_a_threshold_the_sdks_rule_holds(entry: str) -> None:
+    """Another entry of OpenTelemetry in the trace state does not change the rule."""
+    trace_id = 0x0123456789ABCDEF0123456789ABCDEF
+    assert draw_from(in_trace(trace_id, entry)) == trace_id & ((1 << 64) - 1)
+
+
+@given(trace_ids, st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters=",="), max_size=40))
+def test_any_trace_state_gives_a_draw(trace_id: int, entry: str) -> None:
+    """Whatever somebody wrote into the trace state, a draw in range comes out."""
+    assert 0 <= draw_from(in_trace(trace_id, entry or "x")) < DRAW_RANGE
+
+
+def test_the_hosts_generator_is_left_alone() -> None:
+    """Drawing without a trace does not move the state of the host's random numbers."""
+    before = random.getstate()
+    draws = {draw_from(None) for _ in range(100)}
+    assert random.getstate() == before
+    assert len(draws) == 100
+
+
+def test_the_hosts_seed_does_not_make_us_repeat_ourselves() -> None:
+    """A host that seeds its generator does not make all of its processes sample the same calls."""
+    before = random.getstate()
+    try:
+        random.seed(0)
+        first = [draw_from(None) for _ in range(10)]
+        random.seed(0)
+        assert [draw_from(None) for _ in range(10)] != first
+    finally:
+        random.setstate(before)
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.1, 0.5])
+def test_the_share_is_the_ratio(ratio: float) -> None:
+    """Over many draws the share that is taken is the ratio, and the draws are uniform (chi-squared, 16 classes)."""
+    numbers = random.Random(5)
+    count = 50_000
+    draws = [draw_from(in_trace(numbers.getrandbits(128) or 1)) for _ in range(count)]
+    taken = sum(sampled(ratio, draw) for draw in draws[:20_000])
+    assert abs(taken - 20_000 * ratio) < 4.5 * (20_000 * ratio * (1 - ratio)) ** 0.5
+    classes = [0] * 16
+    for draw in draws:
+        classes[draw >> 60] += 1
+    expected = count / 16
+    # 44.3 is the 0.9999 quantile with 15 degrees of freedom.
+    assert sum((found - expected) ** 2 / expected for found in classes) < 44.3
+
+
+def test_what_is_measured_is_not_biased_by_the_sample() -> None:
+    """The weighted mean of a sample (weights 1/probability) meets the mean of all, within its standard error."""
+    numbers = random.Random(23)
+    scores = [min(1.0, max(0.0, numbers.gauss(0.7, 0.2))) for _ in range(20_000)]
+    sampler = RatioSampler(ratio=0.2)
+    decisions = [sampler.decide(SamplingContext("a", draw_from(in_trace(numbers.getrandbits(128) or 1)))) for _ in scores]
+    kept = [(score, 1 / (d.probability or 1)) for score, d in zip(scores, decisions, strict=True) if d.sampled]
+    estimate = sum(score * weight for score, weight in kept) / sum(weight for _, weight in kept)
+    truth = sum(scores) / len(scores)
+    assert abs(estimate - truth) < 4.5 * 0.2 / len(kept) ** 0.5
+    assert abs(sum(weight for _, weight in kept) / len(scores) - 1) < 4.5 * (0.8 / 0.2 / len(scores)) ** 0.5

@@ -1,0 +1,25 @@
+"""A guard for every test of a room that starts threads: none of them outlives its test."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+__all__ = ["no_thread_left"]
+
+_PATIENCE_S = 5.0
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Threads that a test started are over soon after it."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + _PATIENCE_S
+    for thread in set(threading.enumerate()) - before:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    left = [thread.name for thread in set(threading.enumerate()) - before]
+    assert not left, f"threads that outlive their test: {left}"
