@@ -11,19 +11,35 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field, model_validator
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["Component", "explain_validation", "resolve"]
+__all__ = ["Component", "Explained", "explain_validation", "resolve"]
 
 C = TypeVar("C", bound="Component")
 
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
-class Component(BaseModel):
+
+class Explained(ModelMetaclass):
+    """Metaclass of models that people write down: a wrong field raises `ConfigurationError` with its path."""
+
+    def __call__(cls, *args: Any, **fields: Any) -> Any:
+        """Build an instance, as pydantic does, with the error explained."""
+        try:
+            return super().__call__(*args, **fields)
+        except ValidationError as error:
+            raise explain_validation(error, cast(type[BaseModel], cls)) from error
+
+
+class Component(BaseModel, metaclass=Explained):
     """A part chosen by ``type``: frozen, strict about unknown fields, dumped with its type.
 
     Field names are snake_case; the camelCase form of the specification is accepted too and written with ``by_alias``.
@@ -130,7 +146,8 @@ def explain_validation(
         elif item["type"] == "missing":
             lines.append(f"{where}: required field is missing")
         else:
-            lines.append(f"{where}: {item['msg']}, found {_shown(item.get('input'))}")
+            expected = item["msg"].removeprefix("Value error, ")
+            lines.append(f"{where}: {expected}, found {_shown(item.get('input'))}")
     first = _join(path, error.errors(include_url=False)[0]["loc"]) if error.error_count() else path
     failure = ConfigurationError("; ".join(lines))
     failure.path = first

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from agenteval_otel.components import explain_validation, resolve
+from agenteval_otel.components import Explained, resolve
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
@@ -26,7 +26,7 @@ def _enabled_by_environment() -> bool:
     return os.environ.get("AGENTEVAL_ENABLED", "").strip().lower() not in _FALSE
 
 
-class Settings(BaseModel):
+class Settings(BaseModel, metaclass=Explained):
     """What handlers get that bring nothing of their own, and how the process evaluates.
 
     Attributes:
@@ -95,10 +95,7 @@ def configure(settings: Settings | None = None, /, **fields: Any) -> Settings:
         raise ConfigurationError("give Settings or keyword arguments, not both")
     if settings is not None and not isinstance(settings, Settings):
         raise ConfigurationError(f"expected Settings, found {type(settings).__name__}")
-    try:
-        chosen = settings or Settings(**fields)
-    except ValidationError as error:
-        raise explain_validation(error, Settings) from error
+    chosen = settings or Settings(**fields)
     pipeline = build(chosen)
     before = set_default_pipeline(None)
     if before is not None:

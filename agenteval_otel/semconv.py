@@ -80,6 +80,8 @@ OUTCOMES: Final = (
 OTHER: Final = "_other"
 MAX_AGENTS: Final = 64
 MAX_MODELS: Final = 8
+MAX_WORDS: Final = 16
+"""Distinct categories, and distinct error types, of one criterion."""
 MAX_CRITERIA_PER_SPAN: Final = 50
 """The SDK evicts the oldest attributes beyond 128: two a criterion leave room for the core attributes."""
 

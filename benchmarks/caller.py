@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import statistics
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from benchmarks import subjects
+from opentelemetry import trace
+
+from benchmarks import streams, subjects
 from benchmarks.harness import Bench, Figure, Numbers, Phase, standalone
 
 __all__ = ["BENCH"]
@@ -47,6 +50,19 @@ def _tight(wrap: Wrap, quick: bool) -> Numbers:
         row = (_loop(subjects.answer, calls), _loop(sync, calls), *asyncio.run(turn()))
         lows = [min(low, value) for low, value in zip(lows, row, strict=True)]
     return {"sync": lows[1] - lows[0], "async": lows[3] - lows[2]}
+
+
+def _at_random(handler: Any) -> Any:
+    """The least that sampling costs: a wrapper that draws a random number."""
+    draw = random.random
+
+    def drawn(question: str) -> Any:
+        return handler(question) if draw() >= 0.0 else None
+
+    async def drawn_async(question: str) -> Any:
+        return await handler(question) if draw() >= 0.0 else None
+
+    return drawn_async if asyncio.iscoroutinefunction(handler) else drawn
 
 
 def _goes_by(make: Callable[[], Wrap], quick: bool, *, in_span: bool = True) -> Numbers:
@@ -92,8 +108,8 @@ def _sampled(make: Callable[[], Any], quick: bool, *, in_span: bool) -> Numbers:
     tracer = subjects.use_tracing()
     calls = 250 if quick else 1_000
     subject = make()
-    span = tracer.start_span("request") if in_span else subjects.trace.INVALID_SPAN
-    with subjects.trace.use_span(span):
+    span = tracer.start_span("request") if in_span else trace.INVALID_SPAN
+    with trace.use_span(span):
         numbers = _spread(*_paced(subjects.answer, subject.wrap(subjects.answer), calls), "sync")
         wrapped = subject.wrap(subjects.answer_async)
         numbers |= _spread(*asyncio.run(_paced_async(subjects.answer_async, wrapped, calls)), "async")
@@ -105,7 +121,7 @@ class _RawSpan:
     """The raw span in the same harness."""
 
     def wrap(self, handler: Any) -> Any:
-        tracer = subjects.trace.get_tracer("host")
+        tracer = trace.get_tracer("host")
         wrap = subjects.raw_span_async if asyncio.iscoroutinefunction(handler) else subjects.raw_span
         return wrap(tracer, handler)
 
@@ -115,77 +131,6 @@ class _RawSpan:
     def evaluated(self) -> int:
         """Nothing is evaluated."""
         return 0
-
-
-# --- chunks of a stream -----------------------------------------------------------------------------------------------
-_CHUNKS = 10_000
-
-
-def _stream(count: int) -> Generator[str, None, None]:
-    for _ in range(count):
-        yield "word "
-
-
-async def _stream_async(count: int) -> AsyncGenerator[str, None]:
-    for _ in range(count):
-        yield "word "
-
-
-def _passed_on(function: Any) -> Any:
-    """The least that a wrapper in Python costs: a generator that passes the chunks on."""
-
-    def passing(count: int) -> Generator[str, None, None]:
-        stream = function(count)
-        while True:  # `yield from` would leave the wrapper out of it
-            try:
-                chunk = stream.send(None)
-            except StopIteration:
-                return
-            yield chunk
-
-    return passing
-
-
-def _passed_on_async(function: Any) -> Any:
-    async def passing(count: int) -> AsyncGenerator[str, None]:
-        async for chunk in function(count):
-            yield chunk
-
-    return passing
-
-
-def _read(stream: Callable[[int], Any]) -> float:
-    started = _now()
-    for _ in stream(_CHUNKS):
-        pass
-    return (_now() - started) / _CHUNKS / 1e3
-
-
-async def _read_async(stream: Callable[[int], Any]) -> float:
-    started = _now()
-    async for _ in stream(_CHUNKS):
-        pass
-    return (_now() - started) / _CHUNKS / 1e3
-
-
-def _chunks(quick: bool, *, ours: bool, in_span: bool = True) -> Numbers:
-    """Microseconds a chunk of a sampled stream costs on top of the bare stream."""
-    tracer = subjects.use_tracing()
-    subject = subjects.Ours() if ours else None
-    sync = subject.wrap(_stream) if subject else _passed_on(_stream)
-    coroutine = subject.wrap(_stream_async) if subject else _passed_on_async(_stream_async)
-    lows = [float("inf")] * 4
-
-    async def turn() -> tuple[float, float]:
-        return await _read_async(_stream_async), await _read_async(coroutine)
-
-    with subjects.trace.use_span(tracer.start_span("request") if in_span else subjects.trace.INVALID_SPAN):
-        for _ in range(5 if quick else 15):
-            row = (_read(_stream), _read(sync), *asyncio.run(turn()))
-            lows = [min(low, value) for low, value in zip(lows, row, strict=True)]
-            if subject:
-                subject.drain()  # so that the evaluation does not run beside the next round
-    return {"sync": lows[1] - lows[0], "async": lows[3] - lows[2]}
 
 
 # --- the size of an answer --------------------------------------------------------------------------------------------
@@ -213,20 +158,22 @@ def _rival(**settings: Any) -> Wrap:
 _PHASES = (
     Phase("disabled", "ours", partial(_goes_by, partial(_ours, enabled=False))),
     Phase("disabled", "rival", partial(_goes_by, partial(_rival, enabled=False))),
+    Phase("rate_0", "raw", partial(_goes_by, lambda: _at_random)),
     Phase("rate_0", "ours", partial(_goes_by, partial(_ours, rate=0.0))),
     Phase("rate_0", "rival", partial(_goes_by, partial(_rival, rate=0.0))),
     Phase("not_sampled", "ours", partial(_goes_by, partial(_ours, rate=subjects.SAMPLED_OUT_RATE))),
     Phase("not_sampled", "rival", partial(_goes_by, partial(_rival, rate=1e-12))),
     Phase("no_span", "ours", partial(_goes_by, partial(_ours, rate=1e-12), in_span=False)),
     Phase("no_span", "rival", partial(_goes_by, partial(_rival, rate=1e-12), in_span=False)),
+    Phase("current_span", "raw", partial(_sampled, _RawSpan, in_span=True)),
     Phase("current_span", "ours", partial(_sampled, subjects.Ours, in_span=True)),
     Phase("current_span", "rival", partial(_sampled, subjects.Rival, in_span=True)),
     Phase("own_span", "raw", partial(_sampled, _RawSpan, in_span=False)),
     Phase("own_span", "ours", partial(_sampled, subjects.Ours, in_span=False)),
     Phase("own_span", "rival", partial(_sampled, subjects.Rival, in_span=False)),
-    Phase("chunk", "raw", partial(_chunks, ours=False)),
-    Phase("chunk", "ours", partial(_chunks, ours=True)),
-    Phase("chunk_own_span", "ours", partial(_chunks, ours=True, in_span=False)),
+    Phase("chunk", "raw", partial(streams.chunks, ours=False)),
+    Phase("chunk", "ours", partial(streams.chunks, ours=True)),
+    Phase("chunk_own_span", "ours", partial(streams.chunks, ours=True, in_span=False)),
     Phase("size", "ours", _sizes),
 )
 
@@ -285,7 +232,8 @@ def _against_span(found: dict[str, Numbers], mode: Mode | str, point: str) -> Fi
 BENCH = Bench(
     "caller", "Added to the caller", _PHASES, _figures,
     notes=(
-        "Raw span: `start_as_current_span` with five attributes; for chunks, a generator that passes them on.",
+        "Raw: `start_as_current_span` with five attributes; at rate 0 a wrapper that draws `random()`; for chunks a "
+        "generator that passes them on.",
         "pydantic-evals always opens a span of its own around a sampled call, and takes a generator's object for its "
         "answer: it follows no stream.",
     ),

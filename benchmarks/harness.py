@@ -66,7 +66,7 @@ class Bench:
     title: str
     phases: Sequence[Phase]
     figures: Callable[[dict[str, Numbers]], list[Figure]]
-    rounds: int = 5
+    rounds: int = 3
     notes: Sequence[str] = field(default_factory=tuple)
 
 
@@ -104,7 +104,7 @@ def standalone(bench: Bench) -> None:
 
 def show(parts: Sequence[tuple[Bench, Sequence[Figure]]]) -> str:
     """The table, as GitHub's Markdown that reads well in a terminal too."""
-    header = ["case", "unit", "ours", "raw span", "x ours", "pydantic-evals", "x ours", "goal", ""]
+    header = ["case", "unit", "ours", "raw", "raw / ours", "pydantic-evals", "theirs / ours", "goal", ""]
     rows: list[list[str]] = []
     for bench, figures in parts:
         rows.append([f"**{bench.title}**", *[""] * 8])

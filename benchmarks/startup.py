@@ -57,7 +57,7 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
 
 
 BENCH = Bench(
-    "startup", "Import", _PHASES, _figures, rounds=3,
+    "startup", "Import", _PHASES, _figures, rounds=2,
     notes=(f"Forbidden at import: {', '.join(_FORBIDDEN)}. Raw: `import opentelemetry.sdk.trace`.",),
 )  # fmt: skip
 

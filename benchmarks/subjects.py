@@ -84,7 +84,7 @@ def raw_span_async(tracer: trace.Tracer, handler: Callable[[str], Any]) -> Calla
     return traced
 
 
-_FIVE = {
+_FIVE: dict[str, Any] = {
     "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "answer", "gen_ai.request.model": "model",
     "gen_ai.usage.input_tokens": 12, "gen_ai.usage.output_tokens": 240,
 }  # fmt: skip
@@ -127,11 +127,11 @@ class Ours:
 
 
 class Rival:
-    """pydantic_evals.online, with its defaults and one trivial evaluator; `limit` raises its limit of ten at once."""
+    """pydantic_evals.online, with its defaults and one trivial evaluator; `limit` is how many run at once."""
 
     def __init__(
         self, *, rate: float = 1.0, enabled: bool = True, evaluator: Any = None, evaluators: Sequence[Any] = (),
-        limit: int | None = None,
+        limit: int = 10,
     ) -> None:  # fmt: skip
         from pydantic_evals.online import OnlineEvalConfig, OnlineEvaluator
 
@@ -139,9 +139,7 @@ class Rival:
         self._counted, self._lock = 0, threading.Lock()
         self._config = OnlineEvalConfig(default_sample_rate=rate, enabled=enabled, default_sink=self._sink)
         chosen = evaluators or (evaluator or self.trivial(),)
-        self._evaluators = [
-            OnlineEvaluator(evaluator=each, **({} if limit is None else {"max_concurrency": limit})) for each in chosen
-        ]
+        self._evaluators = [OnlineEvaluator(evaluator=each, max_concurrency=limit) for each in chosen]
 
     @staticmethod
     def trivial(wait_s: float = 0.0) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from agenteval_otel.capture.sizes import estimate_bytes
 from agenteval_otel.models import StreamEnd
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["CURRENT", "EVALUATING", "CapturedCall", "PromptParameter", "estimate_bytes", "snapshot"]
 
 _SNAPSHOT_ITEMS: Final = 1_000
-_WALK_ITEMS: Final = 32
-_WALK_DEPTH: Final = 3
 _PROMPT_NAMES: Final = (
     "prompt", "question", "query", "user_prompt", "user_input", "user_message", "message", "messages", "input",
     "inputs", "text", "content", "request",
@@ -125,45 +124,3 @@ def snapshot(value: Any) -> Any:
     if (kind is list or kind is dict) and len(value) <= _SNAPSHOT_ITEMS:
         return value.copy()
     return value
-
-
-def estimate_bytes(value: Any, depth: int = _WALK_DEPTH) -> int:
-    """About how many bytes a value keeps alive, in time independent of its size.
-
-    Text and bytes are exact (their header knows). Containers and objects are walked three levels deep, 32 items a
-    level, and the rest is extrapolated; no method of the host's classes is called.
-    """
-    kind = type(value)
-    if kind is str or kind is bytes or value is None:
-        return sys.getsizeof(value)
-    if depth == 0:
-        return 64
-    if kind is list or kind is tuple:
-        return _estimate_items(value, len(value), depth)
-    if kind is dict:
-        return 64 * len(value) + _estimate_items(list(_first(value.values())), len(value), depth)
-    fields = _fields_of(value)
-    return 64 if fields is None else 64 + estimate_bytes(fields, depth - 1)
-
-
-def _estimate_items(items: Any, count: int, depth: int) -> int:
-    looked_at = items[:_WALK_ITEMS]
-    total = sum(estimate_bytes(item, depth - 1) for item in looked_at)
-    return 56 + 8 * count + (total * count // len(looked_at) if looked_at else 0)
-
-
-def _first(values: Any) -> Any:
-    for index, value in enumerate(values):
-        if index == _WALK_ITEMS:
-            return
-        yield value
-
-
-def _fields_of(value: Any) -> dict[str, Any] | None:
-    if isinstance(value, type):
-        return None
-    try:
-        fields = object.__getattribute__(value, "__dict__")
-    except Exception:
-        return None
-    return fields if type(fields) is dict else None

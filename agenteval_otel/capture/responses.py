@@ -5,17 +5,36 @@ Runs on the pool's thread. Vendors' objects are met by their shape, never by an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from agenteval_otel.capture.text import clean, plain, to_text
+from agenteval_otel.errors import CaptureError
 
 __all__ = ["answer_text", "history_of", "join_chunks", "prompt_text", "tool_calls_of"]
 
 _TEXT_KEYS = ("content", "text", "output", "output_text", "answer", "response", "message")
 _MAX_MESSAGES = 1_000
+T = TypeVar("T")
 
 
+def _translated(read: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Whatever the methods of a foreign object raise becomes a CaptureError."""
+
+    @functools.wraps(read)
+    def reading(value: Any) -> T:
+        try:
+            return read(value)
+        except CaptureError:
+            raise
+        except Exception as error:
+            raise CaptureError(f"no text from {type(value).__name__}: {type(error).__name__}") from error
+
+    return reading
+
+
+@_translated
 def answer_text(answer: Any) -> str:
     """The text of an answer; of a mapping or an object with a text field such as ``content`` that field.
 
@@ -30,9 +49,10 @@ def answer_text(answer: Any) -> str:
 
 def join_chunks(chunks: Sequence[Any]) -> str:
     """The text of a streamed answer: its chunks one after another, capped."""
-    return clean("".join(chunk if isinstance(chunk, str) else answer_text(chunk) for chunk in chunks))
+    return clean("".join(chunk if type(chunk) is str else answer_text(chunk) for chunk in chunks))
 
 
+@_translated
 def tool_calls_of(answer: Any) -> list[dict[str, Any]] | None:
     """The tool calls of an answer that is a message; None where it has none."""
     calls = answer.get("tool_calls") if isinstance(answer, Mapping) else None
@@ -41,6 +61,7 @@ def tool_calls_of(answer: Any) -> list[dict[str, Any]] | None:
     return [_tool_call(call) for call in calls[:_MAX_MESSAGES] if isinstance(call, Mapping)] or None
 
 
+@_translated
 def prompt_text(prompt: Any) -> str | None:
     """The question: text as it is, of a list of messages the last one of the user."""
     if prompt is None:
@@ -53,6 +74,7 @@ def prompt_text(prompt: Any) -> str | None:
     return answer_text(prompt)
 
 
+@_translated
 def history_of(prompt: Any) -> list[dict[str, Any]] | None:
     """The messages of a conversation, where the prompt is one; at most the last 1,000."""
     if not _is_messages(prompt):

@@ -21,6 +21,8 @@ _MAX_ITEMS = 10_000
 
 def cap(text: str, limit: int = CAP_CHARS) -> str:
     """At most `limit` characters: three quarters of the head, one quarter of the tail, and a marker that says so."""
+    if type(text) is not str:
+        text = str.__str__(text)  # text of the host's own class: what it holds, by none of its methods
     if len(text) <= limit:
         return text
     marker = f"\n[... {len(text) - limit} characters left out ...]\n"
@@ -55,9 +57,9 @@ def to_text(value: Any) -> str:
     """
     if value is None:
         return ""
-    if isinstance(value, str):
-        return clean(value)
     try:
+        if isinstance(value, str):
+            return clean(value)
         if isinstance(value, bytes | bytearray):
             return clean(bytes(value[: CAP_CHARS * 4]).decode("utf-8", "replace"))
         if isinstance(value, Mapping | list | tuple | set | frozenset):

@@ -19,6 +19,7 @@ from functools import cached_property
 from pydantic import Field
 
 from agenteval_otel.dispatch.base import Dispatcher, Process, Settle
+from agenteval_otel.dispatch.forked import free_lazy_parts
 from agenteval_otel.dispatch.worker import Entry, Marker, Worker
 from agenteval_otel.semconv import DROPPED_BYTES, DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
 
@@ -84,6 +85,7 @@ class _Pool:
         self._queue: deque[Entry | Marker] = deque()
         self._open: dict[int, Entry] = {}
         self._worker: Worker | None = None
+        self._thread: threading.Thread | None = None  # known before it runs, the worker only afterwards
         self._replaced = 0
         self._starting = threading.Lock()
         self.items = 0
@@ -102,7 +104,7 @@ class _Pool:
         elif self.bytes + size_bytes > self._max_bytes:
             outcome = DROPPED_BYTES
         if outcome is not None:
-            if self._worker is not None:
+            if self._worker is not None and not self._closed:
                 self._look_after(self._worker)
             self.settle(call, outcome)
             return False
@@ -111,6 +113,8 @@ class _Pool:
         self.items += 1
         self.bytes += size_bytes
         self._queue.append(entry)
+        if self._closed:  # a shutdown came between, and may be over
+            return self._give_up(entry)
         worker = self._worker
         if worker is None:
             return self._start_worker() or self._give_up(entry)
@@ -122,13 +126,14 @@ class _Pool:
 
     def flush(self, timeout_s: float) -> bool:
         worker = self._worker
-        if worker is None or not self._open:
-            return not self._open
-        if worker.thread is threading.current_thread():
+        if not self._open:
+            return True
+        if self._thread is threading.current_thread():
             return False  # an evaluator that waits for itself
         marker = Marker()
         self._queue.append(marker)
-        self._look_after(worker)
+        if worker is not None:  # else another thread is starting it
+            self._look_after(worker)
         if (current := self._worker) is not None:
             current.wake(linger=False)
         return marker.reached.wait(timeout_s)
@@ -141,7 +146,7 @@ class _Pool:
         lost = [entry for entry in list(self._open.values()) if self._close(entry, DROPPED_SHUTDOWN)]
         self._queue.clear()
         if worker is not None and worker.thread is not threading.current_thread():
-            worker.close()
+            worker.close(at_once=bool(lost))
             worker.thread.join(max(0.0, deadline - time.monotonic()))
         return not lost
 
@@ -158,8 +163,8 @@ class _Pool:
         return True
 
     def _give_up(self, entry: Entry) -> bool:
-        """No thread can be started: at the interpreter's exit, or at the process's limit."""
-        with contextlib.suppress(ValueError):
+        """The call came too late, or no thread can be started: at the interpreter's exit, or at the process's limit."""
+        with contextlib.suppress(ValueError, IndexError):  # IndexError: another thread appends meanwhile
             self._queue.remove(entry)
         self._close(entry, DROPPED_SHUTDOWN if self._closed else PIPELINE_FAILED)
         return False
@@ -172,8 +177,11 @@ class _Pool:
                 worker = Worker(
                     self._queue, self.process, self._done, self._settings.concurrency, self._settings.linger_s
                 )
+                self._thread = worker.thread
                 worker.thread.start()
                 self._worker = worker
+                if self._closed:
+                    worker.close()
             return True
         except RuntimeError:
             return False
@@ -205,6 +213,7 @@ _POOLS: weakref.WeakSet[_Pool] = weakref.WeakSet()
 
 def _forget_in_child() -> None:
     # The thread did not come along and the parent evaluates what it had: the child begins empty, with new locks.
+    free_lazy_parts()
     for pool in list(_POOLS):
         pool._reset()
 

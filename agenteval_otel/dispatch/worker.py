@@ -8,6 +8,7 @@ it is told so by `superseded` and ends when its loop comes back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import time
@@ -18,6 +19,8 @@ from agenteval_otel.dispatch.base import Process
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 __all__ = ["Entry", "Marker", "Worker"]
+
+_END_S = 1.0
 
 
 class Entry(NamedTuple):
@@ -62,13 +65,15 @@ class Worker:
         if loop is None:
             return  # not begun yet: it looks at the queue first thing
         try:
-            loop.call_soon_threadsafe(self._rise, self._linger_s if linger else 0.0)
+            # In a context of its own: a timer would hold the caller's.
+            loop.call_soon_threadsafe(self._rise, self._linger_s if linger else 0.0, context=contextvars.Context())
         except RuntimeError:
             return  # its loop is closed: the pool's supervision starts another
 
-    def close(self) -> None:
-        """Ask the worker to end when the queue is empty."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Ask the worker to end when the queue is empty; `at_once` without what is still under evaluation."""
         self._closing = True
+        self.superseded = self.superseded or at_once
         self.wake(linger=False)
 
     def _rise(self, after_s: float) -> None:
@@ -86,8 +91,7 @@ class Worker:
             self._serve_until_closed(loop)
         finally:
             self._loop = None
-            for task in list(self.running):
-                task.cancel()
+            _end_tasks(loop)
             loop.close()
 
     def _serve_until_closed(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -169,3 +173,17 @@ class Worker:
 
         for task in list(waiting):
             task.add_done_callback(one_less)
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what still runs and let it end: asyncio complains on the host's stderr of tasks that it finds undone."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if not tasks:
+        return
+    with contextlib.suppress(BaseException):
+        loop.run_until_complete(asyncio.wait(tasks, timeout=_END_S))
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()

@@ -46,7 +46,8 @@ def _running_call() -> CapturedCall | None:
     for _ in range(_MAX_FRAMES):
         if frame is None:
             break
-        if frame.f_globals is _WRAPPERS and "call" in frame.f_code.co_varnames:
+        # Where a wrapper's inner function uses it, the variable is a cell.
+        if frame.f_globals is _WRAPPERS and "call" in (*frame.f_code.co_varnames, *frame.f_code.co_cellvars):
             call: CapturedCall | None = frame.f_locals.get("call")
             return call
         frame = frame.f_back

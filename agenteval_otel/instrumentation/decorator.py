@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
+from agenteval_otel.capture.text import clean
 from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
@@ -82,7 +83,7 @@ def monitor(
             return type(function)(decorate(function.__func__))
         if inspect.isclass(function):
             raise ConfigurationError(f"{function.__name__} is a class: decorate its method", path="handler")
-        name = agent or getattr(function, "__qualname__", None) or type(function).__qualname__
+        name = clean(agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256)
 
         def make_plan(chosen: Pipeline) -> Plan:
             return chosen.plan(
@@ -109,7 +110,9 @@ def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
     if sample_rate is not None and sampler is not None:
         raise ConfigurationError("give sample_rate or sampler, not both", path="sampler")
     if sample_rate is not None:
-        return RatioSampler.load({"ratio": sample_rate}, path="sample_rate")
+        if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0 <= sample_rate <= 1:
+            raise ConfigurationError(f"expected a number from 0 to 1, found {sample_rate!r}", path="sample_rate")
+        return RatioSampler(ratio=sample_rate)
     if sampler is None or callable(getattr(sampler, "decide", None)):
         return sampler
     return resolve(Sampler, sampler, path="sampler")

@@ -41,6 +41,11 @@ class Door:
         make_plan: Gives the plan for a pipeline; called again when another pipeline is configured.
         pipeline: The pipeline to use; the process's configured one, now and later, when None.
         keep_arguments: Hold the arguments for a ``capture=`` function.
+
+    Attributes:
+        scoped: `enter` makes the call the current one until `leave`; for handlers that run in one go. A stream's
+            context is its consumer's, so nothing is held there across a yield.
+        cell: The agent's outcomes.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Door:
         keep_arguments: bool,
     ) -> None:
         self.agent = agent
+        self.scoped = False
         self._make_plan, self._keep_arguments = make_plan, keep_arguments
         self._prompt_of = PromptParameter(function).of
         self.bind(pipeline or default_pipeline())
@@ -73,7 +79,7 @@ class Door:
         # A sampler that looks at nothing but the draw says so: no context has to be built to ask it.
         self._by_draw: Callable[[int], SamplingDecision] | None = getattr(plan.sampler, "by_draw", None)
         self._spans_always = plan.own_span == "always"
-        self._cell = pipeline.accounting.cell(self.agent)
+        self.cell = pipeline.accounting.cell(self.agent)
         self._pipeline = pipeline
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
@@ -83,7 +89,7 @@ class Door:
             if outer is EVALUATING:
                 return None
             if not self._pipeline.enabled:
-                self._cell[DISABLED] += 1
+                self.cell[DISABLED] += 1
                 return None if outer is None else self._aside(False)
             span: Any = _current_context().get(_SPAN_KEY)
             span_context = None if span is None else span.get_span_context()
@@ -93,7 +99,7 @@ class Door:
             by_draw = self._by_draw
             decision = self._decide(SamplingContext(self.agent, draw)) if by_draw is None else by_draw(draw)
             if not decision.sampled:
-                self._cell[decision.outcome] += 1
+                self.cell[decision.outcome] += 1
                 wants_span = self._spans_always and span is None
                 return None if outer is None and not wants_span else self._aside(wants_span)
         except Exception as error:
@@ -104,6 +110,8 @@ class Door:
     def leave(self, call: CapturedCall, answer: Any = None, error: BaseException | None = None) -> None:
         """Take the answer or the exception of a call that was entered, and send it on its way."""
         try:
+            if call.token is not None:
+                self.close_scope(call)
             call.ended_ns = call.started_ns + _tick_ns() - call.started_tick
             if error is not None:
                 call.error_type = type(error).__name__
@@ -126,7 +134,7 @@ class Door:
         call.chunks, call.stream_end = chunks, end
         self.leave(call, None, error)
 
-    def open_scope(self, call: CapturedCall) -> None:
+    def _open_scope(self, call: CapturedCall) -> None:
         """Make the call the current one, and its own span the current span, for the code that follows."""
         try:
             call.token = CURRENT.set(call)
@@ -136,7 +144,7 @@ class Door:
             self._broken("scope", error)
 
     def close_scope(self, call: CapturedCall) -> None:
-        """Undo `open_scope`; a coroutine closed from elsewhere runs in another context, with nothing to undo."""
+        """Undo what `enter` opened; a coroutine closed from elsewhere runs in another context, with nothing to undo."""
         try:
             if call.attached is not None:
                 self.detach_span(call)
@@ -171,6 +179,7 @@ class Door:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         span: trace.Span | None,
+        span_context: SpanContext | None,
         decision: SamplingDecision,
         draw: int,
     ) -> CapturedCall | None:
@@ -188,6 +197,8 @@ class Door:
                     span.set_attributes(plan.evaluated_attributes)
             elif plan.own_span != "never":
                 self._open_own_span(call, plan, plan.agent_attributes)
+            if self.scoped:
+                self._open_scope(call)
             return call
         except Exception as error:
             self._broken("capture", error, outcome=CAPTURE_FAILED)
@@ -200,6 +211,8 @@ class Door:
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
             if wants_span:
                 self._open_own_span(call, self._plan, self._plan.unsampled_attributes)
+            if self.scoped:
+                self._open_scope(call)
             return call
         except Exception as error:
             self._broken("scope", error)  # the call is counted already
@@ -216,12 +229,11 @@ class Door:
     ) -> None:
         """Count what broke on the caller's thread; a call that was not settled yet is settled by it."""
         try:
-            pipeline = self._pipeline
             if part != "scope" and (call is None or (call.plan is not None and not call.settled)):
-                pipeline.accounting.cell(self.agent)[outcome] += 1
+                self.cell[outcome] += 1  # first, and without a call: the stack may be exhausted
                 if call is not None:
                     call.settled = True
-            pipeline.broken(part, error)
+            self._pipeline.broken(part, error)
         except Exception:
             return  # counting itself broke: there is nobody left to tell
 

@@ -18,6 +18,7 @@ from typing import Any
 from agenteval_otel.capture import CapturedCall
 from agenteval_otel.instrumentation.door import Door
 from agenteval_otel.models import StreamEnd
+from agenteval_otel.semconv import PIPELINE_FAILED
 
 __all__ = ["STREAM_CHARS", "wrap"]
 
@@ -45,55 +46,82 @@ def wrap(function: Callable[..., Any], door: Door) -> Callable[..., Any]:
 
 
 def _function(function: Callable[..., Any], door: Door) -> Callable[..., Any]:
-    enter = door.enter
+    enter, leave, door.scoped = door.enter, door.leave, True
 
     def monitored(*args: Any, **kwargs: Any) -> Any:
-        call = enter(args, kwargs)
+        try:
+            call = enter(args, kwargs)
+        except Exception:  # the host's stack is exhausted: there is room to count, and for nothing else
+            call = None
+            door.cell[PIPELINE_FAILED] += 1
         if call is None:
             return function(*args, **kwargs)
-        door.open_scope(call)
         try:
             answer = function(*args, **kwargs)
         except BaseException as error:
-            door.close_scope(call)
-            door.leave(call, None, error)
+            try:
+                leave(call, None, error)
+            except Exception:
+                if not call.settled:
+                    call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
             raise
-        door.close_scope(call)
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
+            door.close_scope(call)
             return follow(lambda: answer, lambda *_: call, door)()
-        door.leave(call, answer)
+        try:
+            leave(call, answer)
+        except Exception:
+            if not call.settled:
+                call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
         return answer
 
     return monitored
 
 
 def _coroutine(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:
+    leave, door.scoped = door.leave, True
+
     async def monitored(*args: Any, **kwargs: Any) -> Any:
-        call = enter(args, kwargs)
+        try:
+            call = enter(args, kwargs)
+        except Exception:  # as above
+            call = None
+            door.cell[PIPELINE_FAILED] += 1
         if call is None:
             return await function(*args, **kwargs)
-        door.open_scope(call)
         try:
             answer = await function(*args, **kwargs)
         except BaseException as error:
-            door.close_scope(call)
-            door.leave(call, None, error)
+            try:
+                leave(call, None, error)
+            except Exception:
+                if not call.settled:
+                    call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
             raise
-        door.close_scope(call)
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
+            door.close_scope(call)
             return follow(lambda: answer, lambda *_: call, door)()
-        door.leave(call, answer)
+        try:
+            leave(call, answer)
+        except Exception:
+            if not call.settled:
+                call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
         return answer
 
     return monitored
 
 
-def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:
-    def monitored(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:  # noqa: C901
+    # One piece: a call for each chunk would double its cost.
+    def monitored(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:  # noqa: C901
         stream = function(*args, **kwargs)
-        call = enter(args, kwargs)
+        try:
+            call = enter(args, kwargs)
+        except Exception:  # the host's stack is exhausted, as above
+            call = None
+            door.cell[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.plan is not None else 0
         spanned = call if call is not None and call.span is not None else None
@@ -136,10 +164,15 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
     return monitored
 
 
-def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:
-    async def monitored(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:  # noqa: C901
+    # One piece, as above.
+    async def monitored(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:  # noqa: C901
         stream = function(*args, **kwargs)
-        call = enter(args, kwargs)
+        try:
+            call = enter(args, kwargs)
+        except Exception:  # the host's stack is exhausted, as above
+            call = None
+            door.cell[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.plan is not None else 0
         spanned = call if call is not None and call.span is not None else None

@@ -117,6 +117,7 @@ class Lanes:
             left_s = limit_s if job.started is None else job.started + limit_s - time.monotonic()
             if job.started is not None and left_s <= 0:
                 self._replace_thread(evaluator, job)
+                job.future.cancel()  # what comes too late is for nobody
                 raise EvaluationError(f"no result within {limit_s:g} s", error_type="timeout")
             await asyncio.wait({job.future}, timeout=max(left_s, 0.01))
         return job.future.result()

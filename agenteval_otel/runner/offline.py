@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.components import resolve
+from agenteval_otel.components import Explained, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, RunError
@@ -26,7 +26,7 @@ from agenteval_otel.scoring import overall_score
 __all__ = ["EvaluationRunConfig", "aggregate", "run_evaluation", "run_evaluation_sync"]
 
 
-class EvaluationRunConfig(BaseModel):
+class EvaluationRunConfig(BaseModel, metaclass=Explained):
     """What to run.
 
     Attributes:

@@ -7,10 +7,12 @@ dispatcher, so offline and online scores cannot differ.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Evaluator, Lane
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
@@ -97,11 +99,14 @@ class EvaluationRunner:
             if _unanswered(evaluation_input) and not evaluator.evaluates_errors:
                 raise EvaluationSkipped("no answer: the handler raised")
             results = await self.lanes.run(evaluator, planned.lane, evaluation_input, criteria)
-            results = [*results, *_without_result(planned, criteria, _checked(planned, results))]
+            found = _checked(planned, results)
+            results = [*map(_believed, results), *_without_result(planned, criteria, found)]
         except EvaluationSkipped as skipped:
             results = _for_each(planned, criteria, skip_reason=str(skipped) or "skipped")
-        except (Exception, SystemExit) as error:
-            word = error.error_type if isinstance(error, EvaluationError) else type(error).__name__
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                raise
+            word = clean(error.error_type if isinstance(error, EvaluationError) else type(error).__name__, 64)
             message = f"{type(error).__name__}: {_message_of(error)}"
             results = _for_each(planned, criteria, error=message, error_type=word, raised=True)
         facts: dict[str, Any] = {"started_ns": started_ns, "ended_ns": started_ns + time.perf_counter_ns() - tick}
@@ -110,6 +115,11 @@ class EvaluationRunner:
             own = evaluator.sample_rate
             facts["probability"] = probability if own is None else min(probability, own)
         return [result.model_copy(update=facts) for result in results]
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class _Planned(NamedTuple):
@@ -151,6 +161,37 @@ def _checked(planned: _Planned, results: Any) -> set[str]:
     if not names <= planned.names:
         raise EvaluationError("a result for a criterion that it does not declare", error_type="invalid_result")
     return names
+
+
+def _believed(result: EvaluationResult) -> EvaluationResult:
+    """The result, but what is no score is a failure: evaluators from outside may make their results as they like."""
+    words = {name: clean(word, 64) for name in _WORDS if (word := getattr(result, name)) and not _is_plain(word)}
+    if words:
+        result = result.model_copy(update=words)
+    if result.status != "scored":
+        return result
+    if not _is_score(result.score):
+        update = dict.fromkeys(("score", "normalized", "label", "passed"))
+        return result.model_copy(update={**update, "error": "no finite score", "error_type": "invalid_score"})
+    if result.normalized is not None and not 0.0 <= result.normalized <= 1.0:
+        return result.model_copy(update={"normalized": None})
+    return result
+
+
+_WORDS = ("label", "reason_code", "error_type")
+
+
+def _is_plain(word: str) -> bool:
+    return len(word) <= 64 and word.isascii() and "\0" not in word
+
+
+def _is_score(value: Any) -> bool:
+    if isinstance(value, int | float):
+        try:
+            return math.isfinite(value)
+        except OverflowError:  # a whole number beyond every float
+            return False
+    return isinstance(value, str)
 
 
 def _without_result(

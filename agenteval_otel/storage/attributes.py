@@ -77,7 +77,14 @@ def _number(score: Any) -> float | None:
 
 
 def _sanitised(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: clean(value) if isinstance(value, str) else value
-        for name, value in attributes.items() if value is not None
-    }  # fmt: skip
+    kept = {}
+    for name, value in attributes.items():
+        if value is None:
+            continue
+        # Nearly every text here is short and plain: seen at a glance, without the encoding that `clean` checks by.
+        if isinstance(value, str) and not (
+            type(value) is str and value.isascii() and len(value) < 256 and "\0" not in value
+        ):
+            value = clean(value)
+        kept[name] = value
+    return kept

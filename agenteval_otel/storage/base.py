@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ class FanOutStorage:
     def __init__(
         self,
         providers: Sequence[Any],
-        on_failure: Callable[[str, Exception], None],
+        on_failure: Callable[[str, BaseException], None],
         *,
         timeout_s: float = SAVE_TIMEOUT_S,
     ) -> None:
@@ -54,7 +55,7 @@ class FanOutStorage:
                 async with asyncio.timeout(self._timeout_s):
                     await provider.save_result(aggregated)
                 saved += 1
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._on_failure(_name(provider), error)
         return saved
 
@@ -69,6 +70,18 @@ class FanOutStorage:
                     await close()
             except Exception as error:
                 self._on_failure(_name(provider), error)
+
+    def close_within(self, timeout_s: float) -> None:
+        """`close` on a thread of its own, waited for at most so long: for code without an event loop, or inside one."""
+        if not any(_can_close(provider) for provider in self.providers):
+            return
+        thread = threading.Thread(target=lambda: asyncio.run(self.close()), name="agenteval-close", daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+
+
+def _can_close(provider: Any) -> bool:
+    return getattr(type(provider), "close", EvaluationStorageProvider.close) is not EvaluationStorageProvider.close
 
 
 def _name(provider: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import IO, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ class ConsoleStorageProvider(EvaluationStorageProvider, type="console"):
         stream: Where to; the present standard error when left out, so that the host's output stays its own.
     """
 
-    stream: IO[str] | None = Field(default=None, exclude=True, repr=False)
+    stream: Any = Field(default=None, exclude=True, repr=False)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         overall = "-" if aggregated.overall_score is None else f"{aggregated.overall_score:.2f}"

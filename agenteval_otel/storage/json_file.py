@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from agenteval_otel.capture.text import plain
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.base import EvaluationStorageProvider
@@ -38,8 +39,7 @@ class JsonFileStorageProvider(EvaluationStorageProvider, type="json_file"):
         Raises:
             StorageError: The line could not be written whole.
         """
-        text = aggregated.model_dump_json(by_alias=True, exclude_none=True)
-        line = text.translate(_LINE_BREAKS).encode("utf-8", "replace") + b"\n"
+        line = _json_of(aggregated).translate(_LINE_BREAKS).encode("utf-8", "replace") + b"\n"
         written = os.write(self._descriptor(), line)
         if written < len(line):
             # What stands there now is a torn line; ending it keeps the next one whole.
@@ -59,6 +59,15 @@ class JsonFileStorageProvider(EvaluationStorageProvider, type="json_file"):
             found = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._descriptors[os.getpid()] = found
         return found
+
+
+def _json_of(aggregated: AggregatedEvaluationResult) -> str:
+    try:
+        return aggregated.model_dump_json(by_alias=True, exclude_none=True)
+    except ValueError:
+        # Offline inputs may hold what JSON has no form for: objects, lone surrogates.
+        cleaned = AggregatedEvaluationResult.model_validate(plain(aggregated.model_dump(exclude_none=True)))
+        return cleaned.model_dump_json(by_alias=True, exclude_none=True)
 
 
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}

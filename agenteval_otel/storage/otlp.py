@@ -22,7 +22,8 @@ from agenteval_otel.storage.attributes import event_attributes, event_body, run_
 from agenteval_otel.storage.base import EvaluationStorageProvider
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
-from agenteval_otel.telemetry.providers import OtlpTarget, Providers
+from agenteval_otel.telemetry.private import OtlpTarget
+from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import Placement, context_of, write_result_span
 
 __all__ = ["ContentCapture", "OtlpStorageProvider"]
@@ -111,6 +112,8 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             running.totals.add(result, agent, model)
             if running.instruments is not None:
                 running.instruments.record_score(result, agent, model, context)
+            if result.status == "skipped":
+                continue  # neither an event nor a span
             attributes = event_attributes(result, aggregated)
             self._emit_event(result, aggregated, attributes, context)
             self._write_span(result, aggregated, attributes)
@@ -129,7 +132,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     def _emit_event(
         self, result: EvaluationResult, aggregated: AggregatedEvaluationResult, attributes: dict[str, Any], context: Any
     ) -> None:
-        if result.status == "skipped" or "events" not in self.signals or (events := self.providers.events()) is None:
+        if "events" not in self.signals or (events := self.providers.events()) is None:
             return
         if result.reasoning and self._content_on("event"):
             attributes = {**attributes, "gen_ai.evaluation.explanation": sanitise(cap(result.reasoning, 4_096))}
@@ -145,7 +148,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             self.detail == "auto" and (result.calls_model or result.status == "failed")
         )
         # A run span that is not there, or not recorded, says that nobody would see its children.
-        if not wanted or result.status == "skipped" or not trace.get_current_span().is_recording():
+        if not wanted or not trace.get_current_span().is_recording():
             return
         tracer = self.tracer()
         if tracer is None or result.started_ns is None or result.ended_ns is None:

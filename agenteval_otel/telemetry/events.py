@@ -33,6 +33,11 @@ def global_logger_provider() -> Any | None:
     return None if placeholder else provider
 
 
+# An enumeration's name is looked up in Python: once here instead of for each event.
+_INFO = (_logs.SeverityNumber.INFO, _logs.SeverityNumber.INFO.name)
+_WARN = (_logs.SeverityNumber.WARN, _logs.SeverityNumber.WARN.name)
+
+
 class EventLog:
     """Writes events with a logger provider."""
 
@@ -43,8 +48,8 @@ class EventLog:
         self, name: str, *, context: Context, timestamp_ns: int, body: str, attributes: Mapping[str, Any], warn: bool
     ) -> None:
         """Write one event; every string must have been sanitised."""
-        severity = _logs.SeverityNumber.WARN if warn else _logs.SeverityNumber.INFO
+        severity, word = _WARN if warn else _INFO
         self._logger.emit(
             event_name=name, context=context, timestamp=timestamp_ns, severity_number=severity,
-            severity_text=severity.name, body=body, attributes=dict(attributes),
+            severity_text=word, body=body, attributes=attributes,
         )  # fmt: skip

@@ -8,6 +8,7 @@ an exemplar. Everything here runs on the pool's thread, or on the exporter's whe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from opentelemetry import metrics
@@ -21,6 +22,7 @@ from agenteval_otel.telemetry.accounting import Accounting
 __all__ = ["Instruments", "ResultTotals"]
 
 Labels = tuple[tuple[str, str], ...]
+_LIMITS = {"agent": names.MAX_AGENTS, "model": names.MAX_MODELS}
 
 
 class ResultTotals:
@@ -36,14 +38,14 @@ class ResultTotals:
             )
         }  # fmt: skip
         self.last_success: float | None = None
-        self._known: dict[str, set[str]] = {"agent": set(), "model": set()}
+        self._known: dict[str, set[str]] = {}
 
     def bounded(self, kind: str, value: str | None) -> str | None:
-        """The value, or ``_other`` once too many distinct ones were seen: outside text never makes series without end."""
+        """The value, or ``_other`` once too many were seen: text from outside never makes series without end."""
         if value is None:
             return None
-        known = self._known[kind]
-        limit = names.MAX_AGENTS if kind == "agent" else names.MAX_MODELS
+        known = self._known.setdefault(kind, set())
+        limit = _LIMITS.get(kind, names.MAX_WORDS)
         if value in known or len(known) < limit:
             known.add(value)
             return value
@@ -53,7 +55,8 @@ class ResultTotals:
         """Add one result: a failure to the errors, a score to the counts and, with a known probability, to the sums."""
         name = (names.EVALUATION_NAME, result.criterion_name)
         if result.status == "failed":
-            key: Labels = (name, (names.ERROR_TYPE, result.error_type or "error"))
+            word = self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
+            key: Labels = (name, (names.ERROR_TYPE, word))
             self.errors[key] = self.errors.get(key, 0) + 1
             return
         if result.status != "scored":
@@ -62,14 +65,16 @@ class ResultTotals:
         if result.passed is not None:
             for verdict in (names.LABEL_PASS, names.LABEL_FAIL):
                 self.results.setdefault((*labels, (names.SCORE_LABEL, verdict)), 0)
-        key = (*labels, (names.SCORE_LABEL, result.label)) if result.label else labels
+        label = result.label
+        if label and label not in (names.LABEL_PASS, names.LABEL_FAIL):
+            label = self.bounded(f"label {result.criterion_name}", label)
+        key = (*labels, (names.SCORE_LABEL, label)) if label else labels
         self.results[key] = self.results.get(key, 0) + 1
         if result.probability:
-            self._add_weighted(result, labels, _labels(name, agent, None))
+            self._add_weighted(result, key, _labels(name, agent, None))
 
-    def _add_weighted(self, result: EvaluationResult, labels: Labels, of_agent: Labels) -> None:
+    def _add_weighted(self, result: EvaluationResult, key: Labels, of_agent: Labels) -> None:
         weight = 1.0 / (result.probability or 1.0)
-        key = (*labels, (names.SCORE_LABEL, result.label)) if result.label else labels
         self._sum(names.METRIC_WEIGHT, key, weight)
         self._sum(names.METRIC_WEIGHT_SQUARED, key, weight * weight)
         score = result.normalized
@@ -92,6 +97,7 @@ class ResultTotals:
         sums[key] = sums.get(key, 0.0) + amount
 
 
+@lru_cache(maxsize=4096)  # asked for three times a result; agents and models are bounded, criteria are declared
 def _labels(name: tuple[str, str], agent: str | None, model: str | None) -> Labels:
     labels: list[tuple[str, str]] = [name]
     if agent is not None:
@@ -165,10 +171,13 @@ class Instruments:
     def _responses(self) -> dict[Labels, int]:
         if self._accounting is None:
             return {}
-        return {
-            ((names.AGENT_NAME, self._totals.bounded("agent", agent) or ""), (names.OUTCOME, outcome)): count
-            for agent, cell in self._accounting.by_agent().items() for outcome, count in cell.items()
-        }  # fmt: skip
+        totals: dict[Labels, int] = {}
+        for agent, cell in self._accounting.by_agent().items():
+            name = (names.AGENT_NAME, self._totals.bounded("agent", agent) or "")
+            for outcome, count in cell.items():
+                key = (name, (names.OUTCOME, outcome))
+                totals[key] = totals.get(key, 0) + count  # several agents may be ``_other``
+        return totals
 
     def _gauge(self, key: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def read(_: CallbackOptions) -> Iterable[Observation]:

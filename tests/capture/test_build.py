@@ -80,7 +80,7 @@ def test_good_facts_are_laid_over() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("cost", "dear"), ("usage", "much"), ("tool_calls", [{"arguments": 1}]), ("tool_calls", "find"), ("context", 7),
+    [("cost", "dear"), ("usage", "much"), ("tool_calls", [7]), ("tool_calls", "find"), ("context", 7),
      ("agent_config", []), ("metadata", "x"), ("message_history", [1]), ("feeling", "good"), ("model", REPEL),
      ("prompt", REPEL), ("response", REPEL), ("message_history", [{"role": "user", "content": REPEL}])],
 )  # fmt: skip

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from agenteval_otel.components import resolve
-from agenteval_otel.errors import EvaluationError
+from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.evaluators.base import failure_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
@@ -102,7 +101,7 @@ def test_a_failure_carries_no_score() -> None:
 
 def test_a_blank_criterion_is_refused() -> None:
     """A criterion needs a name that can be read."""
-    with pytest.raises(ValidationError):
+    with pytest.raises(ConfigurationError):
         Fixed(criterion_name=" ")
 
 

@@ -6,6 +6,7 @@ The same steps are taken with the handler and with its monitored form; what is w
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -130,6 +131,8 @@ def _moved(running: Any, move: str, error: type[BaseException]) -> Any:
         if hasattr(running, "asend")
         else lambda name: getattr(running, name)
     )
+    if error is GeneratorExit and inspect.iscoroutine(running):
+        error = ValueError  # `await` closes what it awaits instead of throwing this one into it, in any wrapper
     if move == "throw":
         return of("throw")(error("thrown"))
     if move == "throw type":

@@ -15,7 +15,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.trace import Span
 
-from agenteval_otel import pipeline as pipeline_room
+from agenteval_otel.pipeline import route as pipeline_room
 from agenteval_otel.capture import PromptParameter
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
@@ -94,7 +94,6 @@ CALLER_SEAMS: tuple[Seam, ...] = (
 
 POOL_SEAMS: tuple[Seam, ...] = (
     Seam("process", Pipeline, "_process"),
-    Seam("watch exit", pipeline_room, "_watch_exit"),
     Seam("build_input", pipeline_room, "build_input"),
     Seam("open run span", pipeline_room, "open_run_span"),
     Seam("runner.run", EvaluationRunner, "run"),

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from agenteval_otel.pipeline import set_default_pipeline
+
 __all__ = ["no_thread_left"]
 
 _PATIENCE_S = 5.0
@@ -18,6 +20,8 @@ def no_thread_left() -> Iterator[None]:
     """Threads that a test started are over soon after it."""
     before = set(threading.enumerate())
     yield
+    if (left_pipeline := set_default_pipeline(None)) is not None:
+        left_pipeline.shutdown(_PATIENCE_S)
     deadline = time.monotonic() + _PATIENCE_S
     for thread in set(threading.enumerate()) - before:
         thread.join(max(0.0, deadline - time.monotonic()))

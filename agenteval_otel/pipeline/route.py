@@ -7,10 +7,6 @@ the pool's thread; the caller's thread meets only `submit`.
 
 from __future__ import annotations
 
-import atexit
-import os
-import re
-import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -21,77 +17,21 @@ from opentelemetry import trace
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input, estimate_bytes
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
-from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
-from agenteval_otel.runner import EvaluationRunner, Lanes, aggregate
+from agenteval_otel.pipeline.exit import LIVE, watch_exit
+from agenteval_otel.pipeline.plan import Plan
+from agenteval_otel.runner import Lanes, aggregate
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.log import get_logger
-from agenteval_otel.telemetry.spans import (
-    agent_attributes,
-    end_agent_span,
-    evaluated_attributes,
-    open_agent_span,
-    open_run_span,
-    reference_of,
-)
+from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span, open_run_span, reference_of
 
-__all__ = ["EXIT_TIMEOUT_S", "Pipeline", "Plan", "default_pipeline", "set_default_pipeline", "use_assembler"]
+__all__ = ["Pipeline"]
 
-EXIT_TIMEOUT_S = 2.0
-_SLUG = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 _log = get_logger()
-
-
-class Plan:
-    """What one monitored handler wants: evaluators, sampler, storage.
-
-    Raises:
-        ConfigurationError: No evaluator, or a criterion whose name cannot be part of an attribute name.
-    """
-
-    def __init__(
-        self,
-        *,
-        agent: str,
-        evaluators: Sequence[Evaluator],
-        sampler: Sampler,
-        storage: Sequence[Any],
-        pipeline: Pipeline,
-        capture: Callable[..., Any] | None = None,
-        function: Callable[..., Any] | None = None,
-        own_span: str = "sampled",
-    ) -> None:
-        if not evaluators:
-            raise ConfigurationError("expected at least one evaluator", path="evaluators")
-        self.agent, self.sampler, self.capture, self.function, self.own_span = (
-            agent,
-            sampler,
-            capture,
-            function,
-            own_span,
-        )
-        self.runner = EvaluationRunner(evaluators, lanes=pipeline.lanes)
-        self.storage = FanOutStorage(storage, pipeline.storage_failed)
-        self.emitter = next((provider for provider in storage if isinstance(provider, OtlpStorageProvider)), None)
-        if self.emitter is not None:
-            self.emitter.observe(pipeline.accounting, pipeline.dispatcher.state)
-        names = [criterion.name for criterion in self.runner.criteria]
-        for name in names:
-            if not _SLUG.fullmatch(name):
-                raise ConfigurationError(
-                    f"criterion name {name!r} must be a slug: a letter, then letters, digits, '_', '.', '-'; at most 64",
-                    path="evaluators",
-                )
-        self.evaluated_attributes = evaluated_attributes(names)
-        self.unsampled_attributes = agent_attributes(agent)
-        self.agent_attributes = {**self.unsampled_attributes, **self.evaluated_attributes}
-
-    def __repr__(self) -> str:
-        return f"<Plan {self.agent} {self.runner!r}>"
 
 
 class Pipeline:
@@ -121,8 +61,9 @@ class Pipeline:
         self.enabled = enabled
         self.own_span = own_span
         self._emitters: weakref.WeakSet[Plan] = weakref.WeakSet()
+        self._storage_open = True
         self.dispatcher.start(self._process, self._settle)
-        _LIVE.add(self)
+        LIVE.add(self)
 
     def __repr__(self) -> str:
         return f"<Pipeline {'on' if self.enabled else 'off'} {self.dispatcher!r} {self.accounting!r}>"
@@ -148,6 +89,7 @@ class Pipeline:
 
     def submit(self, call: CapturedCall) -> None:
         """Hand a finished call to the dispatcher, on the caller's thread; never blocks."""
+        watch_exit()
         answer = call.chunks if call.chunks is not None else call.answer
         size = 512 + estimate_bytes(answer) + estimate_bytes(call.prompt)
         if call.facts is not None:
@@ -171,9 +113,10 @@ class Pipeline:
         exported = self._flush_providers(deadline)
         delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()))
         self.lanes.close()
+        self._close_storage(max(0.0, deadline - time.monotonic()))
         return delivered and exported
 
-    def storage_failed(self, name: str, error: Exception) -> None:
+    def storage_failed(self, name: str, error: BaseException) -> None:
         """Count and log a storage provider's failure."""
         self.accounting.fail(f"storage:{name}")
         _log.warning("storage_failed", part=name, error_type=type(error).__name__)
@@ -195,6 +138,12 @@ class Pipeline:
                 complete = self.dispatcher.flush(max(0.0, deadline - time.monotonic())) and complete
         return complete
 
+    def _close_storage(self, timeout_s: float) -> None:
+        providers = {id(one): one for plan in list(self._emitters) for one in plan.storage.providers}
+        if self._storage_open:
+            self._storage_open = False
+            FanOutStorage(tuple(providers.values()), self.storage_failed).close_within(timeout_s)
+
     def _settle(self, call: Any, outcome: str) -> None:
         if isinstance(call, _FlushJob) or call.settled:
             return
@@ -202,7 +151,6 @@ class Pipeline:
         self.accounting.cell(call.agent)[outcome] += 1
 
     async def _process(self, call: Any) -> str:
-        _watch_exit()
         CURRENT.set(EVALUATING)
         if isinstance(call, _FlushJob):
             call.emitter.providers.flush_here()
@@ -224,13 +172,18 @@ class Pipeline:
 
     async def _evaluate(self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput) -> None:
         span = self._open_run_span(call, plan)
-        with trace.use_span(span, record_exception=False, set_status_on_exception=False) if span else nullcontext():
-            aggregated = await self._run(call, plan, evaluation_input)
-            for result in aggregated.results:
-                self.accounting.results[result.status] += 1
-            await plan.storage.save_result(aggregated)
-        if span is not None:
-            span.end(end_time=aggregated.ended_ns)
+        ended_ns: int | None = None
+        try:
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False) if span else nullcontext():
+                aggregated = await self._run(call, plan, evaluation_input)
+                ended_ns = aggregated.ended_ns
+                await plan.storage.save_result(aggregated)
+        finally:
+            if span is not None:
+                span.end(end_time=ended_ns)
+        # Last: results are those of the responses that are counted as evaluated, and of no others.
+        for result in () if call.settled else aggregated.results:
+            self.accounting.results[result.status] += 1
 
     async def _run(
         self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput
@@ -289,63 +242,3 @@ def _without_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str,
     return aggregated.model_copy(
         update={**facts, "results": results, "run_errors": errors or None, "metadata": metadata}
     )
-
-
-_default: dict[str, Pipeline] = {}
-_assembler: dict[str, Callable[[], Pipeline]] = {}
-
-
-def use_assembler(assemble: Callable[[], Pipeline]) -> None:
-    """Say how the process's pipeline is built when nobody configured one."""
-    _assembler["assemble"] = assemble
-
-
-def default_pipeline() -> Pipeline:
-    """The process's pipeline: the configured one, else one by the assembler's defaults.
-
-    Raises:
-        ConfigurationError: Neither is there; import from ``agenteval_otel``, which brings the assembler along.
-    """
-    found = _default.get("pipeline")
-    if found is not None:
-        return found
-    if "assemble" not in _assembler:
-        raise ConfigurationError("no pipeline is configured: import monitor from agenteval_otel, or pass pipeline=")
-    # setdefault is atomic: of two threads that build one, both use the first.
-    return _default.setdefault("pipeline", _assembler["assemble"]())
-
-
-def set_default_pipeline(pipeline: Pipeline | None) -> Pipeline | None:
-    """Replace the process's pipeline (None: built anew when asked for); gives the one before."""
-    before = _default.pop("pipeline", None)
-    if pipeline is not None:
-        _default["pipeline"] = pipeline
-    return before
-
-
-_LIVE: weakref.WeakSet[Pipeline] = weakref.WeakSet()
-_watched: set[int] = set()
-
-
-def _watch_exit() -> None:
-    """Register for the process's exit, with its first evaluation: exit handlers run last in, first out, and ours has to
-    run before those of the application's providers, which are set up by then."""
-    if os.getpid() in _watched:
-        return
-    _watched.add(os.getpid())
-    atexit.unregister(_at_exit)
-    atexit.register(_at_exit)
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is not None and processes.parent_process() is not None:
-        # A child of multiprocessing ends without exit handlers, but runs its finalizers.
-        sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=100)
-
-
-def _at_exit() -> None:
-    """Give what is pending its last moment: together at most `EXIT_TIMEOUT_S`, whatever hangs."""
-    deadline = time.monotonic() + EXIT_TIMEOUT_S
-    for pipeline in list(_LIVE):
-        try:
-            pipeline.shutdown(max(0.0, deadline - time.monotonic()))
-        except Exception as error:
-            pipeline.broken("exit", error)

@@ -1,0 +1,11 @@
+"""The pipeline: sample -> dispatch -> build -> run -> store.
+
+`plan` is what one handler wants, `route` what happens to its answers, `process` who shares one, `exit` how it ends.
+"""
+
+from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S
+from agenteval_otel.pipeline.plan import Plan
+from agenteval_otel.pipeline.process import default_pipeline, set_default_pipeline, use_assembler
+from agenteval_otel.pipeline.route import Pipeline
+
+__all__ = ["EXIT_TIMEOUT_S", "Pipeline", "Plan", "default_pipeline", "set_default_pipeline", "use_assembler"]

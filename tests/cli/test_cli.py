@@ -1,0 +1,106 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from agenteval_otel.cli import demo, main
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.pipeline import set_default_pipeline
+
+
+@pytest.fixture(autouse=True)
+def _no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo emits nothing unless a variable of the surroundings says where to."""
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
+
+
+def test_the_demo_accounts_for_every_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """The demo shows scores by criterion and outcomes that add up to the calls, and ends with 0."""
+    assert main(["demo", "--calls", "20"]) == 0
+    shown = capsys.readouterr().out
+    for criterion in ("response_health", "short_enough", "next_step", "names_the_topic"):
+        assert re.search(rf"^{criterion} +\d+ +\d+ ", shown, re.MULTILINE)
+    assert "Accounting: 20 calls = 20 evaluated" in shown
+    assert "Nothing was sent." in shown
+
+
+def test_the_demo_is_the_same_every_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """The script has a seed: the same one gives the same scores."""
+
+    def table(*arguments: str) -> str:
+        assert main(["demo", "--calls", "30", *arguments]) == 0
+        pipeline = set_default_pipeline(None)
+        assert pipeline is not None
+        assert pipeline.shutdown(10)
+        return capsys.readouterr().out.partition("Accounting")[0]
+
+    assert table() == table("--seed", "7")
+    assert table("--seed", "8") != table("--seed", "7")
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a command, and with --help, the commands are shown; the exit code is 0."""
+    assert main([]) == 0
+    first = capsys.readouterr().out
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == first
+    assert "demo" in first
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", "--help"])
+    assert caught.value.code == 0
+    assert "--calls" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nope"], ["demo", "--nope"], ["demo", "--calls", "0"], ["demo", "--calls", "many"], ["demo", "extra"], ["--nope"]],
+)
+def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown command or option, or a value that does not fit, is told on standard error with exit code 2."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "usage: agenteval-otel" in captured.err
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version says name and version."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert re.fullmatch(r"agenteval-otel \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [(ConfigurationError("wrong", path="a.b"), 2, "agenteval-otel demo: a.b: wrong"), (KeyboardInterrupt(), 130, "interrupted")],
+)
+def test_exit_codes_of_errors(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
+) -> None:
+    """A wrong configuration is 2 with its path, an interruption 130; neither shows a traceback."""
+
+    def run(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(demo, "run", run)
+    assert main(["demo"]) == code
+    assert capsys.readouterr().err == f"{message}\n"
+
+
+def test_the_arguments_come_from_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without arguments it is the process's own that are read."""
+    monkeypatch.setattr(sys, "argv", ["agenteval-otel"])
+    assert main() == 0
+    assert "usage: agenteval-otel" in capsys.readouterr().out

@@ -1,0 +1,66 @@
+"""A processing function that tests steer, and a record of what was settled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.semconv import EVALUATED
+
+__all__ = ["Record", "eventually", "pool_of"]
+
+
+class Record:
+    """Settled calls, and gates at which named calls wait: on the loop (``hung``) or with the loop (``blocking``)."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[Any, str]] = []
+        self.entered = threading.Event()
+        self.leave = threading.Event()
+        self.threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+
+    async def process(self, call: Any) -> str:
+        self.threads.add(threading.current_thread())
+        if call == "hung":
+            self.entered.set()
+            await asyncio.get_running_loop().create_future()
+        if call == "blocking":
+            self.entered.set()
+            self.leave.wait(20.0)
+        if call == "exit":
+            raise SystemExit(3)
+        if call == "interrupt":
+            raise KeyboardInterrupt
+        if call == "broken":
+            raise ValueError("broken")
+        return EVALUATED
+
+    def settle(self, call: Any, outcome: str) -> None:
+        with self._lock:
+            self.settled.append((call, outcome))
+
+    def outcome_of(self, call: Any) -> str | None:
+        found = [outcome for settled, outcome in self.settled if settled == call]
+        assert len(found) <= 1, f"{call} was settled {len(found)} times"
+        return found[0] if found else None
+
+
+def pool_of(record: Record, **settings: Any) -> PoolDispatcher:
+    """A pool on the record's processing, without waiting for more calls."""
+    pool = PoolDispatcher(linger_s=0, **settings)
+    pool.start(record.process, record.settle)
+    return pool
+
+
+def eventually(attempt: Callable[[], bool], patience_s: float = 10.0) -> bool:
+    """Try until it holds or patience is over; each attempt does its own bounded waiting."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if attempt():
+            return True
+    return False

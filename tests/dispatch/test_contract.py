@@ -1,0 +1,80 @@
+"""The contract of dispatchers, and the inline one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from typing import Any
+
+import pytest
+
+from agenteval_otel.dispatch import Dispatcher, InlineDispatcher, PoolDispatcher
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.testing import check_component, check_dispatcher
+from tests.dispatch.support import Record
+
+PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
+
+
+@pytest.mark.parametrize("name", ["inline", "pool"])
+def test_every_dispatcher_keeps_the_contract(name: str) -> None:
+    """Each call is settled once, a flush is truthful, and nothing is taken after shutdown."""
+    assert name in Dispatcher.registry
+    check_component(Dispatcher.registry[name](), Dispatcher)
+    check_dispatcher(Dispatcher.registry[name]())
+
+
+def test_inline_is_done_when_submit_returns() -> None:
+    """The inline dispatcher has settled the call before the answer goes back, on the caller's thread."""
+    record = Record()
+    dispatcher = InlineDispatcher()
+    dispatcher.start(record.process, record.settle)
+    assert dispatcher.submit("a", 1)
+    assert record.settled == [("a", "evaluated")]
+    assert record.threads == {threading.current_thread()}
+    assert dispatcher.submit("broken", 1)
+    assert record.outcome_of("broken") == "pipeline_failed"
+    assert dispatcher.state() == {"size": 0, "capacity": 0, "bytes": 0}
+
+
+def test_inline_works_inside_a_running_loop() -> None:
+    """Where the caller runs an event loop, the evaluation gets a loop of its own."""
+    record = Record()
+    dispatcher = InlineDispatcher()
+    dispatcher.start(record.process, record.settle)
+
+    async def caller() -> None:
+        assert dispatcher.submit("a", 1)
+
+    asyncio.run(caller())
+    assert record.settled == [("a", "evaluated")]
+
+
+@pytest.mark.parametrize("made", [InlineDispatcher(), PoolDispatcher(linger_s=0)], ids=lambda made: made.type)
+def test_the_callers_context_stays_the_callers(made: Dispatcher) -> None:
+    """Evaluations run in an empty context: what the host's variables hold does not leak into them."""
+    seen: list[str] = []
+
+    async def process(call: Any) -> str:
+        seen.append(PLACE.get())
+        return "evaluated"
+
+    made.start(process, lambda call, outcome: None)
+    token = PLACE.set("request 7")
+    try:
+        made.submit("a", 1)
+        assert made.flush(10)
+    finally:
+        PLACE.reset(token)
+    assert seen == ["nowhere"]
+    assert made.shutdown(10)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_items": 0}, {"max_bytes": 0}, {"concurrency": 0}, {"stall_s": 0}, {"linger_s": -1}, {"threads": 2}]
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
+    """Bounds below one and unknown fields are refused at start."""
+    with pytest.raises(ConfigurationError):
+        PoolDispatcher.load(settings)

@@ -1,0 +1,241 @@
+"""PoolDispatcher: bounded, truthful, and gone after its shutdown."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from agenteval_otel.dispatch import PoolDispatcher
+from tests.dispatch.support import Record, eventually, pool_of
+
+
+def test_nothing_starts_before_the_first_call() -> None:
+    """Making and starting a pool makes no thread; the first call does, and it is the only one."""
+    before = threading.active_count()
+    record = Record()
+    pool = pool_of(record)
+    assert threading.active_count() == before
+    assert pool.flush(1)
+    pool.submit("a", 1)
+    assert pool.flush(10)
+    assert threading.active_count() == before + 1
+    assert pool.shutdown(10)
+
+
+def test_no_thread_is_left_after_shutdown() -> None:
+    """When shutdown has returned the pool's thread is over, and the pool says so."""
+    record = Record()
+    pool = pool_of(record)
+    for call in range(50):
+        pool.submit(call, 1)
+    assert pool.shutdown(10)
+    (thread,) = record.threads
+    assert not thread.is_alive()
+    assert repr(pool).startswith("<PoolDispatcher closed items=0/")
+    assert sorted(record.settled) == [(call, "evaluated") for call in range(50)]
+
+
+def test_a_pool_that_was_never_used_shuts_down() -> None:
+    """Shutdown without a call, and again, is fine."""
+    pool = pool_of(Record())
+    assert pool.shutdown(1)
+    assert pool.shutdown(1)
+
+
+def test_the_newest_is_dropped_when_items_run_out() -> None:
+    """Beyond the number of calls that may wait the newest is refused and settled; what was accepted is kept."""
+    record = Record()
+    pool = pool_of(record, max_items=3)
+    assert [pool.submit(call, 1) for call in ("blocking", "a", "b", "c", "d")] == [True, True, True, False, False]
+    assert record.settled == [("c", "dropped_queue_full"), ("d", "dropped_queue_full")]
+    assert pool.state() == {"size": 3, "capacity": 3, "bytes": 3}
+    record.leave.set()
+    assert pool.flush(10)
+    assert pool.submit("e", 1)
+    assert pool.shutdown(10)
+    assert {call for call, outcome in record.settled if outcome == "evaluated"} == {"blocking", "a", "b", "e"}
+
+
+def test_the_newest_is_dropped_when_bytes_run_out() -> None:
+    """The estimated bytes of the calls that wait are bounded too."""
+    record = Record()
+    pool = pool_of(record, max_bytes=1_000)
+    assert [pool.submit(call, 400) for call in ("blocking", "a", "b")] == [True, True, False]
+    assert pool.submit("small", 200)
+    assert pool.state()["bytes"] == 1_000
+    assert record.settled == [("b", "dropped_bytes")]
+    record.leave.set()
+    assert pool.shutdown(10)
+    assert pool.state() == {"size": 0, "capacity": 2_048, "bytes": 0}
+
+
+def test_flush_tells_the_truth_about_a_hung_call() -> None:
+    """With a call that does not end a flush gives False when its time is over; what is done is done."""
+    record = Record()
+    pool = pool_of(record)
+    pool.submit("hung", 1)
+    pool.submit("a", 1)
+    assert record.entered.wait(10)
+    started = time.monotonic()
+    assert pool.flush(0.2) is False
+    assert 0.15 < time.monotonic() - started < 5
+    assert record.settled == [("a", "evaluated")]
+    assert pool.shutdown(0.2) is False
+
+
+def test_a_flush_waits_for_what_came_before_it_only() -> None:
+    """Calls that keep coming do not hold up a flush."""
+    record = Record()
+    pool = pool_of(record)
+    stop = threading.Event()
+
+    def keep_coming() -> None:
+        while not stop.is_set():
+            pool.submit("later", 1)
+
+    caller = threading.Thread(target=keep_coming)
+    caller.start()
+    try:
+        assert pool.flush(10)
+    finally:
+        stop.set()
+        caller.join(10)
+    assert pool.shutdown(10)
+
+
+@pytest.mark.parametrize("kind", ["hung", "blocking"])
+def test_shutdown_settles_the_rest_as_dropped(kind: str) -> None:
+    """What is not done when the time is over is settled as dropped, once, and takes no other outcome later."""
+    record = Record()
+    pool = pool_of(record, concurrency=1)
+    for call in (kind, "a", "b"):
+        pool.submit(call, 1)
+    assert record.entered.wait(10)
+    assert pool.shutdown(0.1) is False
+    assert sorted(record.settled) == sorted((call, "dropped_shutdown") for call in (kind, "a", "b"))
+    assert pool.state()["size"] == 0
+    record.leave.set()
+    for thread in record.threads:
+        thread.join(10)
+    assert len(record.settled) == 3
+    assert not any(thread.is_alive() for thread in record.threads)
+
+
+def test_an_evaluation_that_flushes_its_own_pool_does_not_wait_for_itself() -> None:
+    """Called from the pool's own thread a flush says False at once."""
+    answers: list[bool] = []
+    pool = PoolDispatcher(linger_s=0)
+
+    async def process(call: Any) -> str:
+        answers.append(pool.flush(30))
+        return "evaluated"
+
+    pool.start(process, lambda call, outcome: None)
+    pool.submit("a", 1)
+    assert pool.flush(10)
+    assert answers == [False]
+    assert pool.shutdown(10)
+
+
+@pytest.mark.parametrize("kind", ["exit", "interrupt", "broken"])
+def test_an_evaluation_never_ends_the_worker(kind: str) -> None:
+    """SystemExit, KeyboardInterrupt and errors of one evaluation settle that one; the same thread goes on."""
+    record = Record()
+    pool = pool_of(record)
+    for call in ("a", kind, "b"):
+        pool.submit(call, 1)
+    assert pool.flush(10)
+    pool.submit("c", 1)
+    assert pool.shutdown(10)
+    assert record.outcome_of(kind) == "pipeline_failed"
+    assert {record.outcome_of(call) for call in "abc"} == {"evaluated"}
+    assert len(record.threads) == 1
+
+
+def test_a_blocked_worker_is_replaced() -> None:
+    """A worker whose loop stands still is replaced: its call has failed, the others go on, and it ends when it can."""
+    record = Record()
+    pool = pool_of(record, stall_s=0.05)
+    pool.submit("blocking", 1)
+    assert record.entered.wait(10)
+    pool.submit("a", 1)
+    assert eventually(lambda: pool.flush(0.05))
+    assert record.outcome_of("blocking") == "pipeline_failed"
+    assert record.outcome_of("a") == "evaluated"
+    assert len(record.threads) == 2
+    record.leave.set()
+    assert pool.shutdown(10)
+    for thread in record.threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_a_full_queue_looks_after_its_worker() -> None:
+    """When the queue is full because the worker is blocked, refused calls notice and the pool recovers."""
+    record = Record()
+    pool = pool_of(record, stall_s=0.05, max_items=2)
+    pool.submit("blocking", 1)
+    assert record.entered.wait(10)
+    pool.submit("a", 1)
+    assert eventually(lambda: pool.submit("b", 1))
+    assert pool.flush(10)
+    assert record.outcome_of("a") == "evaluated"
+    record.leave.set()
+    assert pool.shutdown(10)
+
+
+def test_what_a_replaced_worker_leaves_makes_no_noise(caplog: pytest.LogCaptureFixture) -> None:
+    """The evaluations that a blocked worker had under way are settled, and asyncio finds nothing to complain of."""
+    record = Record()
+    pool = pool_of(record, stall_s=0.05)
+    pool.submit("hung", 1)
+    pool.submit("blocking", 1)
+    assert record.entered.wait(10)
+    pool.submit("a", 1)
+    assert eventually(lambda: pool.flush(0.05))
+    assert record.outcome_of("hung") == "pipeline_failed"
+    record.leave.set()
+    assert pool.shutdown(10)
+    for thread in record.threads:
+        thread.join(10)
+    assert [entry.message for entry in caplog.records if entry.name == "asyncio"] == []
+
+
+def test_a_worker_that_sleeps_is_not_taken_for_blocked() -> None:
+    """Idle for longer than the limit, the same worker takes the next call."""
+    record = Record()
+    pool = pool_of(record, stall_s=0.01)
+    for call in range(5):
+        pool.submit(call, 1)
+        assert pool.flush(10)
+        assert not threading.Event().wait(0.03)
+    assert pool.shutdown(10)
+    assert len(record.threads) == 1
+
+
+def test_not_more_at_once_than_allowed() -> None:
+    """At most `concurrency` calls are under evaluation at the same time, and all of them get their turn."""
+    at_once: list[int] = [0, 0]
+
+    async def process(call: Any) -> str:
+        import asyncio
+
+        at_once[0] += 1
+        at_once[1] = max(at_once)
+        done = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(done.set_result, None)
+        await done
+        at_once[0] -= 1
+        return "evaluated"
+
+    settled: list[str] = []
+    pool = PoolDispatcher(concurrency=3, linger_s=0)
+    pool.start(process, lambda call, outcome: settled.append(outcome))
+    for call in range(40):
+        pool.submit(call, 1)
+    assert pool.shutdown(10)
+    assert settled == ["evaluated"] * 40
+    assert at_once == [0, 3]

@@ -1,0 +1,51 @@
+"""A monitored pipeline that keeps what it evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import Field
+
+from agenteval_otel import monitor
+from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.testing import InlineDispatcher
+from tests.testing.doubles import Free
+
+__all__ = ["Seen"]
+
+
+class _Note(Free):
+    """Keeps every input that it is asked about; judges errors too."""
+
+    seen: Any = Field(default=None, exclude=True)
+    evaluates_errors = True  # type: ignore[misc]
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        self.seen.append(evaluation_input)
+        return Score(value=1.0)
+
+
+class Seen:
+    """A pipeline, `monitor` on it, and the evaluation inputs that came through."""
+
+    def __init__(self, ratio: float = 1.0, **settings: Any) -> None:
+        self.inputs: list[EvaluationInput] = []
+        self.pipeline = Pipeline(
+            sampler=RatioSampler(ratio=ratio), evaluators=(_Note(seen=self.inputs),), storage=(),
+            dispatcher=InlineDispatcher(), **settings,
+        )  # fmt: skip
+
+    def monitor(self, function: Any = None, /, **arguments: Any) -> Any:
+        decorator: Callable[[Any], Any] = monitor(pipeline=self.pipeline, **arguments)
+        return decorator if function is None else decorator(function)
+
+    @property
+    def last(self) -> EvaluationInput:
+        return self.inputs[-1]
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        return {outcome: count for outcome, count in self.pipeline.accounting.outcomes().items() if count}

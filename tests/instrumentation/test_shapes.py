@@ -1,0 +1,247 @@
+"""Every shape of a handler is monitored, and stays what it was."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import typing
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any
+
+import pytest
+
+from tests.instrumentation.support import Seen
+
+
+def plain(question: str, times: int = 1) -> str:
+    """Answers at once."""
+    return question.upper() * times
+
+
+async def waiting(question: str, times: int = 1) -> str:
+    """Answers after a while."""
+    return question.upper() * times
+
+
+def stream(question: str, times: int = 1) -> Generator[str, str, int]:
+    """Answers word by word."""
+    yield question.upper()
+    return times
+
+
+async def async_stream(question: str, times: int = 1) -> AsyncGenerator[str, str]:
+    """Answers word by word, after a while."""
+    yield question.upper()
+
+
+SHAPES = [plain, waiting, stream, async_stream]
+
+
+class Answering:
+    def __call__(self, question: str) -> str:
+        return question.upper()
+
+
+class AnsweringLater:
+    async def __call__(self, question: str) -> str:
+        return question.upper()
+
+
+class AnsweringInParts:
+    async def __call__(self, question: str) -> AsyncGenerator[str, None]:
+        yield question.upper()
+
+
+def outcome_of(found: Any) -> Any:
+    """What a handler of any shape answers in the end."""
+    if inspect.isasyncgen(found):
+
+        async def collect() -> list[Any]:
+            return [chunk async for chunk in found]
+
+        return "".join(asyncio.run(collect()))
+    if inspect.iscoroutine(found):
+        return asyncio.run(_await(found))
+    return "".join(found) if inspect.isgenerator(found) else found
+
+
+async def _await(found: Any) -> Any:
+    return await found
+
+
+@pytest.mark.parametrize("handler", SHAPES, ids=lambda handler: handler.__name__)
+def test_to_its_caller_a_handler_stays_what_it_was(seen: Seen, handler: Callable[..., Any]) -> None:
+    """Signature, kind, name, documentation and type hints are those of the undecorated handler."""
+    monitored = seen.monitor(handler)
+    assert inspect.signature(monitored) == inspect.signature(handler)
+    for kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.isfunction):
+        assert kind(monitored) is kind(handler)
+    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
+        assert getattr(monitored, name) == getattr(handler, name)
+    assert typing.get_type_hints(monitored) == typing.get_type_hints(handler)
+    assert monitored.__wrapped__ is handler
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [*SHAPES, Answering(), AnsweringLater(), AnsweringInParts(), functools.partial(plain, times=1),
+     functools.partial(waiting), functools.partial(async_stream), functools.lru_cache(plain), lambda q: q.upper()],
+    ids=lambda handler: getattr(handler, "__name__", type(handler).__name__),
+)  # fmt: skip
+def test_every_shape_is_evaluated_once(seen: Seen, handler: Callable[..., Any]) -> None:
+    """The caller gets the answer, and the question and the answer are evaluated, exactly once."""
+    monitored = seen.monitor(agent="a")(handler)
+    assert outcome_of(monitored("hi")) == "HI"
+    (made,) = seen.inputs
+    assert (made.prompt, made.response, made.agent) == ("hi", "HI", "a")
+    assert seen.outcomes == {"evaluated": 1}
+
+
+def test_methods_of_every_kind(seen: Seen) -> None:
+    """Instance, class and static methods work in both orders of the decorators."""
+    monitor = seen.monitor
+
+    class Agent:
+        name = "agent"
+
+        @monitor
+        def instance(self, question: str) -> str:
+            return f"{self.name} {question}"
+
+        @monitor
+        async def later(self, question: str) -> str:
+            return f"{self.name} {question}"
+
+        @monitor
+        @classmethod
+        def class_inside(cls, question: str) -> str:
+            return f"{cls.name} {question}"
+
+        @classmethod
+        @monitor
+        def class_outside(cls, question: str) -> str:
+            return f"{cls.name} {question}"
+
+        @monitor
+        @staticmethod
+        def static_inside(question: str) -> str:
+            return f"agent {question}"
+
+        @staticmethod
+        @monitor
+        def static_outside(question: str) -> str:
+            return f"agent {question}"
+
+    agent = Agent()
+    methods = [agent.instance, agent.later, agent.class_inside, Agent.class_inside, agent.class_outside,
+               Agent.class_outside, agent.static_inside, Agent.static_inside, agent.static_outside, Agent.static_outside]  # fmt: skip
+    for count, method in enumerate(methods, start=1):
+        assert outcome_of(method("hi")) == "agent hi"
+        assert len(seen.inputs) == count
+        assert (seen.last.prompt, seen.last.response) == ("hi", "agent hi")
+    assert (seen.inputs[0].agent or "").endswith("Agent.instance")
+    assert list(inspect.signature(agent.instance).parameters) == ["question"]
+
+
+def test_a_bound_method_is_a_handler(seen: Seen) -> None:
+    """A method that is bound already is monitored as what it is."""
+    monitored = seen.monitor("text {}".format)
+    assert monitored("x") == "text x"
+    assert seen.last.prompt == "x"
+
+
+def test_what_a_handler_returns_instead_of_answering_is_followed(seen: Seen) -> None:
+    """A plain function that returns a coroutine or a stream is evaluated when that has come to its end."""
+    for handler in (waiting, stream, async_stream):
+        monitored = seen.monitor(lambda question, handler=handler: handler(question))
+        found = monitored("hi")
+        assert seen.inputs == []
+        assert outcome_of(found) == "HI"
+        assert seen.inputs.pop().response == "HI"
+
+
+def test_the_answer_is_the_same_object(seen: Seen) -> None:
+    """The caller gets the handler's own object, which is not touched."""
+    answer = {"content": "text", "extra": [1]}
+    assert seen.monitor(lambda question: answer)("q") is answer
+    assert answer == {"content": "text", "extra": [1]}
+    assert seen.last.response == "text"
+
+
+def test_wrong_calls_raise_what_they_always_raised(seen: Seen) -> None:
+    """A call with wrong arguments raises Python's own TypeError, also for streams, which raise at once or at first."""
+    for handler in (plain, waiting):
+        with pytest.raises(TypeError, match="missing 1 required positional argument"):
+            outcome_of(seen.monitor(handler)())
+    for handler in (stream, async_stream):
+        with pytest.raises(TypeError, match="missing 1 required positional argument"):
+            outcome_of(seen.monitor(handler)())
+
+
+class Failure(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", ["plain", "waiting", "stream", "async_stream"])
+@pytest.mark.parametrize("error", [Failure("x"), SystemExit(3), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+def test_exceptions_pass_unchanged(seen: Seen, kind: str, error: BaseException) -> None:
+    """What the handler raises reaches the caller as the same object, and its class is evaluated."""
+
+    def plain(question: str) -> str:
+        raise error
+
+    async def waiting(question: str) -> str:
+        raise error
+
+    def stream(question: str) -> Generator[str, None, None]:
+        yield "part"
+        raise error
+
+    async def async_stream(question: str) -> AsyncGenerator[str, None]:
+        yield "part"
+        raise error
+
+    handlers: dict[str, Any] = {"plain": plain, "waiting": waiting, "stream": stream, "async_stream": async_stream}
+    with pytest.raises(type(error)) as caught:
+        outcome_of(seen.monitor(handlers[kind])("hi"))
+    assert caught.value is error
+    assert caught.value.__context__ is None
+    assert seen.last.error_type == type(error).__name__
+    assert seen.last.response == ("part" if "stream" in kind else "")
+
+
+def test_cancellation_passes(seen: Seen) -> None:
+    """A cancelled coroutine raises CancelledError to its task, and is evaluated as one."""
+
+    @seen.monitor
+    async def handler(question: str) -> str:
+        entered.set()
+        await asyncio.get_running_loop().create_future()
+        return "never"
+
+    async def host() -> None:
+        task = asyncio.ensure_future(handler("hi"))
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    entered = asyncio.Event()
+    asyncio.run(host())
+    assert seen.last.error_type == "CancelledError"
+
+
+def test_nested_handlers_are_each_evaluated(seen: Seen) -> None:
+    """A monitored handler that calls another one: both are evaluated, the inner one first."""
+    inner = seen.monitor(agent="inner")(lambda question: question + "!")
+    outer = seen.monitor(agent="outer")(lambda question: inner(question) + "?")
+    assert outer("hi") == "hi!?"
+    assert [(made.agent, made.response) for made in seen.inputs] == [("inner", "hi!"), ("outer", "hi!?")]
+
+
+def test_decorated_twice_is_counted_twice(seen: Seen) -> None:
+    """Two decorators are two agents."""
+    assert seen.monitor(agent="b")(seen.monitor(agent="a")(plain))("x") == "X"
+    assert [made.agent for made in seen.inputs] == ["a", "b"]

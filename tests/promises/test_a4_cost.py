@@ -1,0 +1,124 @@
+"""A4: what a call pays does not depend on how large its answer and prompt are, nor on what hangs behind it.
+
+Ratios of medians measured in one run, alternately; the bounds are generous because machines are noisy, and far below
+what one copy, one serialisation or one wait would cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agenteval_otel import monitor
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.evaluators import Func
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.testing import RecordedTelemetry
+
+ROUNDS, CALLS = 60, 20
+TEXT = "x" * 1024
+LARGE_TEXT = "x" * (10 * 1024 * 1024)
+SMALL = [{"role": "user", "content": TEXT, "parts": [{"text": TEXT, "index": index}]} for index in range(32)]
+LARGE: dict[str, Any] = {
+    "10 MB of text": LARGE_TEXT,
+    "10 MB of bytes": LARGE_TEXT.encode(),
+    "10 MB in a message": [{"role": "user", "content": LARGE_TEXT}],
+    "100,000 items": [{"role": "user", "content": TEXT}] * 100_000,
+    "100,000 keys": {str(index): [index] for index in range(100_000)},
+    "lists 40 wide, 4 deep": [[[[1] * 40 for _ in range(40)] for _ in range(40)] for _ in range(40)],
+    "dictionaries 20 wide, 3 deep": {i: {j: {k: [TEXT] for k in range(20)} for j in range(20)} for i in range(20)},
+}
+
+
+async def hangs(given: Any) -> bool:
+    await asyncio.Event().wait()
+    return True
+
+
+@pytest.fixture
+def hung(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
+    """A pipeline whose judge never answers, with room for every call of a test."""
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(Func.of(hangs),), storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(max_items=1_000_000, max_bytes=1 << 50, concurrency=4),
+    )  # fmt: skip
+    warm = monitor(pipeline=made)(lambda: TEXT)
+    for _ in range(8):
+        warm()
+    assert not made.flush(0.2), "from now on the worker waits and does not compete"
+    yield made
+    made.shutdown(0.1)
+
+
+@pytest.fixture
+def full(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
+    """A pipeline whose queue is full."""
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(Func.of(hangs),), storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(max_items=1),
+    )  # fmt: skip
+    monitor(pipeline=made)(lambda: "fills it")()
+    yield made
+    made.shutdown(0.1)
+
+
+def medians(*works: Callable[[], Any]) -> list[float]:
+    """Median time of each work; they take turns, so that what disturbs one disturbs all."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(ROUNDS):
+        for work, taken in zip(works, times, strict=True):
+            began = time.perf_counter()
+            for _ in range(CALLS):
+                work()
+            taken.append(time.perf_counter() - began)
+    return [statistics.median(taken) / CALLS for taken in times]
+
+
+@pytest.mark.parametrize("kind", LARGE)
+@pytest.mark.parametrize("place", ["answer", "prompt", "streamed"])
+def test_the_price_of_a_call_does_not_grow_with_its_payload(hung: Pipeline, place: str, kind: str) -> None:
+    """A call with megabytes costs about as much as one with a kilobyte of the same build."""
+    large = LARGE[kind]
+    small = TEXT if isinstance(large, str | bytes) else SMALL
+    identity = monitor(pipeline=hung)(lambda answer: answer)
+    prompt = monitor(pipeline=hung)(lambda prompt: "short")
+    stream = monitor(pipeline=hung)(_stream)
+    run = {"answer": identity, "prompt": prompt, "streamed": lambda value: list(stream(value))}[place]
+    cheap, dear = medians(lambda: run(small), lambda: run(large))
+    print(f"A4 {place}, {kind}: {cheap * 1e6:.1f} us -> {dear * 1e6:.1f} us, ratio {dear / cheap:.2f}")
+    assert dear <= 6 * cheap
+
+
+def _stream(value: Any) -> Iterator[Any]:
+    yield value
+
+
+def test_a_full_queue_costs_no_more_than_one_with_room(hung: Pipeline, full: Pipeline) -> None:
+    """Dropping is not dearer than taking."""
+    taken, dropped = (monitor(pipeline=pipeline)(lambda: TEXT) for pipeline in (hung, full))
+    with_room, without = medians(taken, dropped)
+    print(f"A4 queue full: {with_room * 1e6:.1f} us -> {without * 1e6:.1f} us, ratio {without / with_room:.2f}")
+    assert full.accounting.outcomes()["dropped_queue_full"] == ROUNDS * CALLS
+    assert without <= 3 * with_room
+
+
+def test_a_hung_judge_costs_the_caller_nothing(hung: Pipeline, telemetry: RecordedTelemetry) -> None:
+    """Calls are as cheap behind a judge that hangs as behind one that answers."""
+    quick = Pipeline(
+        sampler=RatioSampler(), evaluators=(Func.of(answers),), storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(max_items=1_000_000),
+    )  # fmt: skip
+    free, stuck = medians(monitor(pipeline=quick)(lambda: TEXT), monitor(pipeline=hung)(lambda: TEXT))
+    quick.shutdown(10.0)
+    print(f"A4 judge hung: {free * 1e6:.1f} us -> {stuck * 1e6:.1f} us, ratio {stuck / free:.2f}")
+    assert stuck <= 3 * free
+
+
+async def answers(given: Any) -> bool:
+    return True

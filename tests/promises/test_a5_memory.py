@@ -1,0 +1,128 @@
+"""A5: memory is bounded by items and by bytes, whatever the answers look like and however long the judge stalls."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from agenteval_otel.dispatch import PoolDispatcher
+from tests.promises.programs import run_program
+
+CALLS = int(os.environ.get("AGENTEVAL_A5_CALLS", "20000"))
+"""100,000 in the long form."""
+FEW = 2_500
+MARGIN = 32 * 1024 * 1024
+PROGRAM = """
+    import asyncio, collections, dataclasses, json, os, sys, threading
+    kind, calls = sys.argv[1], int(sys.argv[2])
+    from agenteval_otel import accounting, annotate, configure, monitor
+    from agenteval_otel.storage import JsonFileStorageProvider
+    from agenteval_otel.dispatch import PoolDispatcher
+    from pydantic import BaseModel
+
+    async def stalled(given):
+        await asyncio.Event().wait()
+
+    dispatcher = PoolDispatcher()
+    configure(evaluators=[stalled], storage=[JsonFileStorageProvider(path="/dev/null")], sample_rate=1.0,
+              dispatcher=dispatcher)
+
+    class Text(str): pass
+    class Plain:
+        def __init__(self, text): self.text = text
+    class Slotted:
+        __slots__ = ("text",)
+        def __init__(self, text): self.text = text
+    @dataclasses.dataclass(slots=True)
+    class Data: text: str
+    class Part(BaseModel): text: str
+    class Message(BaseModel): content: list[Part]
+    class Choice(BaseModel): message: Message
+    class Completion(BaseModel): choices: list[Choice]
+    Pair = collections.namedtuple("Pair", "text score")
+
+    SHAPES = {
+        "text": lambda text: text, "bytes": str.encode, "bytearray": lambda text: bytearray(text.encode()),
+        "list of dicts": lambda text: [{"role": "assistant", "content": text}],
+        "object": Plain, "slotted object": Slotted, "slotted dataclass": Data, "subclass of str": Text,
+        "vendor's response": lambda t: Completion(choices=[Choice(message=Message(content=[Part(text=t)]))]),
+        "named tuple": lambda text: Pair(text, 1), "ordered dict": lambda t: collections.OrderedDict(text=t),
+        "set": lambda text: {text}, "deque": lambda text: collections.deque([text]), "key": lambda text: {text: 1},
+        "late in a list": lambda text: ["a"] * 40 + [text], "nested lists": lambda t: [[[[[t]]]]],
+    }
+
+    @monitor
+    def answer(number, prompt=None):
+        return SHAPES[kind](new_text(number))
+    @monitor
+    def facts(number):
+        annotate(metadata={"documents": [new_text(number)]})
+        return "short"
+    @monitor
+    def prompt_only(prompt):
+        return "short"
+    @monitor
+    def stream(number):
+        text = new_text(number)
+        for start in range(0, len(text), 65536):
+            yield text[start : start + 65536]
+    @monitor
+    def stream_of_objects(number):
+        for part in range(8):
+            yield {"delta": {"content": new_text(number)[: 131072]}}
+
+    def new_text(number):
+        return f"{number:08d}" * 131072
+
+    def drain(running):
+        for _ in running:
+            pass
+
+    def rss():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    RUN = {"stream": lambda n: drain(stream(n)), "stream of objects": lambda n: drain(stream_of_objects(n)),
+           "facts": facts, "prompt": lambda n: prompt_only(prompt=[{"role": "user", "content": new_text(n)}])}
+    run = RUN.get(kind, answer)
+    run(0)
+    threading.Event().wait(0.3)  # what its first answer loads is not growth
+    before, peak = rss(), 0
+    for number in range(1, calls):
+        run(number)
+        if not number % 16:
+            peak = max(peak, rss())
+    print("report", json.dumps({"growth": max(peak, rss()) - before, **accounting(), **dispatcher.state()}), flush=True)
+    os._exit(0)
+"""
+SHAPES = (
+    "bytes", "bytearray", "list of dicts", "object", "slotted object", "slotted dataclass", "subclass of str",
+    "vendor's response", "named tuple", "ordered dict", "set", "deque", "key", "nested lists", "facts", "prompt",
+    "stream", "stream of objects",
+)  # fmt: skip
+
+
+def assert_bounded(kind: str, calls: int) -> None:
+    """So many calls of 1 MB stay within the bound, and each one that was dropped is counted."""
+    # What is held is measured, not what the allocator keeps for later.
+    finished = run_program(PROGRAM, kind, str(calls), timeout_s=300, MALLOC_MMAP_THRESHOLD_="65536")
+    assert finished.code == 0, finished.stderr
+    report = json.loads(finished.lines("report")[0])
+    bound = PoolDispatcher().max_bytes + MARGIN
+    print(f"A5 {kind}: {calls} calls of 1 MB, growth {report['growth'] / 2**20:.0f} MB of {bound / 2**20:.0f}")
+    assert report["growth"] <= bound, report
+    assert report["dropped_bytes"] + report["dropped_queue_full"] + report["size"] == calls, report
+    assert report["bytes"] <= PoolDispatcher().max_bytes
+
+
+def test_memory_is_bounded_by_bytes() -> None:
+    """While the judge stalls, calls that answer 1 MB each take no more than the queue's bytes."""
+    assert_bounded("text", CALLS)
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_memory_is_bounded_whatever_holds_the_text(kind: str) -> None:
+    """The bound holds for text inside of containers, objects, prompts, facts and streams."""
+    assert_bounded(kind, FEW)

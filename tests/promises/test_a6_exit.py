@@ -1,0 +1,137 @@
+"""A6: the process ends within two seconds and with its own exit code, whatever of ours hangs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import statistics
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel.pipeline import EXIT_TIMEOUT_S
+from tests.backends.faults import black_hole
+from tests.promises.programs import Finished, pythons, run_program
+
+MARGIN_S = 0.5
+REPEATS = 4
+PROGRAM = """
+    import asyncio, atexit, sys, threading, time
+    fault, end, target, calls = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+    from agenteval_otel import configure, monitor, flush, accounting
+    from agenteval_otel.dispatch import PoolDispatcher
+    from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+
+    never = threading.Event()
+    if end == "at exit":
+        atexit.register(lambda: [answer("at exit") for _ in range(calls)])
+
+    async def hangs(given):
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+
+    def blocks(given):
+        never.wait()
+
+    def fine(given):
+        return True
+
+    evaluators = {"async judge": [hangs, fine], "sync judge": [blocks, fine]}.get(fault, ["ResponseHealth"])
+    storage = {
+        "grpc": lambda: OtlpStorageProvider(endpoint=target, protocol="grpc"),
+        "http": lambda: OtlpStorageProvider(endpoint=target, protocol="http/protobuf"),
+        "full disk": lambda: JsonFileStorageProvider(path="/dev/full"),
+        "file": lambda: JsonFileStorageProvider(path=target),
+    }.get(fault, lambda: JsonFileStorageProvider(path="/dev/null"))()
+
+    configure(evaluators=evaluators, storage=[storage], sample_rate=1.0, enabled=fault != "off")
+
+    @monitor
+    def answer(question):
+        return "an answer to " + question
+
+    @monitor
+    async def answer_async(question):
+        return "an answer to " + question
+
+    if end == "asyncio":
+        async def main():
+            await asyncio.gather(*(answer_async("q") for _ in range(calls)))
+        asyncio.run(main())
+    elif end != "at exit":
+        for _ in range(calls):
+            answer("question")
+    if end == "warm":
+        flush(0.3)
+    print("calls", calls, flush=True)
+    print("main_ended", time.monotonic(), flush=True)
+    if end == "error":
+        raise ValueError("the program's own")
+    if end == "exit":
+        sys.exit(3)
+"""
+CODES = {"normal": 0, "warm": 0, "error": 1, "exit": 3, "at exit": 0, "asyncio": 0}
+
+
+@pytest.fixture
+def hole() -> Iterator[str]:
+    with black_hole() as made:
+        yield made.endpoint
+
+
+def assert_own_end(finished: Finished, end: str) -> None:
+    """The exit code and the output are those of the program."""
+    assert finished.code == CODES[end], finished.stderr
+    assert finished.stderr.count("Traceback") == (1 if end == "error" else 0), finished.stderr
+    assert not any(word in finished.stderr for word in ("/agenteval_otel/", "Task was destroyed", "Fatal Python error"))
+
+
+def run_all(fault: str, target: str, version: str, calls: int = 2048) -> dict[str, Finished]:
+    """The program in every way of ending, three at a time: most of their time is waiting."""
+
+    def run(end: str) -> Finished:
+        return run_program(PROGRAM, fault, end, target, str(calls), python=pythons()[version])
+
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        return dict(zip(CODES, pool.map(run, CODES), strict=True))
+
+
+@functools.cache
+def bare_exit_s(version: str) -> float:
+    """How long these programs take to end with the monitoring switched off."""
+    times = [finished.exit_s for finished in run_all("off", "", version, 10).values()]
+    return statistics.median(time for time in times if time is not None)
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize("fault", ["async judge", "sync judge", "grpc", "http", "full disk"])
+def test_exit_is_bounded_and_keeps_its_code(version: str, hole: str, fault: str) -> None:
+    """With 2,048 responses queued and a part that hangs the process ends in time, with its own code and output."""
+    limit_s = EXIT_TIMEOUT_S + MARGIN_S + bare_exit_s(version)
+    taken: dict[str, float] = {}
+    for end, finished in run_all(fault, hole, version).items():
+        assert_own_end(finished, end)
+        assert finished.exit_s is not None
+        taken[end] = round(finished.exit_s, 2)
+    print(f"A6 {version} {fault}: exit {taken}, limit {limit_s:.2f} s")
+    assert max(taken.values()) <= limit_s, taken
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize(("end", "calls"), [("asyncio", 200), ("normal", 1), ("exit", 1), ("error", 1), ("asyncio", 1)])
+def test_what_was_taken_is_delivered_before_the_end(version: str, tmp_path: Path, end: str, calls: int) -> None:
+    """A program that ends right after its answers leaves every result behind, the first and only one too."""
+
+    def run(number: int) -> int:
+        target = tmp_path / f"{number}.jsonl"
+        assert_own_end(run_program(PROGRAM, "file", end, str(target), str(calls), python=pythons()[version]), end)
+        return len([json.loads(line) for line in target.read_text().splitlines()]) if target.exists() else 0
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        delivered = list(pool.map(run, range(REPEATS)))
+    assert delivered == [calls] * REPEATS

@@ -1,0 +1,165 @@
+"""C4: one poison item costs one item: the others of its batch arrive whole, and it arrives made safe or is counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel import annotate, monitor
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.evaluators import CriterionEvaluator
+from agenteval_otel.evaluators.base import Lane
+from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+from agenteval_otel.testing import RecordedTelemetry
+from tests.backends.collector import Collector
+from tests.backends.sdk import sdk_to
+from tests.promises.poisons import POISONS, Poison
+
+BATCH = 512
+SENT = (
+    "answer: surrogate", "answer: 10 MB", "prompt: surrogate", "prompt: cycle", "fact metadata: hostile",
+    "fact model: surrogate", "fact conversation_id: 10 MB", "judge: label", "judge: large label", "judge: error type",
+    "judge: huge score", "judge: large reason code", "agent: surrogate", "agent: 10 MB",
+)  # fmt: skip
+"""Those that are sent to the real Collector: one or two of each field that is exported."""
+
+
+class Judged(CriterionEvaluator, type="Judged"):
+    """Passes healthy responses; does with the poisoned one what the poison says."""
+
+    criterion_name: str = "judged"
+    poison: Any = None
+
+    @property
+    def lane(self) -> Lane:
+        return "free"
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        """1.0, or whatever the poison gives."""
+        if self.poison is not None and self.poison.judge is not None and "poisoned" in evaluation_input.response_text:
+            found: Score = self.poison.judge()
+            return found
+        return Score(value=1.0, passed=True)
+
+
+class Batch:
+    """512 calls of which one is poisoned, and where their results go."""
+
+    def __init__(self, poison: Poison, otlp: OtlpStorageProvider, path: Path) -> None:
+        self._poison, self.path = poison, path
+        self.pipeline = Pipeline(
+            sampler=RatioSampler(), evaluators=(Judged(poison=poison),),
+            storage=(otlp, JsonFileStorageProvider(path=path)),
+            dispatcher=PoolDispatcher(max_items=2 * BATCH, linger_s=0.0),
+        )  # fmt: skip
+        self._healthy = monitor(pipeline=self.pipeline, agent="agent")(self._answer)
+        self._poisoned = monitor(pipeline=self.pipeline, agent=poison.agent)(self._answer)
+
+    @staticmethod
+    def _answer(prompt: Any, answer: Any, facts: dict[str, Any]) -> Any:
+        annotate(**facts)
+        return answer
+
+    def run(self) -> None:
+        """Make the calls, the poisoned one in their middle, and wait until all are settled."""
+        poison = self._poison
+        for number in range(BATCH):
+            if number == BATCH // 2:
+                self._poisoned(poison.prompt, poison.answer, {"response_id": "poisoned", **poison.facts})
+            else:
+                self._healthy("a question", "an answer", {"response_id": f"healthy-{number}"})
+        assert self.pipeline.flush(30.0)
+
+    def assert_counted(self, delivered: int) -> None:
+        """Every call has its outcome; a poisoned one that did not arrive left a mark."""
+        outcomes, failures = self.pipeline.accounting.outcomes(), self.pipeline.accounting.failures
+        assert sum(outcomes.values()) == BATCH
+        assert outcomes["evaluated"] >= BATCH - 1
+        assert delivered == 1 or failures or outcomes["evaluated"] == BATCH - 1, (delivered, outcomes, failures)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The results in the file; each line is JSON without NaN."""
+        text = self.path.read_bytes().decode("utf-8")
+        return [json.loads(line, parse_constant=_refuse) for line in text.splitlines()]
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+HEALTHY = {f"healthy-{number}" for number in range(BATCH) if number != BATCH // 2}
+
+
+@pytest.fixture
+def recorded_otlp(telemetry: RecordedTelemetry) -> OtlpStorageProvider:
+    return telemetry.storage(detail="result", content="span_and_event")
+
+
+@pytest.mark.parametrize("name", POISONS)
+def test_a_poisoned_response_leaves_the_others_whole(
+    name: str, telemetry: RecordedTelemetry, recorded_otlp: OtlpStorageProvider, tmp_path: Path
+) -> None:
+    """In memory and in the file: 511 arrive as they are, the poisoned one is made safe or counted."""
+    batch = Batch(POISONS[name](), recorded_otlp, tmp_path / "results.jsonl")
+    batch.run()
+    lines = batch.lines()
+    assert {line["responseId"] for line in lines if line.get("responseId", "").startswith("healthy")} == HEALTHY
+    ids = [event.attributes.get("gen_ai.response.id", "") for event in telemetry.events()]
+    assert {found for found in ids if found.startswith("healthy")} == HEALTHY
+    assert len(ids) <= BATCH
+    for event in telemetry.events():
+        _assert_safe(event.body, *event.attributes.values())
+    for span in telemetry.spans():
+        _assert_safe(span.name, *span.attributes.values())
+    batch.assert_counted(len(lines) - (BATCH - 1))
+    batch.assert_counted(len(ids) - (BATCH - 1))
+    assert batch.pipeline.shutdown(10.0)
+
+
+def _assert_safe(*values: Any) -> None:
+    """No lone surrogate, no NUL, nothing beyond the cap: one of them would cost its whole batch."""
+    for value in values:
+        if isinstance(value, str):
+            value.encode("utf-8")
+            assert "\0" not in value
+            assert len(value) <= 263_000
+
+
+@pytest.fixture(params=["grpc", "http"])
+def protocol(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield request.param
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("name", SENT)
+def test_the_collector_gets_the_others(name: str, collector: Collector, tmp_path: Path, protocol: str) -> None:
+    """Over the wire: 511 events and run spans of 512 arrive in spite of the poisoned one, and so do the metrics."""
+    service = f"poison-{protocol}-{name}".replace(" ", "-")
+    with sdk_to(collector, service=service, protocol=protocol) as sdk:
+        otlp = OtlpStorageProvider(
+            tracer_provider=sdk.tracers, logger_provider=sdk.loggers, meter_provider=sdk.meters,
+            content="span_and_event",
+        )  # fmt: skip
+        batch = Batch(POISONS[name](), otlp, tmp_path / "results.jsonl")
+        batch.run()
+    logs = collector.wait_for(lambda seen: _many(seen.logs(service)), timeout_s=20)
+    spans = collector.wait_for(lambda seen: _many(seen.spans(service)), timeout_s=20)
+    ids = [log.attributes.get("gen_ai.response.id", "") for log in logs]
+    assert {found for found in ids if found.startswith("healthy")} == HEALTHY
+    runs = [span for span in spans if span.name == "evaluation agent"]
+    assert HEALTHY <= {span.attributes.get("gen_ai.response.id") for span in runs}
+    results = collector.wait_for(lambda seen: seen.metric("agenteval.evaluation.results", service), timeout_s=20)
+    assert sum(point.value or 0 for point in results.points) >= BATCH - 1
+    batch.assert_counted(len(ids) - (BATCH - 1))
+    assert batch.pipeline.shutdown(10.0)
+
+
+def _many(found: list[Any]) -> list[Any]:
+    return found if len(found) >= BATCH - 1 else []

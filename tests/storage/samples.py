@@ -1,0 +1,30 @@
+"""Results to save."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+
+__all__ = ["aggregated", "failed", "scored", "skipped"]
+
+_TIMES: dict[str, Any] = {"started_ns": 1_000, "ended_ns": 2_000}
+
+
+def scored(name: str = "tone", **fields: Any) -> EvaluationResult:
+    given: dict[str, Any] = {"score": 0.5, "normalized": 0.5, "label": "pass", "passed": True, **_TIMES, **fields}
+    return EvaluationResult(criterion_name=name, evaluator_type="T", **given)
+
+
+def failed(name: str = "length", **fields: Any) -> EvaluationResult:
+    given: dict[str, Any] = {"error": "broke", "error_type": "timeout", **_TIMES, **fields}
+    return EvaluationResult(criterion_name=name, evaluator_type="T", **given)
+
+
+def skipped(name: str = "facts", **fields: Any) -> EvaluationResult:
+    return EvaluationResult(criterion_name=name, evaluator_type="T", skip_reason="no ground truth", **fields)
+
+
+def aggregated(*results: EvaluationResult, **fields: Any) -> AggregatedEvaluationResult:
+    given: dict[str, Any] = {"agent": "support", "overall_score": 0.5, "started_ns": 1_000, "ended_ns": 3_000, **fields}
+    return AggregatedEvaluationResult(results=results or (scored(), failed(), skipped()), **given)

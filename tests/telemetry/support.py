@@ -1,0 +1,75 @@
+"""A handler in a trace, evaluated into recorded telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opentelemetry import trace
+
+from agenteval_otel import annotate, monitor
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+
+__all__ = ["Watch", "trace_of"]
+
+
+class Watch:
+    """Builds one pipeline on recorded telemetry, calls monitored handlers on it and gives what was emitted."""
+
+    def __init__(self, telemetry: RecordedTelemetry, **storage: Any) -> None:
+        self.telemetry = telemetry
+        self.emitter = telemetry.storage(**storage)
+        self.pipelines: list[Pipeline] = []
+
+    def pipeline(self, evaluators: Sequence[Any], *, own_span: str = "sampled", ratio: float = 1.0,
+                 more: Sequence[Any] = ()) -> Pipeline:  # fmt: skip
+        made = Pipeline(
+            sampler=RatioSampler(ratio=ratio), evaluators=tuple(evaluators), storage=(self.emitter, *more),
+            dispatcher=InlineDispatcher(), own_span=own_span,
+        )  # fmt: skip
+        self.pipelines.append(made)
+        return made
+
+    def answer(
+        self, *evaluators: Any, answer: Any = "An answer.", error: BaseException | None = None, traced: bool = True,
+        facts: dict[str, Any] | None = None, agent: str = "support", **settings: Any,
+    ) -> Any:  # fmt: skip
+        """One call of a handler that answers so, in a trace of the host's unless told otherwise; gives the host's span."""
+
+        @monitor(agent=agent, pipeline=self.pipeline(evaluators, **settings))
+        def handler(question: str) -> Any:
+            annotate(**(facts or {}))
+            if error is not None:
+                raise error
+            return answer
+
+        return self.call(handler, traced)
+
+    def call(self, handler: Callable[[str], Any], traced: bool = True) -> Any:
+        if not traced:
+            self._try(handler)
+            return None
+        with self.telemetry.tracer().start_as_current_span("host work") as span:
+            self._try(handler)
+        return span
+
+    def _try(self, handler: Callable[[str], Any]) -> None:
+        try:
+            handler("A question?")
+        except Exception:
+            return
+
+    def span(self, prefix: str = "evaluation support") -> Any:
+        (found,) = self.telemetry.spans(prefix)
+        return found
+
+    def shutdown(self) -> None:
+        for pipeline in self.pipelines:
+            pipeline.shutdown(5)
+
+
+def trace_of(span: Any) -> tuple[int, int]:
+    context = span.get_span_context() if isinstance(span, trace.Span) else span
+    return context.trace_id, context.span_id

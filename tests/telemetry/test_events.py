@@ -1,0 +1,186 @@
+"""The event ``gen_ai.evaluation.result``: one for each result, on the evaluated span."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from opentelemetry._logs import SeverityNumber
+
+from agenteval_otel import monitor
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.testing import RecordedTelemetry
+from tests.telemetry.support import Watch, trace_of
+from tests.testing.doubles import Free, Keeping, Thinking
+
+QUESTION, ANSWER, REASON = "A question?", "An answer.", "because it says so"
+
+
+def fail(_: EvaluationInput) -> Score:
+    raise EvaluationError(f"cannot judge {ANSWER!r}", error_type="rate_limited")
+
+
+def skip(_: EvaluationInput) -> Score:
+    raise EvaluationSkipped("nothing")
+
+
+def test_one_event_a_result_on_the_evaluated_span(watch: Watch) -> None:
+    """Scores and failures give an event each with the evaluated span's ids, a timestamp and our scope; skips none."""
+    host = watch.answer(Free(criterion_name="a"), Free(criterion_name="b", action=fail), Free(criterion_name="c", action=skip))
+    events = watch.telemetry.events()
+    assert [event.attributes["gen_ai.evaluation.name"] for event in events] == ["a", "b"]
+    for event in events:
+        assert event.event_name == "gen_ai.evaluation.result"
+        assert (event.trace_id, event.span_id) == trace_of(host)
+        assert event.trace_flags == host.get_span_context().trace_flags
+        assert abs(event.timestamp - time.time_ns()) < 60 * 10**9
+        assert QUESTION not in repr(event)
+        assert ANSWER not in repr(event)
+
+
+def test_a_score_is_news_and_not_a_warning(watch: Watch) -> None:
+    """Severity is INFO however low the score, and WARN only when the evaluator failed."""
+    watch.answer(Free(value=0.0, threshold=0.5), Free(criterion_name="b", action=fail))
+    low, broken = watch.telemetry.events()
+    assert (low.severity_number, low.severity_text) == (SeverityNumber.INFO, "INFO")
+    assert (broken.severity_number, broken.severity_text) == (SeverityNumber.WARN, "WARN")
+    assert low.body == "fixed fail"
+    assert broken.body == "evaluation of b failed: rate_limited"
+
+
+def test_the_attributes_of_a_score(watch: Watch) -> None:
+    """A scored result says raw score, label, normalized, threshold, reason code, evaluator and sampling."""
+    facts = {"model": "m", "conversation_id": "c", "response_id": "r"}
+    evaluator = Free(criterion_name="tone", value=2, scale="likert5", threshold=3, reason_code="too_harsh")
+    watch.answer(evaluator, facts=facts)
+    (event,) = watch.telemetry.events()
+    assert dict(event.attributes) == {
+        "gen_ai.evaluation.name": "tone", "gen_ai.evaluation.score.value": 2.0, "gen_ai.evaluation.score.label": "fail",
+        "agenteval.evaluation.reason_code": "too_harsh", "gen_ai.response.id": "r", "gen_ai.agent.name": "support",
+        "gen_ai.conversation.id": "c", "gen_ai.request.model": "m", "gen_ai.evaluation.evaluator.id": "Free:tone",
+        "gen_ai.evaluation.evaluator.version": evaluator.fingerprint,
+        "gen_ai.evaluation.evaluator.type": "deterministic", "agenteval.evaluation.score.normalized": 0.25,
+        "agenteval.evaluation.threshold": 3.0, "agenteval.sampling.probability": 1.0, "agenteval.sampling.reason": "ratio",
+    }  # fmt: skip
+    assert event.body == "tone fail (too_harsh)"
+
+
+def test_a_failure_has_neither_score_nor_label(watch: Watch) -> None:
+    """A failed result says ``error.type`` and nothing that could be taken for a score."""
+    watch.answer(Free(action=fail, threshold=0.5))
+    (event,) = watch.telemetry.events()
+    assert event.attributes["error.type"] == "rate_limited"
+    for name in ("score.value", "score.label"):
+        assert f"gen_ai.evaluation.{name}" not in event.attributes
+    assert "agenteval.evaluation.score.normalized" not in event.attributes
+
+
+@pytest.mark.parametrize(
+    ("value", "scale", "score", "label"),
+    [(True, "binary", 1.0, "pass"), (False, "binary", 0.0, "fail"), (3, "numeric", 3.0, None), ("warm", "words", None, "warm"),
+     (0.5, "numeric", 0.5, None)],
+)  # fmt: skip
+def test_scores_and_labels_by_kind(watch: Watch, value: Any, scale: str, score: float | None, label: str | None) -> None:
+    """Numbers and booleans are scores, categories are labels, and booleans pass or fail."""
+    watch.answer(Free(value=value, scale=scale))
+    (event,) = watch.telemetry.events()
+    assert event.attributes.get("gen_ai.evaluation.score.value") == score
+    assert event.attributes.get("gen_ai.evaluation.score.label") == label
+
+
+def test_without_a_trace_the_event_belongs_to_our_own_span(watch: Watch) -> None:
+    """Where the host has no span, the event stands on the ``invoke_agent`` span."""
+    watch.answer(ResponseHealth(), traced=False)
+    (event,) = watch.telemetry.events()
+    assert (event.trace_id, event.span_id) == trace_of(watch.span("invoke_agent support").context)
+
+
+def everything(telemetry: RecordedTelemetry) -> dict[str, str]:
+    return {
+        "spans": repr([(span.name, dict(span.attributes or {}), span.status.description) for span in telemetry.spans()]),
+        "events": repr([(event.body, dict(event.attributes)) for event in telemetry.events()]),
+        "metrics": repr([telemetry.points(name) for name in sorted(telemetry.metrics())]),
+    }
+
+
+def emit(telemetry: RecordedTelemetry, kept: Keeping, **storage: Any) -> dict[str, str]:
+    watch = Watch(telemetry, detail="result", **storage)
+    watch.answer(Free(reasoning=REASON), Free(criterion_name="bad", action=fail), answer=ANSWER, more=(kept,))
+    watch.shutdown()
+    return everything(telemetry)
+
+
+def test_content_is_off_by_default(telemetry: RecordedTelemetry) -> None:
+    """Without the setting neither prompt nor answer nor explanation leaves by any signal, nor to other storage."""
+    kept = Keeping()
+    emitted = emit(telemetry, kept)
+    for where, text in {**emitted, "storage": kept.saved[0].model_dump_json()}.items():
+        for content in (QUESTION, ANSWER, REASON):
+            assert content not in text, f"{content!r} in {where}"
+
+
+@pytest.mark.parametrize(
+    ("setting", "in_spans", "in_events"),
+    [("span_only", True, False), ("event_only", False, True), ("span_and_event", True, True), ("no_content", False, False)],
+)
+def test_content_goes_where_it_was_asked_for(
+    telemetry: RecordedTelemetry, setting: str, in_spans: bool, in_events: bool
+) -> None:
+    """With content capture on, prompt and answer stand on the run span and explanations in the events."""
+    emitted = emit(telemetry, Keeping(), content=setting)
+    assert (ANSWER in emitted["spans"], QUESTION in emitted["spans"]) == (in_spans, in_spans)
+    assert (REASON in emitted["events"]) is in_events
+    assert ANSWER not in emitted["metrics"]
+    (run,) = telemetry.spans("evaluation support")
+    assert (run.attributes or {}).get("gen_ai.evaluation.user_prompt") == (QUESTION if in_spans else None)
+    assert (run.attributes or {}).get("gen_ai.full_nl_response") == (ANSWER if in_spans else None)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("", "no_content"), ("NO_CONTENT", "no_content"), ("false", "no_content"), ("SPAN_ONLY", "span_only"),
+     ("event_only", "event_only"), ("SPAN_AND_EVENT", "span_and_event"), (" true ", "span_and_event"), ("maybe", "no_content")],
+)  # fmt: skip
+def test_the_standard_variable_for_content(
+    telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch, value: str, expected: str
+) -> None:
+    """``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` is honoured; what it does not say is off."""
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
+    assert telemetry.storage().content_capture == expected
+    assert telemetry.storage(content="no_content").content_capture == "no_content"
+
+
+def test_with_content_other_storage_gets_the_input(telemetry: RecordedTelemetry) -> None:
+    """With content capture on the saved result holds the whole input."""
+    kept = Keeping()
+    emit(telemetry, kept, content="span_and_event")
+    snapshot = kept.saved[0].input_snapshot
+    assert snapshot is not None
+    assert (snapshot.prompt, snapshot.response) == (QUESTION, ANSWER)
+
+
+def test_a_stream_tells_how_it_ended(watch: Watch) -> None:
+    """Events and run span of a streamed answer say how it ended."""
+    @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))
+    def stream(question: str) -> Any:
+        yield "An "
+        yield "answer."
+
+    list(stream("q"))
+    (event,) = watch.telemetry.events()
+    assert event.attributes["agenteval.stream.end"] == "completed"
+    assert watch.span().attributes["agenteval.stream.end"] == "completed"
+
+
+@pytest.mark.parametrize("signal", ["traces", "events", "metrics"])
+def test_each_signal_can_be_switched_off(telemetry: RecordedTelemetry, signal: str) -> None:
+    """What is not among the signals is not emitted; the others are."""
+    watch = Watch(telemetry, signals={"traces", "events", "metrics"} - {signal})
+    watch.answer(Thinking())
+    watch.shutdown()
+    assert bool(telemetry.spans("evaluation")) is (signal != "traces")
+    assert bool(telemetry.events()) is (signal != "events")
+    assert bool(telemetry.metrics()) is (signal != "metrics")

@@ -1,0 +1,134 @@
+"""The agent's own span, where the handler runs in no trace."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, StatusCode
+
+from agenteval_otel import monitor
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.testing import RecordedTelemetry
+from tests.telemetry.support import Watch, trace_of
+from tests.testing.doubles import Free
+
+
+def test_it_is_an_invoke_agent_span(watch: Watch) -> None:
+    """Without a current span the call gets ``invoke_agent {agent}`` with the agent's attributes; the run is its child."""
+    before = time.time_ns()
+    watch.answer(ResponseHealth(), Free(), traced=False)
+    own, run = watch.span("invoke_agent support"), watch.span()
+    assert dict(own.attributes) == {
+        "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support", "agenteval.evaluation.sampled": True,
+        "agenteval.evaluation.criteria": ("response_health", "fixed"),
+    }  # fmt: skip
+    assert (own.parent, own.kind, own.status.status_code) == (None, SpanKind.INTERNAL, StatusCode.UNSET)
+    assert trace_of(run.parent) == trace_of(own.context)
+    assert before - 10**9 < own.start_time <= own.end_time < time.time_ns() + 10**9
+
+
+def test_a_handler_that_raises(watch: Watch) -> None:
+    """The span of a call that raised is an ERROR with the exception's class, and never its text."""
+    watch.answer(ResponseHealth(), error=TimeoutError("secret host name"), traced=False)
+    own = watch.span("invoke_agent support")
+    assert (own.status.status_code, own.status.description) == (StatusCode.ERROR, None)
+    assert own.attributes["error.type"] == "TimeoutError"
+    assert not own.events
+    assert "secret" not in repr(own.attributes)
+
+
+def test_a_current_span_is_used_instead(watch: Watch) -> None:
+    """Within a trace no own span is made; the current span learns that it is evaluated, and for which criteria."""
+    host = watch.answer(ResponseHealth())
+    assert watch.telemetry.spans("invoke_agent") == []
+    assert dict(host.attributes) == {
+        "agenteval.evaluation.sampled": True, "agenteval.evaluation.criteria": ("response_health",)
+    }  # fmt: skip
+
+
+def test_the_handlers_own_spans_nest_below(watch: Watch) -> None:
+    """What the handler traces inside is a child of the own span, which is over when the answer is back."""
+
+    @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))
+    def handler(question: str) -> str:
+        watch.telemetry.tracer().start_span("inner").end()
+        return "answer"
+
+    handler("q")
+    assert not trace.get_current_span().get_span_context().is_valid
+    assert trace_of(watch.span("inner").parent) == trace_of(watch.span("invoke_agent support").context)
+
+
+@pytest.mark.parametrize(
+    ("own_span", "ratio", "expected"),
+    [("sampled", 1.0, 1), ("sampled", 0.0, 0), ("always", 1.0, 1), ("always", 0.0, 1), ("never", 1.0, 0), ("never", 0.0, 0)],
+)  # fmt: skip
+def test_which_calls_get_one(watch: Watch, own_span: str, ratio: float, expected: int) -> None:
+    """``sampled`` calls, ``always`` all, ``never`` none; one that is not evaluated does not say that it is."""
+    watch.answer(ResponseHealth(), traced=False, own_span=own_span, ratio=ratio)
+    spans = watch.telemetry.spans("invoke_agent")
+    assert len(spans) == expected
+    for span in spans:
+        assert ("agenteval.evaluation.sampled" in (span.attributes or {})) is (ratio == 1.0)
+    assert len(watch.telemetry.spans("evaluation")) == ratio
+
+
+def test_an_unsampled_call_that_raises(watch: Watch) -> None:
+    """With ``always`` the span of a call that is not evaluated tells of its error too."""
+    watch.answer(ResponseHealth(), error=ValueError("x"), traced=False, own_span="always", ratio=0.0)
+    own = watch.span("invoke_agent support")
+    assert (own.status.status_code, own.attributes["error.type"]) == (StatusCode.ERROR, "ValueError")
+
+
+def test_without_one_the_run_span_is_a_root(watch: Watch) -> None:
+    """With ``never`` the run span stands alone."""
+    watch.answer(ResponseHealth(), traced=False, own_span="never")
+    assert watch.span().parent is None
+
+
+def test_a_stream_is_spanned_to_its_end(watch: Watch) -> None:
+    """The own span of a stream is open until the last chunk, current while the handler runs, not between chunks."""
+
+    @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))
+    def handler(question: str) -> Any:
+        for chunk in ("a", "b"):
+            watch.telemetry.tracer().start_span("inner").end()
+            yield chunk
+
+    stream = handler("q")
+    next(stream)
+    assert not trace.get_current_span().get_span_context().is_valid
+    assert watch.telemetry.spans("invoke_agent") == []
+    assert list(stream) == ["b"]
+    own = watch.span("invoke_agent support")
+    assert [trace_of(span.parent) for span in watch.telemetry.spans("inner")] == [trace_of(own.context)] * 2
+
+
+@pytest.mark.parametrize("error", [None, TimeoutError("x")])
+def test_a_tracer_that_comes_later(
+    telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """When no tracer was to be had at the call, its span is written afterwards, with the call's true times and error."""
+    watch = Watch(telemetry)
+    monkeypatch.setattr(watch.emitter.providers, "tracer_now", lambda: None)
+    seen: dict[str, int] = {}
+
+    @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))
+    def handler(question: str) -> str:
+        seen["inside"] = time.time_ns()
+        if error is not None:
+            raise error
+        return "answer"
+
+    watch.call(handler, traced=False)
+    watch.shutdown()
+    own, run = watch.span("invoke_agent support"), watch.span()
+    assert own.start_time <= seen["inside"] <= own.end_time + 1_000_000
+    assert own.end_time <= run.start_time + 1_000_000
+    assert trace_of(run.parent) == trace_of(own.context)
+    assert own.status.status_code is (StatusCode.ERROR if error else StatusCode.UNSET)
+    (event,) = telemetry.events()
+    assert (event.trace_id, event.span_id) == trace_of(own.context)

@@ -1,0 +1,186 @@
+"""The run span: a child of the evaluated span that carries every score."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode
+
+from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.testing import RecordedTelemetry
+from tests.telemetry.support import Watch, trace_of
+from tests.testing.doubles import Fixed, Free, Thinking
+
+
+def fail(_: EvaluationInput) -> Score:
+    raise ValueError("secret text")
+
+
+def skip(_: EvaluationInput) -> Score:
+    raise EvaluationSkipped("nothing")
+
+
+def test_it_is_a_child_of_the_evaluated_span(watch: Watch) -> None:
+    """The run span is INTERNAL, of our scope, and its parent is the span that was current around the handler."""
+    host = watch.answer(ResponseHealth())
+    run = watch.span()
+    assert (run.parent.trace_id, run.parent.span_id) == trace_of(host)
+    assert (run.kind, run.name, run.status.status_code) == (SpanKind.INTERNAL, "evaluation support", StatusCode.UNSET)
+    assert run.instrumentation_scope.name == "agenteval_otel"
+    assert run.instrumentation_scope.schema_url
+    assert run.attributes["gen_ai.operation.name"] == "evaluation"
+
+
+def test_it_carries_scores_and_labels(watch: Watch) -> None:
+    """Every scored criterion has its raw score as a number and its label; skips and failures have neither."""
+    watch.answer(
+        Free(criterion_name="tone", value=4, scale="likert5", threshold=4), Free(criterion_name="flag", value=False),
+        Free(criterion_name="kind", value="polite", scale="words"), Free(criterion_name="bad", action=fail),
+        Free(criterion_name="none", action=skip), ResponseHealth(),
+    )  # fmt: skip
+    found = dict(watch.span().attributes)
+    scores = {name: value for name, value in found.items() if name.endswith((".score", ".label"))}
+    assert scores == {
+        "gen_ai.evaluation.tone.score": 4.0, "gen_ai.evaluation.tone.label": "pass",
+        "gen_ai.evaluation.flag.score": 0.0, "gen_ai.evaluation.flag.label": "fail",
+        "gen_ai.evaluation.kind.label": "polite",
+        "gen_ai.evaluation.response_health.score": 1.0, "gen_ai.evaluation.response_health.label": "pass",
+    }  # fmt: skip
+    assert type(found["gen_ai.evaluation.tone.score"]) is float
+    assert found["agenteval.evaluation.overall_score"] == pytest.approx((0.75 + 0 + 1) / 3)
+    assert found["agenteval.evaluation.failed_criteria"] == ("flag",)
+    assert found["gen_ai.evaluation.module"] == "support"
+    assert found["gen_ai.evaluation.has_ground_truth"] is False
+    assert found["agenteval.sampling.probability"] == 1.0
+    assert found["agenteval.sampling.reason"] == "ratio"
+
+
+def test_it_tells_of_a_ground_truth_and_what_was_annotated(watch: Watch) -> None:
+    """Whether there was a ground truth, and the ids and the model that the handler said."""
+    facts = {"ground_truth": "so", "model": "m-1", "conversation_id": "c-1", "response_id": "r-1"}
+    watch.answer(ResponseHealth(), facts=facts)
+    found = watch.span().attributes
+    assert found["gen_ai.evaluation.has_ground_truth"] is True
+    assert (found["gen_ai.request.model"], found["gen_ai.conversation.id"]) == ("m-1", "c-1")
+    assert found["gen_ai.response.id"] == "r-1"
+
+
+def test_without_annotation_no_id_is_made_up(watch: Watch) -> None:
+    """Ids and model are absent when nobody knows them."""
+    watch.answer(ResponseHealth())
+    for name in ("gen_ai.request.model", "gen_ai.conversation.id", "gen_ai.response.id", "agenteval.stream.end"):
+        assert name not in watch.span().attributes
+
+
+@pytest.mark.parametrize("count", [50, 51, 70, 130])
+def test_many_criteria_do_not_push_the_core_out(watch: Watch, count: int) -> None:
+    """With more criteria than a span takes, scores are left out and the core attributes stand."""
+    watch.answer(*(Free(criterion_name=f"c{index}", value=0.2, threshold=0.5) for index in range(count)))
+    found = watch.span().attributes
+    for name in ("gen_ai.evaluation.module", "gen_ai.evaluation.has_ground_truth", "agenteval.evaluation.overall_score",
+                 "agenteval.sampling.probability", "agenteval.evaluation.failed_criteria"):  # fmt: skip
+        assert name in found
+    assert len([name for name in found if name.endswith(".score")]) >= 50
+    assert watch.span().dropped_attributes == 0
+
+
+@pytest.mark.parametrize(("detail", "written"), [
+    ("auto", {"thinking", "bad"}), ("result", {"thinking", "bad", "free", "cpu"}), ("response", set()),
+])  # fmt: skip
+def test_result_spans_by_detail(telemetry: RecordedTelemetry, detail: str, written: set[str]) -> None:
+    """``auto`` writes spans for models and failures, ``result`` for all but skips, ``response`` for none."""
+    watch = Watch(telemetry, detail=detail)
+    watch.answer(
+        Thinking(), Free(criterion_name="bad", action=fail), Free(criterion_name="free"), Fixed(criterion_name="cpu"),
+        Free(criterion_name="none", action=skip),
+    )  # fmt: skip
+    watch.shutdown()
+    run = watch.span()
+    results = [span for span in telemetry.spans("evaluation ") if span is not run]
+    assert {span.name.removeprefix("evaluation ") for span in results} == written
+    for span in results:
+        assert (span.parent.trace_id, span.parent.span_id) == trace_of(run.context)
+        assert span.end_time >= span.start_time >= run.start_time - 1_000_000
+        failed = span.name == "evaluation bad"
+        assert span.status.status_code is (StatusCode.ERROR if failed else StatusCode.UNSET)
+        assert ("error.type" in span.attributes) is failed
+        assert ("gen_ai.evaluation.score.value" in span.attributes) is not failed
+    assert "secret text" not in repr([dict(span.attributes) for span in results])
+
+
+def test_no_span_at_all(telemetry: RecordedTelemetry) -> None:
+    """Detail ``none`` writes events and metrics, and no span."""
+    watch = Watch(telemetry, detail="none")
+    watch.answer(ResponseHealth())
+    watch.shutdown()
+    assert telemetry.spans("evaluation") == []
+    assert len(telemetry.events()) == 1
+
+
+def test_linked_placement(telemetry: RecordedTelemetry) -> None:
+    """``linked`` puts the run span into a trace of its own with one link to the evaluated span."""
+    watch = Watch(telemetry, placement="linked")
+    host = watch.answer(ResponseHealth())
+    watch.shutdown()
+    run = watch.span()
+    assert run.parent is None
+    assert [trace_of(link.context) for link in run.links] == [trace_of(host)]
+    assert run.context.trace_id != trace_of(host)[0]
+    (event,) = telemetry.events()
+    assert (event.trace_id, event.span_id) == trace_of(host)
+
+
+def test_an_unsampled_trace_gets_events_only() -> None:
+    """Head sampling's decision is kept: the event goes out with the trace's ids, no span does."""
+    telemetry = RecordedTelemetry(sampler=ALWAYS_OFF)
+    watch = Watch(telemetry)
+    host = watch.answer(ResponseHealth())
+    watch.shutdown()
+    assert telemetry.spans() == []
+    (event,) = telemetry.events()
+    assert (event.trace_id, event.span_id) == trace_of(host)
+    assert event.trace_flags == host.get_span_context().trace_flags
+    assert not event.trace_flags.sampled
+    telemetry.shutdown()
+
+
+def test_spans_of_judges_nest_below_it(watch: Watch) -> None:
+    """The run span is the current span while evaluators run, so a judge's own model call is its child."""
+
+    async def judge(_: EvaluationInput) -> None:
+        watch.telemetry.tracer().start_span("chat judge").end()
+
+    watch.answer(Thinking(action=judge))
+    assert trace_of(watch.span("chat judge").parent) == trace_of(watch.span().context)
+
+
+def test_it_spans_the_run(watch: Watch) -> None:
+    """It begins when the evaluation begins and ends when the last result is there."""
+    before = time.time_ns()
+    watch.answer(Fixed())
+    run = watch.span()
+    assert before - 10**9 < run.start_time <= run.end_time < time.time_ns() + 10**9
+
+
+def test_bad_text_never_reaches_the_exporter(telemetry: RecordedTelemetry) -> None:
+    """Lone surrogates from outside are replaced in every name and attribute: one would lose a whole batch."""
+    watch = Watch(telemetry, content="span_and_event", detail="result")
+    bad = Score(value="la\ud800bel", reasoning="why\ud800\0", reason_code="co\ud800de")
+    facts: dict[str, Any] = {"model": "m\ud800", "conversation_id": "c\ud800", "ground_truth": "g\ud800"}
+    watch.answer(
+        Free(action=lambda _: bad, scale="words"), answer="a\ud800nswer\0", facts=facts, agent="agent\ud800", traced=False
+    )
+    watch.shutdown()
+    spans = [(s.name, dict(s.attributes or {}), s.status.description) for s in telemetry.spans()]
+    events = [(e.event_name, e.body, dict(e.attributes)) for e in telemetry.events()]
+    assert len(spans) == 3
+    assert len(events) == 1
+    text = repr((spans, events, [telemetry.points(name) for name in telemetry.metrics()]))
+    assert "\\ud800" not in text
+    assert "\\x00" not in text
+    assert "\ufffd" in text

@@ -1,0 +1,152 @@
+"""Settings, and how the process's pipeline is assembled from them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import agenteval_otel
+from agenteval_otel import Settings, accounting, configure, flush, monitor, shutdown
+from agenteval_otel.config import build
+from agenteval_otel.dispatch import InlineDispatcher, PoolDispatcher
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
+from agenteval_otel.pipeline import default_pipeline
+from agenteval_otel.sampling import RateLimitSampler, RatioSampler
+from agenteval_otel.storage import OtlpStorageProvider
+from tests.testing.doubles import Free, Keeping
+from tests.testing.threads import no_thread_left
+
+__all__ = ["no_thread_left"]
+
+
+def test_the_defaults() -> None:
+    """Bare settings: health of everything, at most ten a second, on the pool, through OpenTelemetry."""
+    made = build(Settings())
+    assert made.enabled
+    assert made.evaluators == (ResponseHealth(),)
+    assert isinstance(made.sampler, RateLimitSampler)
+    assert (made.sampler.max_per_s, made.sampler.ratio) == (10, 1.0)
+    assert isinstance(made.dispatcher, PoolDispatcher)
+    assert [type(one) for one in made.storage] == [OtlpStorageProvider]
+    assert made.own_span == "sampled"
+
+
+def test_building_starts_nothing() -> None:
+    """Making a pipeline starts no thread."""
+    before = threading.active_count()
+    build(Settings())
+    assert threading.active_count() == before
+
+
+def test_a_rate_takes_the_limit_away() -> None:
+    """An explicit rate is a ratio, without a limit a second."""
+    assert build(Settings(sample_rate=0.25)).sampler == RatioSampler(ratio=0.25)
+    assert build(Settings(sample_rate=0)).sampler == RatioSampler(ratio=0.0)
+
+
+def test_all_forms_are_taken() -> None:
+    """Parts are instances, mappings by type, names and functions."""
+
+    def short(evaluation_input: Any) -> bool:
+        return True
+
+    mapping = {"type": "KeywordCoverage", "criterionName": "kw", "expectedKeywords": ["a"]}
+    settings: dict[str, Any] = {
+        "evaluators": ["ResponseHealth", mapping, short], "sampler": {"type": "rate_limit", "maxPerS": 3},
+        "storage": [{"type": "console"}], "dispatcher": {"type": "inline"},
+    }  # fmt: skip
+    made = build(Settings(**settings))
+    assert [one.label for one in made.evaluators] == ["ResponseHealth:response_health", "KeywordCoverage:kw", "Func:short"]
+    assert isinstance(made.evaluators[1], KeywordCoverage)
+    assert made.sampler == RateLimitSampler(max_per_s=3)
+    assert isinstance(made.dispatcher, InlineDispatcher)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "message"),
+    [
+        ({"evaluator": []}, "evaluator", "unknown field; known: "), ({"sample_rate": 7}, "sample_rate", "found 7"),
+        ({"evaluators": []}, "evaluators", "at least one"), ({"evaluators": ["Nope"]}, "evaluators[0]", "ResponseHealth"),
+        ({"sampler": {"type": "nope"}}, "sampler", "rate_limit, ratio"), ({"storage": [7]}, "storage[0]", "found int"),
+        ({"dispatcher": {"type": "nope"}}, "dispatcher", "inline, pool"), ({"own_span": "often"}, "own_span", "'never'"),
+        ({"dispatcher": {"type": "pool", "max_items": 0}}, "dispatcher.max_items", "found 0"),
+        ({"sampler": RatioSampler(), "sample_rate": 0.5}, "sampler", "not both"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_change_nothing(fields: dict[str, Any], path: str, message: str) -> None:
+    """What is wrong is told with its path and the choices, and the pipeline from before stays."""
+    configure(storage=[Keeping()], dispatcher=InlineDispatcher())
+    before = default_pipeline()
+    with pytest.raises(ConfigurationError) as caught:
+        configure(**fields)
+    assert message in str(caught.value)
+    assert caught.value.path == path
+    assert default_pipeline() is before
+
+
+def test_a_handler_that_does_not_fit_changes_nothing() -> None:
+    """When a handler's own settings do not fit the new pipeline, none of the handlers moves."""
+    kept = Keeping()
+    configure(storage=[kept], dispatcher=InlineDispatcher(), sample_rate=1.0)
+    handler = monitor(str.upper)
+    with pytest.raises(ConfigurationError):
+        configure(storage=[Keeping()], dispatcher=InlineDispatcher(), evaluators=[Free(criterion_name="no slug")])
+    handler("a")
+    assert len(kept.saved) == 1
+
+
+def test_settings_or_fields() -> None:
+    """`configure` takes Settings or their fields, and gives the settings in force."""
+    settings = Settings(storage=(Keeping(),), dispatcher=InlineDispatcher(), sample_rate=0.5)
+    assert configure(settings) is settings
+    assert configure(storage=[Keeping()], dispatcher=InlineDispatcher()).sample_rate is None
+    with pytest.raises(ConfigurationError, match="not both"):
+        configure(settings, sample_rate=0.1)
+    with pytest.raises(ConfigurationError, match="expected Settings, found dict"):
+        configure({"sample_rate": 0.1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "enabled"), [("false", False), ("0", False), (" OFF ", False), ("no", False), ("true", True), ("", True)]
+)
+def test_the_kill_switch_of_the_environment(monkeypatch: pytest.MonkeyPatch, value: str, enabled: bool) -> None:
+    """``AGENTEVAL_ENABLED=false`` switches monitoring off; an explicit setting goes first."""
+    monkeypatch.setenv("AGENTEVAL_ENABLED", value)
+    assert Settings().enabled is enabled
+    assert Settings(enabled=True).enabled
+    configure(storage=[Keeping()], dispatcher=InlineDispatcher())
+    monitor(str.upper)("a")
+    assert accounting()["disabled"] == (0 if enabled else 1)
+
+
+def test_flush_shutdown_and_accounting() -> None:
+    """The three verbs work on the configured pipeline: everything taken is evaluated, then nothing more is taken."""
+    kept = Keeping()
+    configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
+    handler = monitor(str.upper)
+    for _ in range(20):
+        handler("a")
+    assert flush(20)
+    assert len(kept.saved) == 20
+    assert shutdown(20)
+    handler("a")
+    found = accounting()
+    assert (found["evaluated"], found["dropped_shutdown"]) == (20, 1)
+    assert sum(found.values()) == 21
+
+
+def test_the_verbs_need_no_configuration() -> None:
+    """Without `configure` they work on the default pipeline."""
+    assert flush(1)
+    assert set(accounting().values()) == {0}
+    assert shutdown(1)
+
+
+def test_names_that_are_not_there() -> None:
+    """An unknown name of the package is an AttributeError, as of any module."""
+    with pytest.raises(AttributeError, match="no attribute 'monitr'"):
+        agenteval_otel.monitr  # type: ignore[attr-defined]
+    assert set(agenteval_otel.__all__) <= set(dir(agenteval_otel))

@@ -1,0 +1,102 @@
+"""The public names: a change here is a change for users, and is meant."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import agenteval_otel
+
+NAMES: dict[str, list[str]] = {
+    "agenteval_otel": [
+        "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult",
+        "EvaluationRunConfig", "Score", "Settings", "accounting", "annotate", "configure", "flush", "monitor",
+        "run_evaluation", "run_evaluation_sync", "shutdown",
+    ],
+    "agenteval_otel.capture": [
+        "CURRENT", "CapturedCall", "EVALUATING", "FACTS", "PromptParameter", "build_input", "estimate_bytes",
+        "snapshot",
+    ],
+    "agenteval_otel.cli": [
+        "main",
+    ],
+    "agenteval_otel.components": [
+        "Component", "Explained", "explain_validation", "resolve",
+    ],
+    "agenteval_otel.config": [
+        "Settings", "accounting", "build", "configure", "flush", "shutdown",
+    ],
+    "agenteval_otel.dispatch": [
+        "Dispatcher", "InlineDispatcher", "PoolDispatcher",
+    ],
+    "agenteval_otel.errors": [
+        "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped",
+        "JudgeError", "StorageError",
+    ],
+    "agenteval_otel.evaluators": [
+        "CriterionEvaluator", "Evaluator", "Func", "KeywordCoverage", "ResponseHealth", "RuleBased",
+        "as_evaluator",
+    ],
+    "agenteval_otel.instrumentation": [
+        "annotate", "monitor",
+    ],
+    "agenteval_otel.models": [
+        "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Message",
+        "RunError", "Score", "ScoreValue", "SpanReference", "StreamEnd", "ToolCall", "Usage",
+    ],
+    "agenteval_otel.pipeline": [
+        "EXIT_TIMEOUT_S", "Pipeline", "Plan", "default_pipeline", "set_default_pipeline", "use_assembler",
+    ],
+    "agenteval_otel.runner": [
+        "EvaluationRunConfig", "EvaluationRunner", "Lanes", "RunOutcome", "aggregate", "run_evaluation",
+        "run_evaluation_sync",
+    ],
+    "agenteval_otel.sampling": [
+        "RateLimitSampler", "RatioSampler", "Sampler", "SamplingContext", "SamplingDecision", "draw_from",
+    ],
+    "agenteval_otel.scoring": [
+        "label_of", "normalize", "overall_score", "passed_of",
+    ],
+    "agenteval_otel.semconv": [
+        "Instrument", "OUTCOMES", "criterion_label", "criterion_score",
+    ],
+    "agenteval_otel.storage": [
+        "ConsoleStorageProvider", "EvaluationStorageProvider", "FanOutStorage", "JsonFileStorageProvider",
+        "OtlpStorageProvider",
+    ],
+    "agenteval_otel.telemetry": [
+        "Accounting", "OtlpTarget", "Providers",
+    ],
+    "agenteval_otel.testing": [
+        "AWKWARD_INPUTS", "InlineDispatcher", "ManualClock", "RecordedTelemetry", "check_component",
+        "check_dispatcher", "check_evaluator", "check_sampler", "check_storage",
+    ],
+}  # fmt: skip
+
+
+def all_of(module: str) -> list[str]:
+    return sorted(importlib.import_module(module).__all__)
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_the_names_are_these(module: str) -> None:
+    """The front door and each room offer exactly these names, and every one of them is there."""
+    assert all_of(module) == NAMES[module]
+    found = importlib.import_module(module)
+    for name in NAMES[module]:
+        assert getattr(found, name) is not None
+
+
+def test_every_room_is_in_the_snapshot() -> None:
+    """A new room shows its names here."""
+    rooms = {f"agenteval_otel.{room.name}" for room in pkgutil.iter_modules(agenteval_otel.__path__) if room.name != "__main__"}
+    assert rooms | {"agenteval_otel"} == set(NAMES)
+
+
+def test_the_front_door_gives_the_rooms_own() -> None:
+    """What the top of the package offers are the objects of their rooms."""
+    for name in agenteval_otel.__all__:
+        room = agenteval_otel._ROOM_OF[name]
+        assert getattr(agenteval_otel, name) is getattr(importlib.import_module(f"agenteval_otel.{room}"), name)

@@ -1,0 +1,61 @@
+"""The doubles that the package ships: ManualClock and RecordedTelemetry."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry import _logs, metrics, trace
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from agenteval_otel import configure, monitor
+from agenteval_otel.testing import InlineDispatcher, ManualClock, RecordedTelemetry
+
+
+def test_the_clock_stands_until_it_is_moved() -> None:
+    """Time is what the test says, and never goes back."""
+    clock = ManualClock(5.0)
+    assert (clock(), clock()) == (5.0, 5.0)
+    clock.advance(0.5)
+    assert clock() == 5.5
+    assert repr(clock) == "<ManualClock 5.5 s>"
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(-1)
+    assert clock() == 5.5
+
+
+def test_the_documented_use(telemetry: RecordedTelemetry) -> None:
+    """As its docstring says: configure with it, call the handler, look at the events."""
+    configure(storage=[telemetry.storage()], dispatcher=InlineDispatcher())
+
+    @monitor
+    def handler(question: str) -> str:
+        return "An answer."
+
+    handler("q")
+    assert telemetry.events()[0].attributes["gen_ai.evaluation.score.label"] == "pass"
+    assert repr(telemetry) == "<RecordedTelemetry spans=2 events=1>"
+
+
+def test_the_globals_are_left_alone(telemetry: RecordedTelemetry) -> None:
+    """Recording sets no global provider."""
+    telemetry.storage().providers.tracer()
+    assert trace.get_tracer_provider() is not telemetry.tracer_provider
+    assert metrics.get_meter_provider() is not telemetry.meter_provider
+    assert _logs.get_logger_provider() is not telemetry.logger_provider
+
+
+def test_spans_metrics_and_sampling() -> None:
+    """Spans are found by prefix, points by the metric's name, and head sampling is the SDK's."""
+    telemetry = RecordedTelemetry()
+    telemetry.tracer().start_span("one").end()
+    telemetry.tracer().start_span("other").end()
+    assert [span.name for span in telemetry.spans("o")] == ["one", "other"]
+    assert [span.name for span in telemetry.spans("ot")] == ["other"]
+    telemetry.meter_provider.get_meter("m").create_counter("c").add(3)
+    assert telemetry.metrics() == {"c"}
+    assert [point.value for point in telemetry.points("c")] == [3]
+    assert telemetry.points("none") == []
+    telemetry.shutdown()
+    silent = RecordedTelemetry(sampler=ALWAYS_OFF)
+    silent.tracer().start_span("one").end()
+    assert silent.spans() == []
+    silent.shutdown()
