@@ -59,7 +59,11 @@ def test_all_forms_are_taken() -> None:
         "storage": [{"type": "console"}], "dispatcher": {"type": "inline"},
     }  # fmt: skip
     made = build(Settings(**settings))
-    assert [one.label for one in made.evaluators] == ["ResponseHealth:response_health", "KeywordCoverage:kw", "Func:short"]
+    assert [one.label for one in made.evaluators] == [
+        "ResponseHealth:response_health",
+        "KeywordCoverage:kw",
+        "Func:short",
+    ]
     assert isinstance(made.evaluators[1], KeywordCoverage)
     assert made.sampler == RateLimitSampler(max_per_s=3)
     assert isinstance(made.dispatcher, InlineDispatcher)

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-HEAVY = ("anthropic", "numpy", "grpc", "sqlalchemy", "opentelemetry.exporter", "opentelemetry.sdk", "rapidfuzz", "fastapi")
+HEAVY = (
+    "anthropic",
+    "numpy",
+    "grpc",
+    "sqlalchemy",
+    "opentelemetry.exporter",
+    "opentelemetry.sdk",
+    "rapidfuzz",
+    "fastapi",
+)
 
 WATCH = """
 import asyncio, gc, json, logging, os, random, signal, socket, sys, threading, warnings
@@ -58,7 +67,12 @@ def run(code: str, *, watched: bool = True) -> dict[str, Any]:
     script = f"{WATCH}\n{code}\n{TELL}" if watched else code
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "AGENTEVAL_"))}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60, env=environment, check=False
+        [sys.executable, "-W", "error", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

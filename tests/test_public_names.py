@@ -91,7 +91,11 @@ def test_the_names_are_these(module: str) -> None:
 
 def test_every_room_is_in_the_snapshot() -> None:
     """A new room shows its names here."""
-    rooms = {f"agenteval_otel.{room.name}" for room in pkgutil.iter_modules(agenteval_otel.__path__) if room.name != "__main__"}
+    rooms = {
+        f"agenteval_otel.{room.name}"
+        for room in pkgutil.iter_modules(agenteval_otel.__path__)
+        if room.name != "__main__"
+    }
     assert rooms | {"agenteval_otel"} == set(NAMES)
 
 

@@ -26,12 +26,10 @@ from agenteval_otel.sampling import Sampler
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry import Accounting
-from agenteval_otel.telemetry.log import get_logger
+from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span, open_run_span, reference_of
 
 __all__ = ["Pipeline"]
-
-_log = get_logger()
 
 
 class Pipeline:
@@ -119,12 +117,12 @@ class Pipeline:
     def storage_failed(self, name: str, error: BaseException) -> None:
         """Count and log a storage provider's failure."""
         self.accounting.fail(f"storage:{name}")
-        _log.warning("storage_failed", part=name, error_type=type(error).__name__)
+        log.warning("storage_failed", part=name, error_type=type(error).__name__)
 
     def broken(self, part: str, error: BaseException | None = None) -> None:
         """Count and log that a part broke where nobody may notice."""
         self.accounting.fail(part)
-        _log.warning("part_failed", part=part, error_type=type(error).__name__)
+        log.warning("part_failed", part=part, error_type=type(error).__name__)
 
     def _flush_providers(self, deadline: float) -> bool:
         complete = True
@@ -219,7 +217,7 @@ class Pipeline:
 
     def _bad_fact(self, name: str) -> None:
         self.accounting.fail(f"annotate:{name}"[:64] if len(self.accounting.failures) < 64 else "annotate")
-        _log.warning("fact_left_out", part=name[:64])
+        log.warning("fact_left_out", part=name[:64])
 
 
 class _FlushJob:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -104,7 +105,7 @@ class EvaluationRunner:
         except EvaluationSkipped as skipped:
             results = _for_each(planned, criteria, skip_reason=str(skipped) or "skipped")
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            if _is_an_order(error):
                 raise
             word = clean(error.error_type if isinstance(error, EvaluationError) else type(error).__name__, 64)
             message = f"{type(error).__name__}: {_message_of(error)}"
@@ -117,9 +118,14 @@ class EvaluationRunner:
         return [result.model_copy(update=facts) for result in results]
 
 
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _is_an_order(error: BaseException) -> bool:
+    """Whether it is meant for the run, not raised by the evaluator: cancelled, closed, interrupted by the user."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()  # only there does an interrupt arrive
+    return isinstance(error, GeneratorExit)
 
 
 class _Planned(NamedTuple):

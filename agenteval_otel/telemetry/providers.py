@@ -18,12 +18,12 @@ from opentelemetry import metrics, trace
 
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
-from agenteval_otel.telemetry.log import get_logger
+from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.private import OtlpTarget, private_provider
 
 __all__ = ["Providers"]
 
-_log = get_logger()
+
 _SIGNALS = ("TRACES", "LOGS", "METRICS")
 
 
@@ -136,7 +136,7 @@ class Providers:
             self._private[signal] = private_provider(signal, self._target, self._resource())
         except Exception as error:
             self._unbuildable.add(signal)
-            _log.warning(
+            log.warning(
                 "wrong_telemetry", part=signal.lower(), error_type=type(error).__name__, fix="see endpoint, protocol"
             )
         return self._private.get(signal)
@@ -151,7 +151,7 @@ class Providers:
             if self._explicit[signal] is None and _global_provider(signal) is None
             and not self._target.is_configured(signal)
         ]  # fmt: skip
-        _log.warning(
+        log.warning(
             "no_telemetry", signals=", ".join(missing),
             fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or OtlpStorageProvider(endpoint=...)",
         )  # fmt: skip

@@ -60,7 +60,8 @@ def test_a_conversation_is_prompt_and_history() -> None:
 def test_good_facts_are_laid_over() -> None:
     """Annotated facts stand in their fields, in the shape of the model."""
     facts = {
-        "context": ["a document"], "ground_truth": "it\ud800 is so", "tool_calls": [{"name": "find", "arguments": {"q": 1}}],
+        "context": ["a document"], "ground_truth": "it\ud800 is so",
+        "tool_calls": [{"name": "find", "arguments": {"q": 1}}],
         "usage": {"input_tokens": 3, "outputTokens": 4}, "cost": 0.01, "model": "m-1", "finish_reason": "stop",
         "response_id": 17, "conversation_id": None, "session_id": "s", "agent_id": "a", "agent_config": {"t": 0},
         "message_history": [{"role": "user", "content": "hi"}], "metadata": {"k": 1}, "prompt": "asked",

@@ -161,7 +161,6 @@ def test_the_hosts_methods_are_not_called() -> None:
     assert estimate_bytes(Hostile) == 64
 
 
-
 def test_the_effort_is_independent_of_the_size() -> None:
     """A list of a million items is looked at as closely as one of a hundred."""
     looked: list[str] = []

@@ -140,14 +140,17 @@ METHODS = ("__str__", "__repr__", "__len__", "__iter__")
 errors = st.sampled_from([ValueError("x"), KeyError("x"), RecursionError("x"), MemoryError("x"), TypeError("x")])
 broken = st.builds(Broken, st.sampled_from(METHODS), errors)
 leaves = (
-    st.none() | st.booleans() | st.integers() | st.builds(pow, st.just(10), st.just(5_000)) | st.floats() | any_text | st.binary()
+    st.none() | st.booleans() | st.integers() | st.builds(pow, st.just(10), st.just(5_000)) | st.floats()
+    | any_text | st.binary()
     | st.builds(bytearray, st.binary()) | broken | st.builds(BrokenList) | st.builds(BrokenMapping)
     | st.builds(BrokenText, st.text()) | st.builds(NoClass) | st.builds(object) | st.dates() | st.complex_numbers()
     | st.just(Endless())
 )  # fmt: skip
 anything = st.recursive(
     leaves,
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.builds(tuple, st.lists(inner)),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.builds(tuple, st.lists(inner))
+    ),
     max_leaves=12,
 )
 
@@ -188,7 +191,8 @@ def test_siblings_are_not_cycles() -> None:
     ("value", "expected"),
     [
         (None, ""), ("text", "text"), (b"caf\xc3\xa9", "caf\u00e9"), (b"\xff", "\ufffd"), (7, "7"), (True, "True"),
-        ({"a": "\u00e9"}, '{"a": "\u00e9"}'), ([1, None, True], "[1, null, true]"), ({"n": 10**40}, '{"n": "[large number]"}'),
+        ({"a": "\u00e9"}, '{"a": "\u00e9"}'), ([1, None, True], "[1, null, true]"),
+        ({"n": 10**40}, '{"n": "[large number]"}'),
         ([float("nan"), float("inf")], "[NaN, Infinity]"), ({1: b"x"}, '{"1": "b\'x\'"}'),
         (collections.OrderedDict(a=(1, 2)), '{"a": [1, 2]}'), (range(3), "range(0, 3)"),
     ],

@@ -60,7 +60,14 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nope"], ["demo", "--nope"], ["demo", "--calls", "0"], ["demo", "--calls", "many"], ["demo", "extra"], ["--nope"]],
+    [
+        ["nope"],
+        ["demo", "--nope"],
+        ["demo", "--calls", "0"],
+        ["demo", "--calls", "many"],
+        ["demo", "extra"],
+        ["--nope"],
+    ],
 )
 def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown command or option, or a value that does not fit, is told on standard error with exit code 2."""
@@ -82,7 +89,10 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code", "message"),
-    [(ConfigurationError("wrong", path="a.b"), 2, "agenteval-otel demo: a.b: wrong"), (KeyboardInterrupt(), 130, "interrupted")],
+    [
+        (ConfigurationError("wrong", path="a.b"), 2, "agenteval-otel demo: a.b: wrong"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
 )
 def test_exit_codes_of_errors(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str

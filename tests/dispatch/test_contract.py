@@ -72,7 +72,8 @@ def test_the_callers_context_stays_the_callers(made: Dispatcher) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"max_items": 0}, {"max_bytes": 0}, {"concurrency": 0}, {"stall_s": 0}, {"linger_s": -1}, {"threads": 2}]
+    "settings",
+    [{"max_items": 0}, {"max_bytes": 0}, {"concurrency": 0}, {"stall_s": 0}, {"linger_s": -1}, {"threads": 2}],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
     """Bounds below one and unknown fields are refused at start."""

@@ -53,7 +53,9 @@ def test_evaluators_that_call_monitored_handlers_are_ignored() -> None:
     def stream(question: str) -> Iterator[str]:
         yield question
 
-    made = Pipeline(sampler=RatioSampler(), evaluators=(Free(action=judge),), storage=(kept,), dispatcher=InlineDispatcher())
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(Free(action=judge),), storage=(kept,), dispatcher=InlineDispatcher()
+    )
     handler = monitor(agent="handler", pipeline=made)(str.upper)
     handler("a")
     assert [result.score for result in kept.results] == [True]
@@ -147,7 +149,9 @@ def test_own_settings_go_before_the_pipelines(seen: Seen) -> None:
         return True
 
     mapping = {"type": "KeywordCoverage", "criterion_name": "kw", "expected_keywords": ["a"]}
-    handler = seen.monitor(evaluators=["ResponseHealth", mapping, short, Free()], storage=kept, sample_rate=1.0)(str.upper)
+    handler = seen.monitor(evaluators=["ResponseHealth", mapping, short, Free()], storage=kept, sample_rate=1.0)(
+        str.upper
+    )
     handler("a")
     assert [result.criterion_name for result in kept.results] == ["response_health", "kw", "short", "fixed"]
     assert seen.inputs == []

@@ -25,7 +25,7 @@ class Reply(BaseModel):
     answer: str
 
 
-def app_of(monitor: Callable[..., Any]) -> FastAPI:
+def app_of(monitor: Callable[..., Any]) -> FastAPI:  # noqa: C901 - one endpoint after another
     """The same application, with handlers decorated by whatever is given."""
     app = FastAPI()
 
@@ -68,7 +68,7 @@ def app_of(monitor: Callable[..., Any]) -> FastAPI:
             opened.append("closed")
 
     @app.get("/dependency")
-    def with_session(found: str = Depends(session)) -> str:  # noqa: B008 - how FastAPI takes it
+    def with_session(found: str = Depends(session)) -> str:
         return found
 
     opened: list[str] = []
@@ -109,7 +109,8 @@ def test_what_is_evaluated(seen: Seen) -> None:
         for method, path, body in REQUESTS:
             client.request(method, path, json=body)
     assert sorted((made.agent, made.response, made.error_type, made.stream_end) for made in seen.inputs) == [
-        ("async", "", "HTTPException", None), ("async", "annann", None, None), ("session", "session", None, "completed"),
+        ("async", "", "HTTPException", None), ("async", "annann", None, None),
+        ("session", "session", None, "completed"),
         ("sync", "HI", None, None), ("sync-words", "ab", None, "completed"),
         ("words", "a b ", None, "completed"),
     ]  # fmt: skip

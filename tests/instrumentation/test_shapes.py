@@ -75,7 +75,12 @@ def test_to_its_caller_a_handler_stays_what_it_was(seen: Seen, handler: Callable
     """Signature, kind, name, documentation and type hints are those of the undecorated handler."""
     monitored = seen.monitor(handler)
     assert inspect.signature(monitored) == inspect.signature(handler)
-    for kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.isfunction):
+    for kind in (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+        inspect.isfunction,
+    ):
         assert kind(monitored) is kind(handler)
     for name in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
         assert getattr(monitored, name) == getattr(handler, name)
@@ -135,7 +140,8 @@ def test_methods_of_every_kind(seen: Seen) -> None:
 
     agent = Agent()
     methods = [agent.instance, agent.later, agent.class_inside, Agent.class_inside, agent.class_outside,
-               Agent.class_outside, agent.static_inside, Agent.static_inside, agent.static_outside, Agent.static_outside]  # fmt: skip
+               Agent.class_outside, agent.static_inside, Agent.static_inside,
+               agent.static_outside, Agent.static_outside]  # fmt: skip
     for count, method in enumerate(methods, start=1):
         assert outcome_of(method("hi")) == "agent hi"
         assert len(seen.inputs) == count
@@ -184,7 +190,9 @@ class Failure(Exception):
 
 
 @pytest.mark.parametrize("kind", ["plain", "waiting", "stream", "async_stream"])
-@pytest.mark.parametrize("error", [Failure("x"), SystemExit(3), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "error", [Failure("x"), SystemExit(3), KeyboardInterrupt()], ids=lambda error: type(error).__name__
+)
 def test_exceptions_pass_unchanged(seen: Seen, kind: str, error: BaseException) -> None:
     """What the handler raises reaches the caller as the same object, and its class is evaluated."""
 

@@ -15,14 +15,14 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.trace import Span
 
-from agenteval_otel.pipeline import route as pipeline_room
 from agenteval_otel.capture import PromptParameter
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation import door as door_room
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import route as pipeline_room
 from agenteval_otel.runner import EvaluationRunner, Lanes
-from agenteval_otel.sampling import RatioSampler, ratio
+from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision, ratio
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.storage import otlp as otlp_room
 from agenteval_otel.telemetry import Accounting, Providers
@@ -62,12 +62,20 @@ class _Scope:
 
 _scope = _Scope(door_room.CURRENT)
 
+
+class AskedRatio(RatioSampler):
+    """A ratio that is asked with a context, like a sampler of the user's, instead of by the draw alone."""
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        return super().decide(context)
+
+
 CALLER_SEAMS: tuple[Seam, ...] = (
-    Seam("sampler.decide", RatioSampler, "decide"),
+    Seam("sampler.decide", AskedRatio, "decide"),
     Seam("sampling context", door_room, "SamplingContext"),
     Seam("draw", door_room, "draw_from"),
     Seam("random numbers", ratio._random, "getrandbits"),
-    Seam("current span", trace, "get_current_span"),
+    Seam("current span", door_room, "_current_context"),
     Seam("span context", Span, "get_span_context"),
     Seam("is recording", Span, "is_recording"),
     Seam("set_attributes", Span, "set_attributes"),
@@ -117,7 +125,7 @@ COUNTING_SEAMS: tuple[Seam, ...] = (
     Seam("accounting.fail", Accounting, "fail"),
     Seam("settle", Pipeline, "_settle"),
     Seam("broken", Pipeline, "broken"),
-    Seam("log", log_room._OncePerMinute, "__call__"),
+    Seam("log", type(log_room.log), "warning"),
 )
 """The counting itself: while it is broken a call may be missing from the outcomes, but never be counted twice."""
 

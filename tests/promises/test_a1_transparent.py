@@ -14,11 +14,19 @@ import pytest
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.promises.hosts import HOST_ERRORS, SHAPES, Ended, Script, drive, end_of
 from tests.promises.protocols import PROTOCOLS, random_program, walk
-from tests.promises.seams import CALLER_SEAMS, COUNTING_SEAMS, POOL_SEAMS, SEAM_ERRORS, Sabotage, Seam, sabotage
+from tests.promises.seams import (
+    CALLER_SEAMS,
+    COUNTING_SEAMS,
+    POOL_SEAMS,
+    SEAM_ERRORS,
+    AskedRatio,
+    Sabotage,
+    Seam,
+    sabotage,
+)
 
 PROTOCOL_CASES = 1_500
 SITUATIONS = ("no trace", "in a trace", "not sampled", "not sampled in a handler", "disabled")
@@ -37,7 +45,7 @@ class Rig:
         self.evaluates = situation in ("no trace", "in a trace")
         unsampled = situation.startswith("not sampled")
         self.pipeline = Pipeline(
-            sampler=RatioSampler(ratio=0.0 if unsampled else 1.0), evaluators=(ResponseHealth(),),
+            sampler=AskedRatio(ratio=0.0 if unsampled else 1.0), evaluators=(ResponseHealth(),),
             storage=(telemetry.storage(),), dispatcher=InlineDispatcher(), enabled=situation != "disabled",
             own_span="always" if unsampled else "sampled",
         )  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from agenteval_otel import annotate, monitor
 from agenteval_otel.dispatch import PoolDispatcher
@@ -23,6 +24,7 @@ from tests.backends.sdk import sdk_to
 from tests.promises.poisons import POISONS, Poison
 
 BATCH = 512
+FEW = 48
 SENT = (
     "answer: surrogate", "answer: 10 MB", "prompt: surrogate", "prompt: cycle", "fact metadata: hostile",
     "fact model: surrogate", "fact conversation_id: 10 MB", "judge: label", "judge: large label", "judge: error type",
@@ -35,7 +37,7 @@ class Judged(CriterionEvaluator, type="Judged"):
     """Passes healthy responses; does with the poisoned one what the poison says."""
 
     criterion_name: str = "judged"
-    poison: Any = None
+    poison: Any = Field(default=None, exclude=True, repr=False)
 
     @property
     def lane(self) -> Lane:
@@ -50,14 +52,15 @@ class Judged(CriterionEvaluator, type="Judged"):
 
 
 class Batch:
-    """512 calls of which one is poisoned, and where their results go."""
+    """Calls of which one is poisoned, and where their results go."""
 
-    def __init__(self, poison: Poison, otlp: OtlpStorageProvider, path: Path) -> None:
-        self._poison, self.path = poison, path
+    def __init__(self, poison: Poison, otlp: OtlpStorageProvider, path: Path, size: int) -> None:
+        self._poison, self.path, self.size = poison, path, size
+        self.healthy = {f"healthy-{number}" for number in range(size) if number != size // 2}
         self.pipeline = Pipeline(
             sampler=RatioSampler(), evaluators=(Judged(poison=poison),),
             storage=(otlp, JsonFileStorageProvider(path=path)),
-            dispatcher=PoolDispatcher(max_items=2 * BATCH, linger_s=0.0),
+            dispatcher=PoolDispatcher(max_items=2 * size, linger_s=0.0),
         )  # fmt: skip
         self._healthy = monitor(pipeline=self.pipeline, agent="agent")(self._answer)
         self._poisoned = monitor(pipeline=self.pipeline, agent=poison.agent)(self._answer)
@@ -70,8 +73,8 @@ class Batch:
     def run(self) -> None:
         """Make the calls, the poisoned one in their middle, and wait until all are settled."""
         poison = self._poison
-        for number in range(BATCH):
-            if number == BATCH // 2:
+        for number in range(self.size):
+            if number == self.size // 2:
                 self._poisoned(poison.prompt, poison.answer, {"response_id": "poisoned", **poison.facts})
             else:
                 self._healthy("a question", "an answer", {"response_id": f"healthy-{number}"})
@@ -80,9 +83,10 @@ class Batch:
     def assert_counted(self, delivered: int) -> None:
         """Every call has its outcome; a poisoned one that did not arrive left a mark."""
         outcomes, failures = self.pipeline.accounting.outcomes(), self.pipeline.accounting.failures
-        assert sum(outcomes.values()) == BATCH
-        assert outcomes["evaluated"] >= BATCH - 1
-        assert delivered == 1 or failures or outcomes["evaluated"] == BATCH - 1, (delivered, outcomes, failures)
+        assert sum(outcomes.values()) == self.size
+        assert outcomes["evaluated"] >= self.size - 1
+        skipped = self.pipeline.accounting.results["skipped"]
+        assert delivered == 1 or failures or skipped or outcomes["evaluated"] == self.size - 1, (outcomes, failures)
 
     def lines(self) -> list[dict[str, Any]]:
         """The results in the file; each line is JSON without NaN."""
@@ -94,9 +98,6 @@ def _refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 
 
-HEALTHY = {f"healthy-{number}" for number in range(BATCH) if number != BATCH // 2}
-
-
 @pytest.fixture
 def recorded_otlp(telemetry: RecordedTelemetry) -> OtlpStorageProvider:
     return telemetry.storage(detail="result", content="span_and_event")
@@ -106,20 +107,20 @@ def recorded_otlp(telemetry: RecordedTelemetry) -> OtlpStorageProvider:
 def test_a_poisoned_response_leaves_the_others_whole(
     name: str, telemetry: RecordedTelemetry, recorded_otlp: OtlpStorageProvider, tmp_path: Path
 ) -> None:
-    """In memory and in the file: 511 arrive as they are, the poisoned one is made safe or counted."""
-    batch = Batch(POISONS[name](), recorded_otlp, tmp_path / "results.jsonl")
+    """In memory and in the file: all others arrive as they are, the poisoned one is made safe or counted."""
+    batch = Batch(POISONS[name](), recorded_otlp, tmp_path / "results.jsonl", FEW)
     batch.run()
     lines = batch.lines()
-    assert {line["responseId"] for line in lines if line.get("responseId", "").startswith("healthy")} == HEALTHY
+    assert {line["responseId"] for line in lines if line.get("responseId", "").startswith("healthy")} == batch.healthy
     ids = [event.attributes.get("gen_ai.response.id", "") for event in telemetry.events()]
-    assert {found for found in ids if found.startswith("healthy")} == HEALTHY
-    assert len(ids) <= BATCH
+    assert {found for found in ids if found.startswith("healthy")} == batch.healthy
+    assert len(ids) <= FEW
     for event in telemetry.events():
         _assert_safe(event.body, *event.attributes.values())
     for span in telemetry.spans():
         _assert_safe(span.name, *span.attributes.values())
-    batch.assert_counted(len(lines) - (BATCH - 1))
-    batch.assert_counted(len(ids) - (BATCH - 1))
+    batch.assert_counted(len(lines) - (FEW - 1))
+    batch.assert_counted(len(ids) - (FEW - 1))
     assert batch.pipeline.shutdown(10.0)
 
 
@@ -132,14 +133,9 @@ def _assert_safe(*values: Any) -> None:
             assert len(value) <= 263_000
 
 
-@pytest.fixture(params=["grpc", "http"])
-def protocol(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield request.param
-
-
 @pytest.mark.backend
-@pytest.mark.parametrize("name", SENT)
-def test_the_collector_gets_the_others(name: str, collector: Collector, tmp_path: Path, protocol: str) -> None:
+@pytest.mark.parametrize(("name", "protocol"), list(zip(SENT, itertools.cycle(("grpc", "http")), strict=False)))
+def test_the_collector_gets_the_others(name: str, protocol: str, collector: Collector, tmp_path: Path) -> None:
     """Over the wire: 511 events and run spans of 512 arrive in spite of the poisoned one, and so do the metrics."""
     service = f"poison-{protocol}-{name}".replace(" ", "-")
     with sdk_to(collector, service=service, protocol=protocol) as sdk:
@@ -147,18 +143,19 @@ def test_the_collector_gets_the_others(name: str, collector: Collector, tmp_path
             tracer_provider=sdk.tracers, logger_provider=sdk.loggers, meter_provider=sdk.meters,
             content="span_and_event",
         )  # fmt: skip
-        batch = Batch(POISONS[name](), otlp, tmp_path / "results.jsonl")
+        batch = Batch(POISONS[name](), otlp, tmp_path / "results.jsonl", BATCH)
         batch.run()
+        assert batch.pipeline.shutdown(10.0)
     logs = collector.wait_for(lambda seen: _many(seen.logs(service)), timeout_s=20)
     spans = collector.wait_for(lambda seen: _many(seen.spans(service)), timeout_s=20)
     ids = [log.attributes.get("gen_ai.response.id", "") for log in logs]
-    assert {found for found in ids if found.startswith("healthy")} == HEALTHY
+    assert {found for found in ids if found.startswith("healthy")} == batch.healthy
+    assert batch.healthy <= {line.get("responseId") for line in batch.lines()}
     runs = [span for span in spans if span.name == "evaluation agent"]
-    assert HEALTHY <= {span.attributes.get("gen_ai.response.id") for span in runs}
+    assert {span.attributes.get("gen_ai.response.id") for span in runs} >= batch.healthy
     results = collector.wait_for(lambda seen: seen.metric("agenteval.evaluation.results", service), timeout_s=20)
     assert sum(point.value or 0 for point in results.points) >= BATCH - 1
     batch.assert_counted(len(ids) - (BATCH - 1))
-    assert batch.pipeline.shutdown(10.0)
 
 
 def _many(found: list[Any]) -> list[Any]:

@@ -268,6 +268,7 @@ class Misplaced(Thinking):
 
 def test_awaiting_in_the_cpu_lane_is_told() -> None:
     """An evaluator that awaits in the ``cpu`` lane fails with ``wrong_lane`` instead of hanging."""
+
     async def wait(_: EvaluationInput) -> None:
         await Turn()
 

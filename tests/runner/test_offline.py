@@ -69,16 +69,13 @@ def test_it_runs_inside_and_outside_of_a_loop() -> None:
 
 
 def test_interruptions_pass_through_the_sync_form() -> None:
-    """What is no error but an order to stop reaches the caller, from inside a loop too."""
+    """An interrupt of the user is no failure of an evaluator: it reaches the caller."""
 
     def stop(_: EvaluationInput) -> Score:
         raise KeyboardInterrupt
 
-    async def inside() -> None:
-        run_evaluation_sync(INPUT, config_of(Free(action=stop)))
-
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(inside())
+        run_evaluation_sync(INPUT, config_of(Free(action=stop)))
 
 
 def test_failures_are_told_apart_from_scores() -> None:

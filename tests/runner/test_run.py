@@ -89,14 +89,18 @@ def test_every_error_has_a_word(error: BaseException, word: str) -> None:
 
 def test_a_skip_is_neither_score_nor_failure() -> None:
     """An evaluator that abstains leaves a skipped result with its reason, and no run error."""
-    outcome = run(Free(action=breaking(EvaluationSkipped("no ground truth"))), Fixed(action=breaking(EvaluationSkipped())))
+    outcome = run(
+        Free(action=breaking(EvaluationSkipped("no ground truth"))), Fixed(action=breaking(EvaluationSkipped()))
+    )
     assert [result.status for result in outcome.results] == ["skipped", "skipped"]
     assert [result.skip_reason for result in outcome.results] == ["no ground truth", "skipped"]
     assert not outcome.errors
 
 
 @pytest.mark.parametrize(
-    "value", [math.nan, math.inf, -math.inf, 10**400, -(10**400), 10**5_000], ids=["nan", "inf", "-inf", "big", "-big", "huge"]
+    "value",
+    [math.nan, math.inf, -math.inf, 10**400, -(10**400), 10**5_000],
+    ids=["nan", "inf", "-inf", "big", "-big", "huge"],
 )
 @pytest.mark.parametrize("scale", ["numeric", "binary", "custom"])
 def test_a_value_that_is_no_number_never_becomes_a_score(value: Any, scale: str) -> None:
@@ -221,4 +225,6 @@ def test_live_and_offline_agree() -> None:
     )  # fmt: skip
     live = run(*evaluators, draw=0, probability=1.0).results
     offline = run_evaluation_sync(INPUT, config_of(*evaluators)).results
-    assert [(r.criterion_name, r.score, r.label) for r in live] == [(r.criterion_name, r.score, r.label) for r in offline]
+    assert [(r.criterion_name, r.score, r.label) for r in live] == [
+        (r.criterion_name, r.score, r.label) for r in offline
+    ]

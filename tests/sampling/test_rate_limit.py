@@ -133,8 +133,6 @@ def test_threads_share_the_limit() -> None:
     assert max(sum(counts[second] for counts in taken) for second in range(rounds)) <= 10
 
 
-
-
 @pytest.mark.parametrize("values", [{"max_per_s": 0}, {"ratio": 2}, {"per_second": 3}])
 def test_wrong_settings_are_refused(values: dict[str, float]) -> None:
     """A limit below one, a ratio that is none and an unknown field are refused at start."""

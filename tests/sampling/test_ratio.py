@@ -152,7 +152,9 @@ def test_what_is_measured_is_not_biased_by_the_sample() -> None:
     numbers = random.Random(23)
     scores = [min(1.0, max(0.0, numbers.gauss(0.7, 0.2))) for _ in range(20_000)]
     sampler = RatioSampler(ratio=0.2)
-    decisions = [sampler.decide(SamplingContext("a", draw_from(in_trace(numbers.getrandbits(128) or 1)))) for _ in scores]
+    decisions = [
+        sampler.decide(SamplingContext("a", draw_from(in_trace(numbers.getrandbits(128) or 1)))) for _ in scores
+    ]
     kept = [(score, 1 / (d.probability or 1)) for score, d in zip(scores, decisions, strict=True) if d.sampled]
     estimate = sum(score * weight for score, weight in kept) / sum(weight for _, weight in kept)
     truth = sum(scores) / len(scores)

@@ -66,7 +66,9 @@ def test_one_that_hangs_is_cut_off() -> None:
     """A save has a time limit: who hangs is cancelled and reported, and the others still save."""
     failures: list[str] = []
     last = Keeping()
-    fan_out = FanOutStorage([Hanging(), last], lambda name, error: failures.append(type(error).__name__), timeout_s=0.02)
+    fan_out = FanOutStorage(
+        [Hanging(), last], lambda name, error: failures.append(type(error).__name__), timeout_s=0.02
+    )
     assert asyncio.run(fan_out.save_result(aggregated())) == 1
     assert (len(last.saved), failures, Hanging.cancelled) == (1, ["TimeoutError"], 1)
 

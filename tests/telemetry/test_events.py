@@ -29,7 +29,9 @@ def skip(_: EvaluationInput) -> Score:
 
 def test_one_event_a_result_on_the_evaluated_span(watch: Watch) -> None:
     """Scores and failures give an event each with the evaluated span's ids, a timestamp and our scope; skips none."""
-    host = watch.answer(Free(criterion_name="a"), Free(criterion_name="b", action=fail), Free(criterion_name="c", action=skip))
+    host = watch.answer(
+        Free(criterion_name="a"), Free(criterion_name="b", action=fail), Free(criterion_name="c", action=skip)
+    )
     events = watch.telemetry.events()
     assert [event.attributes["gen_ai.evaluation.name"] for event in events] == ["a", "b"]
     for event in events:
@@ -83,7 +85,9 @@ def test_a_failure_has_neither_score_nor_label(watch: Watch) -> None:
     [(True, "binary", 1.0, "pass"), (False, "binary", 0.0, "fail"), (3, "numeric", 3.0, None), ("warm", "words", None, "warm"),
      (0.5, "numeric", 0.5, None)],
 )  # fmt: skip
-def test_scores_and_labels_by_kind(watch: Watch, value: Any, scale: str, score: float | None, label: str | None) -> None:
+def test_scores_and_labels_by_kind(
+    watch: Watch, value: Any, scale: str, score: float | None, label: str | None
+) -> None:
     """Numbers and booleans are scores, categories are labels, and booleans pass or fail."""
     watch.answer(Free(value=value, scale=scale))
     (event,) = watch.telemetry.events()
@@ -100,7 +104,9 @@ def test_without_a_trace_the_event_belongs_to_our_own_span(watch: Watch) -> None
 
 def everything(telemetry: RecordedTelemetry) -> dict[str, str]:
     return {
-        "spans": repr([(span.name, dict(span.attributes or {}), span.status.description) for span in telemetry.spans()]),
+        "spans": repr(
+            [(span.name, dict(span.attributes or {}), span.status.description) for span in telemetry.spans()]
+        ),
         "events": repr([(event.body, dict(event.attributes)) for event in telemetry.events()]),
         "metrics": repr([telemetry.points(name) for name in sorted(telemetry.metrics())]),
     }
@@ -124,7 +130,12 @@ def test_content_is_off_by_default(telemetry: RecordedTelemetry) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "in_spans", "in_events"),
-    [("span_only", True, False), ("event_only", False, True), ("span_and_event", True, True), ("no_content", False, False)],
+    [
+        ("span_only", True, False),
+        ("event_only", False, True),
+        ("span_and_event", True, True),
+        ("no_content", False, False),
+    ],
 )
 def test_content_goes_where_it_was_asked_for(
     telemetry: RecordedTelemetry, setting: str, in_spans: bool, in_events: bool
@@ -164,6 +175,7 @@ def test_with_content_other_storage_gets_the_input(telemetry: RecordedTelemetry)
 
 def test_a_stream_tells_how_it_ended(watch: Watch) -> None:
     """Events and run span of a streamed answer say how it ended."""
+
     @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))
     def stream(question: str) -> Any:
         yield "An "

@@ -133,7 +133,10 @@ def test_weights_are_the_inverse_of_the_probability(watch: Watch) -> None:
 def test_durations_of_models_and_of_runs(watch: Watch) -> None:
     """The duration is recorded for evaluators that call a model and for the run as a whole; the lag once a response."""
     watch.answer(Thinking(), Free(), Fixed(criterion_name="cpu"))
-    names = sorted(dict(p.attributes).get("gen_ai.evaluation.name", "run") for p in watch.telemetry.points("agenteval.evaluation.duration"))
+    names = sorted(
+        dict(p.attributes).get("gen_ai.evaluation.name", "run")
+        for p in watch.telemetry.points("agenteval.evaluation.duration")
+    )
     assert names == ["run", "thinking"]
     (lag,) = watch.telemetry.points("agenteval.evaluation.lag")
     assert (lag.count, dict(lag.attributes)) == (1, {"gen_ai.agent.name": "support"})
@@ -154,6 +157,7 @@ def test_responses_by_outcome_and_the_queue(watch: Watch) -> None:
 
 def test_models_beyond_the_limit_are_other(watch: Watch) -> None:
     """Models come from outside: beyond eight distinct ones they are ``_other`` in metrics, and named in events."""
+
     @monitor(agent="support", pipeline=watch.pipeline([Free()]))
     def handler(model: str) -> str:
         annotate(model=model)
@@ -161,7 +165,9 @@ def test_models_beyond_the_limit_are_other(watch: Watch) -> None:
 
     for index in range(semconv.MAX_MODELS + 5):
         handler(f"m-{index}")
-    models = {dict(point.attributes)["gen_ai.request.model"] for point in watch.telemetry.points("gen_ai.evaluation.score")}
+    models = {
+        dict(point.attributes)["gen_ai.request.model"] for point in watch.telemetry.points("gen_ai.evaluation.score")
+    }
     assert models == {f"m-{index}" for index in range(semconv.MAX_MODELS)} | {"_other"}
     assert watch.telemetry.events()[-1].attributes["gen_ai.request.model"] == f"m-{semconv.MAX_MODELS + 4}"
 
@@ -183,13 +189,19 @@ def test_categories_and_error_types_are_bounded() -> None:
     for index in range(1_000):
         scored: dict[str, Any] = {"criterion_name": "c", "evaluator_type": "T", "score": "x", "probability": 0.5}
         totals.add(EvaluationResult(**scored, label=f"label {index}"), "a", None)
-        totals.add(EvaluationResult(criterion_name="c", evaluator_type="T", error="e", error_type=f"e{index}"), "a", None)
+        totals.add(
+            EvaluationResult(criterion_name="c", evaluator_type="T", error="e", error_type=f"e{index}"), "a", None
+        )
     totals.add(EvaluationResult(criterion_name="c", evaluator_type="T", score=1, label="pass", passed=True), "a", None)
     assert len(totals.results) == semconv.MAX_WORDS + 3
     assert len(totals.errors) == semconv.MAX_WORDS + 1
     assert sum(totals.results.values()) == 1_001
     assert sum(totals.errors.values()) == 1_000
-    assert (("gen_ai.evaluation.name", "c"), ("gen_ai.agent.name", "a"), ("gen_ai.evaluation.score.label", "pass")) in totals.results
+    assert (
+        ("gen_ai.evaluation.name", "c"),
+        ("gen_ai.agent.name", "a"),
+        ("gen_ai.evaluation.score.label", "pass"),
+    ) in totals.results
 
 
 def test_no_id_becomes_a_metric_attribute(watch: Watch) -> None:

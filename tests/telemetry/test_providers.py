@@ -55,7 +55,7 @@ def privately(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RecordedTelemet
         return {"TRACES": recorded.tracer_provider, "LOGS": recorded.logger_provider,
                 "METRICS": recorded.meter_provider}[signal]  # fmt: skip
 
-    monkeypatch.setattr(providers, "_build", build)
+    monkeypatch.setattr(providers, "private_provider", build)
     yield recorded, built
     recorded.shutdown()
 
@@ -122,7 +122,7 @@ def test_each_signal_is_resolved_by_itself(
         built.append(signal)
         return recorded.logger_provider if signal == "LOGS" else recorded.meter_provider
 
-    monkeypatch.setattr(providers, "_build", build)
+    monkeypatch.setattr(providers, "private_provider", build)
     emit(OtlpStorageProvider(endpoint="http://127.0.0.1:1"))
     assert counts(globally) == (True, False, False)
     assert counts(recorded) == (False, True, True)
@@ -140,9 +140,7 @@ def test_nothing_to_emit_to_is_one_warning(caplog: pytest.LogCaptureFixture) -> 
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in record.getMessage()
 
 
-def test_half_of_it_is_one_warning_too(
-    telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_half_of_it_is_one_warning_too(telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture) -> None:
     """With a tracer provider only, one warning says that events and metrics go nowhere."""
     emit(OtlpStorageProvider(tracer_provider=telemetry.tracer_provider), times=3)
     (record,) = caplog.records

@@ -173,7 +173,11 @@ def test_bad_text_never_reaches_the_exporter(telemetry: RecordedTelemetry) -> No
     bad = Score(value="la\ud800bel", reasoning="why\ud800\0", reason_code="co\ud800de")
     facts: dict[str, Any] = {"model": "m\ud800", "conversation_id": "c\ud800", "ground_truth": "g\ud800"}
     watch.answer(
-        Free(action=lambda _: bad, scale="words"), answer="a\ud800nswer\0", facts=facts, agent="agent\ud800", traced=False
+        Free(action=lambda _: bad, scale="words"),
+        answer="a\ud800nswer\0",
+        facts=facts,
+        agent="agent\ud800",
+        traced=False,
     )
     watch.shutdown()
     spans = [(s.name, dict(s.attributes or {}), s.status.description) for s in telemetry.spans()]

@@ -12,7 +12,13 @@ import pytest
 from agenteval_otel.dispatch import Dispatcher, InlineDispatcher
 from agenteval_otel.dispatch.base import Process, Settle
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, ResponseHealth
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult, Score
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationResult,
+    Score,
+)
 from agenteval_otel.sampling import RatioSampler, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.storage import EvaluationStorageProvider
 from agenteval_otel.testing import (
