@@ -73,9 +73,11 @@ def test_all_forms_are_taken() -> None:
     ("fields", "path", "message"),
     [
         ({"evaluator": []}, "evaluator", "unknown field; known: "), ({"sample_rate": 7}, "sample_rate", "found 7"),
-        ({"evaluators": []}, "evaluators", "at least one"), ({"evaluators": ["Nope"]}, "evaluators[0]", "ResponseHealth"),
+        ({"evaluators": []}, "evaluators", "at least one"),
+        ({"evaluators": ["Nope"]}, "evaluators[0]", "ResponseHealth"),
         ({"sampler": {"type": "nope"}}, "sampler", "rate_limit, ratio"), ({"storage": [7]}, "storage[0]", "found int"),
-        ({"dispatcher": {"type": "nope"}}, "dispatcher", "inline, pool"), ({"own_span": "often"}, "own_span", "'never'"),
+        ({"dispatcher": {"type": "nope"}}, "dispatcher", "inline, pool"),
+        ({"own_span": "often"}, "own_span", "'never'"),
         ({"dispatcher": {"type": "pool", "max_items": 0}}, "dispatcher.max_items", "found 0"),
         ({"sampler": RatioSampler(), "sample_rate": 0.5}, "sampler", "not both"),
     ],

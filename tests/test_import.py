@@ -38,7 +38,7 @@ sys.addaudithook(audit)
 def state():
     return {
         "signals": {number: repr(signal.getsignal(number)) for number in signal.valid_signals()},
-        "hooks": [repr(getattr(sys, name)) for name in ("excepthook", "unraisablehook", "displayhook", "breakpointhook")],
+        "hooks": [repr(getattr(sys, name)) for name in ("excepthook", "unraisablehook", "displayhook")],
         "traces": [repr(sys.gettrace()), repr(sys.getprofile()), repr(threading.excepthook)],
         "asyncgen": repr(sys.get_asyncgen_hooks()), "policy": repr(type(asyncio.get_event_loop_policy())),
         "warnings": [repr(one) for one in warnings.filters], "showwarning": repr(warnings.showwarning),
@@ -46,10 +46,9 @@ def state():
         "ours": repr(logging.getLogger("agenteval_otel").handlers), "class": repr(logging.getLoggerClass()),
         "threads": threading.active_count(), "recursion": sys.getrecursionlimit(), "switch": sys.getswitchinterval(),
         "random": hash(random.getstate()), "gc": [gc.isenabled(), gc.get_threshold()],
-        "environment": dict(os.environ), "path": sys.path, "folder": os.getcwd(), "locale": __import__("locale").setlocale(0),
+        "environment": dict(os.environ), "path": sys.path, "folder": os.getcwd(),
+        "locale": __import__("locale").setlocale(0),
     }
-# rich, which structlog imports where it is installed, draws random numbers: that is theirs, not ours.
-import structlog
 before = state()
 """
 TELL = """

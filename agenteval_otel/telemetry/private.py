@@ -6,6 +6,7 @@ providers register no exit handlers, because the SDK's may take 30 s; their expo
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - exporters import it, and it refuses to be imported at exit
 import os
 import socket
 import uuid
@@ -106,10 +107,14 @@ def private_provider(signal: str, target: OtlpTarget, resource: Any = None) -> A
 
 
 def _own_resource() -> Any:
-    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     made = Resource({"host.name": socket.gethostname(), "service.instance.id": _instance_id()})
-    return made.merge(Resource.create())
+    try:
+        return made.merge(Resource.create())
+    except RuntimeError:
+        # At the process's exit: the SDK asks its detectors in threads, and none can be had. What the variables say:
+        return made.merge(Resource({"service.name": "unknown_service"})).merge(OTELResourceDetector().detect())
 
 
 _instance: dict[int, str] = {}

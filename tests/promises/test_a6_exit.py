@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.pipeline import EXIT_TIMEOUT_S
+from tests.backends.collector import Collector
 from tests.backends.faults import black_hole
 from tests.promises.programs import Finished, pythons, run_program
 
@@ -135,3 +136,21 @@ def test_what_was_taken_is_delivered_before_the_end(version: str, tmp_path: Path
     with ThreadPoolExecutor(max_workers=2) as pool:
         delivered = list(pool.map(run, range(REPEATS)))
     assert delivered == [calls] * REPEATS
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize(("fault", "calls"), [("grpc", 1), ("http", 1), ("grpc", 200)])
+def test_what_was_taken_is_exported_before_the_end(collector: Collector, version: str, fault: str, calls: int) -> None:
+    """A program whose first answer is its last act still exports the results, with providers that are built at exit."""
+    if version.startswith("3.12."):
+        pytest.skip("early 3.12 starts no thread at exit, and the SDK's processors need one")
+    service = f"exit-{version}-{fault}-{calls}"
+    target = collector.grpc_endpoint if fault == "grpc" else collector.http_endpoint
+    finished = run_program(
+        PROGRAM, fault, "normal", target, str(calls), python=pythons()[version], OTEL_SERVICE_NAME=service
+    )
+    assert_own_end(finished, "normal")
+    assert finished.stderr == ""
+    assert len(collector.wait_for(lambda seen: seen.logs(service), timeout_s=5)) == calls
+    assert len([span for span in collector.spans(service) if span.name.startswith("evaluation")]) == calls

@@ -22,7 +22,8 @@ ORIGINAL: dict[str, Any] = {
     "evaluatorConfigs": [
         {"type": "RuleBased", "rules": [
             {"criterionName": "IsShort", "config": {"type": "length", "max": 5}},
-            {"criterionName": "SaysParis", "config": {"type": "includes", "keywords": ["Paris"], "expectedOutcome": "all"}},
+            {"criterionName": "SaysParis",
+             "config": {"type": "includes", "keywords": ["Paris"], "expectedOutcome": "all"}},
         ]},
         {"type": "KeywordCoverage", "config": {"criterionName": "Coverage", "expectedKeywords": ["capital", "river"]}},
     ],
@@ -106,7 +107,8 @@ def test_the_originals_json_carries_the_filler() -> None:
     config = EvaluationRunConfig(
         evaluators=(
             {"type": "RuleBased", "rules": [
-                {"criterionName": "Quoted", "sourceTextField": "context.nothing", "config": {"type": "length", "max": 5}}
+                {"criterionName": "Quoted", "sourceTextField": "context.nothing",
+                 "config": {"type": "length", "max": 5}}
             ]},
             Free(criterion_name="bad", action=fail),
             Free(criterion_name="good"),

@@ -36,7 +36,7 @@ class Watch:
         self, *evaluators: Any, answer: Any = "An answer.", error: BaseException | None = None, traced: bool = True,
         facts: dict[str, Any] | None = None, agent: str = "support", **settings: Any,
     ) -> Any:  # fmt: skip
-        """One call of a handler that answers so, in a trace of the host's unless told otherwise; gives the host's span."""
+        """One call of a handler that answers so, in a trace of the host's unless told otherwise; gives its span."""
 
         @monitor(agent=agent, pipeline=self.pipeline(evaluators, **settings))
         def handler(question: str) -> Any:

@@ -65,7 +65,8 @@ def test_the_attributes_of_a_score(watch: Watch) -> None:
         "gen_ai.conversation.id": "c", "gen_ai.request.model": "m", "gen_ai.evaluation.evaluator.id": "Free:tone",
         "gen_ai.evaluation.evaluator.version": evaluator.fingerprint,
         "gen_ai.evaluation.evaluator.type": "deterministic", "agenteval.evaluation.score.normalized": 0.25,
-        "agenteval.evaluation.threshold": 3.0, "agenteval.sampling.probability": 1.0, "agenteval.sampling.reason": "ratio",
+        "agenteval.evaluation.threshold": 3.0, "agenteval.sampling.probability": 1.0,
+        "agenteval.sampling.reason": "ratio",
     }  # fmt: skip
     assert event.body == "tone fail (too_harsh)"
 
@@ -82,7 +83,8 @@ def test_a_failure_has_neither_score_nor_label(watch: Watch) -> None:
 
 @pytest.mark.parametrize(
     ("value", "scale", "score", "label"),
-    [(True, "binary", 1.0, "pass"), (False, "binary", 0.0, "fail"), (3, "numeric", 3.0, None), ("warm", "words", None, "warm"),
+    [(True, "binary", 1.0, "pass"), (False, "binary", 0.0, "fail"), (3, "numeric", 3.0, None),
+     ("warm", "words", None, "warm"),
      (0.5, "numeric", 0.5, None)],
 )  # fmt: skip
 def test_scores_and_labels_by_kind(
@@ -153,7 +155,8 @@ def test_content_goes_where_it_was_asked_for(
 @pytest.mark.parametrize(
     ("value", "expected"),
     [("", "no_content"), ("NO_CONTENT", "no_content"), ("false", "no_content"), ("SPAN_ONLY", "span_only"),
-     ("event_only", "event_only"), ("SPAN_AND_EVENT", "span_and_event"), (" true ", "span_and_event"), ("maybe", "no_content")],
+     ("event_only", "event_only"), ("SPAN_AND_EVENT", "span_and_event"), (" true ", "span_and_event"),
+     ("maybe", "no_content")],
 )  # fmt: skip
 def test_the_standard_variable_for_content(
     telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch, value: str, expected: str

@@ -17,7 +17,7 @@ from tests.testing.doubles import Free
 
 
 def test_it_is_an_invoke_agent_span(watch: Watch) -> None:
-    """Without a current span the call gets ``invoke_agent {agent}`` with the agent's attributes; the run is its child."""
+    """Without a current span the call gets ``invoke_agent {agent}`` with its attributes; the run is its child."""
     before = time.time_ns()
     watch.answer(ResponseHealth(), Free(), traced=False)
     own, run = watch.span("invoke_agent support"), watch.span()
@@ -64,7 +64,8 @@ def test_the_handlers_own_spans_nest_below(watch: Watch) -> None:
 
 @pytest.mark.parametrize(
     ("own_span", "ratio", "expected"),
-    [("sampled", 1.0, 1), ("sampled", 0.0, 0), ("always", 1.0, 1), ("always", 0.0, 1), ("never", 1.0, 0), ("never", 0.0, 0)],
+    [("sampled", 1.0, 1), ("sampled", 0.0, 0), ("always", 1.0, 1), ("always", 0.0, 1),
+     ("never", 1.0, 0), ("never", 0.0, 0)],
 )  # fmt: skip
 def test_which_calls_get_one(watch: Watch, own_span: str, ratio: float, expected: int) -> None:
     """``sampled`` calls, ``always`` all, ``never`` none; one that is not evaluated does not say that it is."""
@@ -111,7 +112,7 @@ def test_a_stream_is_spanned_to_its_end(watch: Watch) -> None:
 def test_a_tracer_that_comes_later(
     telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    """When no tracer was to be had at the call, its span is written afterwards, with the call's true times and error."""
+    """When no tracer was to be had at the call, its span is written afterwards, with its true times and error."""
     watch = Watch(telemetry)
     monkeypatch.setattr(watch.emitter.providers, "tracer_now", lambda: None)
     seen: dict[str, int] = {}
