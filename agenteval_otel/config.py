@@ -73,11 +73,13 @@ class Settings(BaseModel, metaclass=Explained):
 def build(settings: Settings) -> Pipeline:
     """The pipeline of the settings; starts no thread and opens no connection."""
     chosen = load_sampler(settings.sample_rate, settings.sampler)
-    return Pipeline(
+    pipeline = Pipeline(
         sampler=chosen if chosen is not None else RateLimitSampler(),
         evaluators=settings.evaluators, storage=settings.storage, dispatcher=settings.dispatcher,
         enabled=settings.enabled, own_span=settings.own_span,
     )  # fmt: skip
+    pipeline.plan("settings")  # refuses here, and not at a handler, what no handler could use
+    return pipeline
 
 
 def configure(settings: Settings | None = None, /, **fields: Any) -> Settings:
@@ -102,6 +104,8 @@ def configure(settings: Settings | None = None, /, **fields: Any) -> Settings:
         pipeline.accounting = before.accounting
     set_default_pipeline(pipeline)
     rebind_all(pipeline)
+    if before is not None:
+        before.retire()
     return chosen
 
 

@@ -144,6 +144,28 @@ def test_flush_shutdown_and_accounting() -> None:
     assert sum(found.values()) == 21
 
 
+def test_a_pipeline_that_is_replaced_leaves_no_thread_behind() -> None:
+    """What the old pipeline had taken is still delivered; then its thread ends, and the outcomes go on."""
+    kept = Keeping()
+    configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
+    handler = monitor(str.upper)
+    handler("a")
+    (old,) = [thread for thread in threading.enumerate() if thread.name == "agenteval-pool"]
+    configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
+    old.join(10)
+    assert not old.is_alive()
+    handler("b")
+    assert flush(10)
+    assert [saved.agent for saved in kept.saved] == ["str.upper"] * 2
+    assert accounting()["evaluated"] == 2
+
+
+def test_default_evaluators_are_checked_at_configure() -> None:
+    """A criterion whose name cannot be part of an attribute is refused when it is configured, not at a handler."""
+    with pytest.raises(ConfigurationError, match="must be a slug"):
+        configure(evaluators=[KeywordCoverage(criterion_name="two words", expected_keywords=["a"])])
+
+
 def test_the_verbs_need_no_configuration() -> None:
     """Without `configure` they work on the default pipeline."""
     assert flush(1)

@@ -43,6 +43,12 @@ class Dispatcher(Component, contract="dispatcher"):
         """Take no more calls, wait for those taken, settle the rest as dropped; False when some were dropped."""
         raise NotImplementedError
 
+    def retire(self) -> None:
+        """Let go of what waits for calls, because none are expected any more; those that were taken are still processed.
+
+        Returns at once. A call that comes nevertheless is taken as before.
+        """
+
     def state(self) -> dict[str, int]:
         """Gauges: ``size``, ``capacity`` and ``bytes`` of the queue."""
         return {"size": 0, "capacity": 0, "bytes": 0}

@@ -65,6 +65,9 @@ class PoolDispatcher(Dispatcher, type="pool"):
     def shutdown(self, timeout_s: float) -> bool:
         return self._pool.shutdown(timeout_s)
 
+    def retire(self) -> None:
+        self._pool.retire()
+
     def state(self) -> dict[str, int]:
         return {"size": self._pool.items, "capacity": self.max_items, "bytes": self._pool.bytes}
 
@@ -137,6 +140,11 @@ class _Pool:
         if (current := self._worker) is not None:
             current.wake(linger=False)
         return marker.reached.wait(timeout_s)
+
+    def retire(self) -> None:
+        worker, self._worker = self._worker, None  # the next call, if there is one, starts another
+        if worker is not None:
+            worker.close()
 
     def shutdown(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

@@ -103,6 +103,11 @@ class Pipeline:
         exported = self._flush_providers(deadline)
         return evaluated and exported
 
+    def retire(self) -> None:
+        """Another pipeline takes over: what was taken is still delivered, then no thread is left. Returns at once."""
+        self.dispatcher.retire()
+        self.lanes.close()
+
     def shutdown(self, timeout_s: float) -> bool:
         """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing was."""
         deadline = time.monotonic() + timeout_s

@@ -6,7 +6,6 @@ providers register no exit handlers, because the SDK's may take 30 s; their expo
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # noqa: F401 - exporters import it, and it refuses to be imported at exit
 import os
 import socket
 import uuid

@@ -21,7 +21,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 
-ROUNDS, CALLS = 60, 20
+ROUNDS, CALLS = 30, 15
 TEXT = "x" * 1024
 LARGE_TEXT = "x" * (10 * 1024 * 1024)
 SMALL = [{"role": "user", "content": TEXT, "parts": [{"text": TEXT, "index": index}]} for index in range(32)]

@@ -12,7 +12,7 @@ from tests.promises.programs import run_program
 
 CALLS = int(os.environ.get("AGENTEVAL_A5_CALLS", "20000"))
 """100,000 in the long form."""
-FEW = 2_500
+FEW = 400
 MARGIN = 32 * 1024 * 1024
 PROGRAM = """
     import asyncio, collections, dataclasses, json, os, sys, threading
