@@ -77,6 +77,10 @@ class CapturedCall:
         self.facts: dict[str, Any] | None = None
         self.settled = False
 
+    def let_go(self) -> None:
+        """Forget what the host's code made, once the evaluation input is built: a judge may take its time."""
+        self.prompt = self.arguments = self.answer = self.chunks = self.facts = None
+
     def __repr__(self) -> str:
         return f"<CapturedCall {self.agent} {self.error_type or self.stream_end or 'answered'}>"
 

@@ -44,7 +44,7 @@ class Dispatcher(Component, contract="dispatcher"):
         raise NotImplementedError
 
     def retire(self) -> None:
-        """Let go of what waits for calls, because none are expected any more; those that were taken are still processed.
+        """Let go of what waits for calls: none are expected any more; those that were taken are still processed.
 
         Returns at once. A call that comes nevertheless is taken as before.
         """

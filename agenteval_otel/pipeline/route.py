@@ -166,6 +166,7 @@ class Pipeline:
         except Exception as error:
             self.broken("capture", error)
             return CAPTURE_FAILED
+        call.let_go()
         try:
             await self._evaluate(call, plan, evaluation_input)
         except Exception as error:

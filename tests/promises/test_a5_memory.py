@@ -85,6 +85,8 @@ PROGRAM = """
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     RUN = {"stream": lambda n: drain(stream(n)), "stream of objects": lambda n: drain(stream_of_objects(n)),
+           "long conversation": lambda n: prompt_only(prompt=[
+               {"role": "user", "content": new_text(n)[part : part + 280_000]} for part in range(4)]),
            "facts": facts, "prompt": lambda n: prompt_only(prompt=[{"role": "user", "content": new_text(n)}])}
     run = RUN.get(kind, answer)
     run(0)
@@ -100,7 +102,7 @@ PROGRAM = """
 SHAPES = (
     "bytes", "bytearray", "list of dicts", "object", "slotted object", "slotted dataclass", "subclass of str",
     "vendor's response", "named tuple", "ordered dict", "set", "deque", "key", "nested lists", "facts", "prompt",
-    "stream", "stream of objects",
+    "stream", "stream of objects", "long conversation",
 )  # fmt: skip
 
 
