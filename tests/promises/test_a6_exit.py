@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import statistics
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from agenteval_otel.pipeline import EXIT_TIMEOUT_S
 from tests.backends.collector import Collector
-from tests.backends.faults import black_hole
+from tests.backends.faults import BlackHole, black_hole
 from tests.promises.programs import Finished, pythons, run_program
 
 MARGIN_S = 0.5
@@ -68,7 +67,7 @@ PROGRAM = """
         for _ in range(calls):
             answer("question")
     if end == "warm":
-        flush(0.3)
+        flush(1.5)
     print("calls", calls, flush=True)
     print("main_ended", time.monotonic(), flush=True)
     if end == "error":
@@ -79,13 +78,15 @@ PROGRAM = """
 SDK_LOADED = """
     import opentelemetry.sdk._logs.export, opentelemetry.sdk.metrics.export, opentelemetry.sdk.trace.export
 """
+FEWER_ENDS = {"http": ("warm", "error", "exit"), "full disk": ("normal", "error", "asyncio")}
+"""Where another fault has met the other ends in the same place."""
 CODES = {"normal": 0, "warm": 0, "error": 1, "exit": 3, "at exit": 0, "asyncio": 0}
 
 
 @pytest.fixture
-def hole() -> Iterator[str]:
+def hole() -> Iterator[BlackHole]:
     with black_hole() as made:
-        yield made.endpoint
+        yield made
 
 
 def assert_own_end(finished: Finished, end: str) -> None:
@@ -99,31 +100,34 @@ def run_all(fault: str, target: str, version: str, calls: int = 2048) -> dict[st
     """The program in every way of ending, two at a time: most of their time is waiting."""
 
     def run(end: str) -> Finished:
-        return run_program(PROGRAM, fault, end, target, str(calls), python=pythons()[version])
+        return run_program(SDK_LOADED + PROGRAM, fault, end, target, str(calls), python=pythons()[version])
 
+    ends = FEWER_ENDS.get(fault, tuple(CODES))
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return dict(zip(CODES, pool.map(run, CODES), strict=True))
+        return dict(zip(ends, pool.map(run, ends), strict=True))
 
 
 @functools.cache
 def bare_exit_s(version: str) -> float:
-    """How long these programs take to end with the monitoring switched off."""
+    """How long these programs take to end with the monitoring switched off, at worst."""
     times = [finished.exit_s for finished in run_all("off", "", version, 10).values()]
-    return statistics.median(time for time in times if time is not None)
+    return max(time for time in times if time is not None)
 
 
 @pytest.mark.parametrize("version", pythons())
 @pytest.mark.parametrize("fault", ["async judge", "sync judge", "grpc", "http", "full disk"])
-def test_exit_is_bounded_and_keeps_its_code(version: str, hole: str, fault: str) -> None:
+def test_exit_is_bounded_and_keeps_its_code(version: str, hole: BlackHole, fault: str) -> None:
     """With 2,048 responses queued and a part that hangs the process ends in time, with its own code and output."""
     limit_s = EXIT_TIMEOUT_S + MARGIN_S + bare_exit_s(version)
     taken: dict[str, float] = {}
-    for end, finished in run_all(fault, hole, version).items():
+    for end, finished in run_all(fault, hole.endpoint, version).items():
         assert_own_end(finished, end)
         assert finished.exit_s is not None
         taken[end] = round(finished.exit_s, 2)
     print(f"A6 {version} {fault}: exit {taken}, limit {limit_s:.2f} s")
     assert max(taken.values()) <= limit_s, taken
+    if fault in ("grpc", "http"):
+        assert hole.wait_for_connection(0.1), "an exporter that never connected proves nothing"
 
 
 @pytest.mark.parametrize("version", pythons())
