@@ -146,11 +146,12 @@ def test_flush_shutdown_and_accounting() -> None:
 
 def test_a_pipeline_that_is_replaced_leaves_no_thread_behind() -> None:
     """What the old pipeline had taken is still delivered; then its thread ends, and the outcomes go on."""
+    others = set(threading.enumerate())
     kept = Keeping()
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     handler = monitor(str.upper)
     handler("a")
-    (old,) = [thread for thread in threading.enumerate() if thread.name == "agenteval-pool"]
+    (old,) = [thread for thread in threading.enumerate() if thread.name == "agenteval-pool" and thread not in others]
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     old.join(10)
     assert not old.is_alive()

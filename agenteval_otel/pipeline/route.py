@@ -8,7 +8,6 @@ the pool's thread; the caller's thread meets only `submit`.
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -58,7 +57,9 @@ class Pipeline:
         self.lanes = Lanes()
         self.enabled = enabled
         self.own_span = own_span
-        self._emitters: weakref.WeakSet[Plan] = weakref.WeakSet()
+        # Every provider that a handler of this pipeline saves to: it may hold what is not exported when the handler is
+        # gone already.
+        self._providers: dict[int, Any] = {id(provider): provider for provider in self.storage}
         self._storage_open = True
         self.dispatcher.start(self._process, self._settle)
         LIVE.add(self)
@@ -82,7 +83,7 @@ class Pipeline:
             sampler=sampler or self.sampler, storage=self.storage if storage is None else storage, pipeline=self,
             capture=capture, function=function, own_span=self.own_span,
         )  # fmt: skip
-        self._emitters.add(plan)
+        self._providers |= {id(provider): provider for provider in plan.storage.providers}
         return plan
 
     def submit(self, call: CapturedCall) -> None:
@@ -131,7 +132,8 @@ class Pipeline:
 
     def _flush_providers(self, deadline: float) -> bool:
         complete = True
-        for emitter in {id(plan.emitter): plan.emitter for plan in list(self._emitters) if plan.emitter}.values():
+        emitters = [provider for provider in self._providers.values() if isinstance(provider, OtlpStorageProvider)]
+        for emitter in emitters:
             left_s = max(0.0, deadline - time.monotonic())
             try:
                 complete = emitter.providers.flush(left_s) and complete
@@ -142,10 +144,9 @@ class Pipeline:
         return complete
 
     def _close_storage(self, timeout_s: float) -> None:
-        providers = {id(one): one for plan in list(self._emitters) for one in plan.storage.providers}
         if self._storage_open:
             self._storage_open = False
-            FanOutStorage(tuple(providers.values()), self.storage_failed).close_within(timeout_s)
+            FanOutStorage(tuple(self._providers.values()), self.storage_failed).close_within(timeout_s)
 
     def _settle(self, call: Any, outcome: str) -> None:
         if isinstance(call, _FlushJob) or call.settled:

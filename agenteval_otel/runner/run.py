@@ -50,6 +50,9 @@ class EvaluationRunner:
         self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
         self.lanes = lanes or Lanes()
         self._plan = [_planned(evaluator) for evaluator in self.evaluators]
+        # At start: one that cannot be made fails here and not with each answer, and a process that forks while pydantic
+        # does this for the first time leaves its child with a lock that nobody opens.
+        self._fingerprints = tuple(evaluator.fingerprint for evaluator in self.evaluators)
 
     def __repr__(self) -> str:
         return f"<EvaluationRunner {', '.join(evaluator.label for evaluator in self.evaluators)}>"

@@ -76,7 +76,10 @@ class FanOutStorage:
         if not any(_can_close(provider) for provider in self.providers):
             return
         thread = threading.Thread(target=lambda: asyncio.run(self.close()), name="agenteval-close", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # at the interpreter's exit some versions start no thread, and what is open ends with it
+            return
         thread.join(timeout_s)
 
 

@@ -124,6 +124,11 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             span.set_attributes(run_attributes(aggregated, with_content=self._content_on("span")))
         running.totals.last_success = time.time()
 
+    async def close(self) -> None:
+        """Shut the private providers down; blocks its thread, so it is called on one of its own."""
+        self._running.instruments = None
+        self.providers.close()
+
     def _ensure_instruments(self) -> None:
         running = self._running
         if running.instruments is None and (meter := self.providers.meter()) is not None:

@@ -77,10 +77,13 @@ def _exporter_class(signal: str, over_http: bool) -> Any:
     return {"TRACES": OTLPSpanExporter, "LOGS": OTLPLogExporter, "METRICS": OTLPMetricExporter}[signal]
 
 
-def private_provider(signal: str, target: OtlpTarget, resource: Any = None) -> Any:
-    """A provider of one signal that exports over OTLP; with the given resource, else with one from the environment."""
+def private_provider(signal: str, target: OtlpTarget, lost: set[str], resource: Any = None) -> Any:
+    """A provider of one signal that exports over OTLP; with the given resource, else with one from the environment.
+
+    The signal is added to `lost` whenever an export fails.
+    """
     resource = resource or _own_resource()
-    exporter = _only_in_this_process(target.exporter(signal))
+    exporter = _watched(target.exporter(signal), lost, signal)
     if signal == "TRACES":
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -124,12 +127,17 @@ def _instance_id() -> str:
     return _instance.setdefault(os.getpid(), str(uuid.uuid4()))
 
 
-def _only_in_this_process(exporter: Any) -> Any:
-    """Silence the exporter in forked children: what they inherit is the parent's to send."""
+def _watched(exporter: Any, lost: set[str], signal: str) -> Any:
+    """Silence the exporter in forked children (what they inherit is the parent's to send), and note what it loses."""
     pid, export = os.getpid(), exporter.export
 
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        return export(*args, **kwargs) if os.getpid() == pid else None
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        if os.getpid() != pid:
+            return None
+        result = export(*args, **kwargs)
+        if getattr(result, "name", "") != "SUCCESS":
+            lost.add(signal)
+        return result
 
-    exporter.export = guarded
+    exporter.export = watched
     return exporter

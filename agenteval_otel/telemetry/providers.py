@@ -50,6 +50,7 @@ class Providers:
         self._resolved: dict[str, Any] = {}
         self._private: dict[str, Any] = {}
         self._unbuildable: set[str] = set()
+        self._lost: set[str] = set()
         self._warned = False
         self._flushing: threading.Thread | None = None
         self._flushed = True
@@ -83,7 +84,8 @@ class Providers:
     def flush(self, timeout_s: float) -> bool:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time limits do not hold.
 
-        Returns False when the time ran out. A flush that is still under way is waited for instead of started again.
+        Returns False when the time ran out, or a private exporter failed since the last flush. A flush that is still
+        under way is waited for instead of started again.
 
         Raises:
             RuntimeError: No thread can be started any more (some Python versions at exit); `flush_here` still works.
@@ -111,7 +113,15 @@ class Providers:
                     complete = force_flush() is not False and complete
                 except Exception:
                     complete = False
-        self._flushed = complete
+        # What a private exporter failed to send since the last flush is not exported, whatever its provider says.
+        self._flushed = complete and not self._lost
+        self._lost.clear()
+
+    def close(self) -> None:
+        """Shut the private providers down on this thread, however long the SDK takes; they are built anew if needed."""
+        private, self._private, self._resolved = self._private, {}, {}
+        for provider in private.values():
+            provider.shutdown()
 
     def _resolve(self, signal: str, make: Callable[[Any], Any]) -> Any:
         known = self._resolved.get(signal)
@@ -133,7 +143,7 @@ class Providers:
         if signal in self._unbuildable:
             return None
         try:
-            self._private[signal] = private_provider(signal, self._target, self._resource())
+            self._private[signal] = private_provider(signal, self._target, self._lost, self._resource())
         except Exception as error:
             self._unbuildable.add(signal)
             log.warning(
