@@ -84,8 +84,9 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         return _Running()
 
     def observe(self, accounting: Accounting, queue: Callable[[], dict[str, int]]) -> None:
-        """Tell it whose outcomes and whose queue the metrics show; before the first result."""
+        """Tell it, at start, whose outcomes and whose queue the metrics show; imports what it will need."""
         self._running.accounting, self._running.queue = accounting, queue
+        self.providers.prepare()
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer for run spans; None when no span is wanted or no provider is to be had."""

@@ -1,11 +1,12 @@
 """Private providers: what exports over OTLP where the application has no provider of its own.
 
-The only file that meets the SDK and the exporters; it imports them when a provider is built, on the pool's thread. The
+The only file that meets the SDK and the exporters; it imports them when a handler is set up that will need them. The
 providers register no exit handlers, because the SDK's may take 30 s; their exporters stay silent in forked children.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import uuid
@@ -59,6 +60,14 @@ class OtlpTarget:
             if over_http:
                 arguments["endpoint"] = f"{self._endpoint.rstrip('/')}/v1/{signal.lower()}"
         return _exporter_class(signal, over_http)(**arguments)
+
+    def preload(self, signal: str) -> None:
+        """Import what a private provider of the signal needs: the SDK cannot be imported at the process's exit."""
+        importlib.import_module(f"opentelemetry.sdk.{_SDK_ROOMS[signal]}.export")
+        _exporter_class(signal, self.protocol(signal).startswith("http"))
+
+
+_SDK_ROOMS = {"TRACES": "trace", "LOGS": "_logs", "METRICS": "metrics"}
 
 
 def _exporter_class(signal: str, over_http: bool) -> Any:

@@ -55,6 +55,17 @@ class Providers:
         self._flushing: threading.Thread | None = None
         self._flushed = True
 
+    def prepare(self) -> None:
+        """Import at start what private providers will need, where an endpoint is configured; builds nothing yet."""
+        if _sdk_disabled():
+            return
+        for signal in _SIGNALS:
+            if self._explicit[signal] is None and self._target.is_configured(signal):
+                try:
+                    self._target.preload(signal)
+                except Exception as error:
+                    log.warning("wrong_telemetry", part=signal.lower(), error_type=type(error).__name__)
+
     def tracer(self) -> trace.Tracer | None:
         """The tracer; None when no provider is to be had. May build a provider: pool thread only."""
         tracer: trace.Tracer | None = self._resolve(
@@ -127,7 +138,7 @@ class Providers:
         known = self._resolved.get(signal)
         if known is not None:
             return known
-        if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        if _sdk_disabled():
             return None
         provider = self._explicit[signal] or _global_provider(signal)
         if provider is None and self._target.is_configured(signal):
@@ -147,7 +158,10 @@ class Providers:
         except Exception as error:
             self._unbuildable.add(signal)
             log.warning(
-                "wrong_telemetry", part=signal.lower(), error_type=type(error).__name__, fix="see endpoint, protocol"
+                "wrong_telemetry",
+                part=signal.lower(),
+                error_type=type(error).__name__,
+                fix="is the endpoint or the protocol wrong, or is the process ending?",
             )
         return self._private.get(signal)
 
@@ -172,6 +186,10 @@ class Providers:
         Jaeger warns of clock skew unless parent and child name the same host.
         """
         return getattr(self._explicit["TRACES"] or _global_provider("TRACES"), "resource", None)
+
+
+def _sdk_disabled() -> bool:
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def _global_provider(signal: str) -> Any | None:

@@ -143,6 +143,6 @@ def test_wrong_settings_are_refused(values: dict[str, float]) -> None:
 def test_every_registered_sampler_keeps_the_contract() -> None:
     """Whatever is registered answers every draw as the contract asks, and comes back from its own dump."""
     assert {"ratio", "rate_limit"} <= set(Sampler.registry)
-    for made in Sampler.registry.values():
+    for made in (kind for kind in Sampler.registry.values() if kind.__module__.startswith("agenteval_otel.")):
         check_sampler(made())
         check_component(made(), Sampler)
