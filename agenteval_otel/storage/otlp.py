@@ -17,7 +17,7 @@ from pydantic import Field
 
 from agenteval_otel.capture.text import cap, sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
-from agenteval_otel.semconv import EVENT_RESULT
+from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
 from agenteval_otel.storage.attributes import event_attributes, event_body, run_attributes
 from agenteval_otel.storage.base import EvaluationStorageProvider
 from agenteval_otel.telemetry.accounting import Accounting
@@ -141,7 +141,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         if "events" not in self.signals or (events := self.providers.events()) is None:
             return
         if result.reasoning and self._content_on("event"):
-            attributes = {**attributes, "gen_ai.evaluation.explanation": sanitise(cap(result.reasoning, 4_096))}
+            attributes = {**attributes, EXPLANATION: sanitise(cap(result.reasoning, 4_096))}
         events.emit(
             EVENT_RESULT, context=context, timestamp_ns=result.ended_ns or time.time_ns(), body=event_body(result),
             attributes=attributes, warn=result.status == "failed",

@@ -59,12 +59,20 @@ def faulty(given: Any) -> Any:
     return FAULTS[next(_turn) % len(FAULTS)]()
 
 
+async def one_turn() -> None:
+    """Let the loop turn once."""
+    loop = asyncio.get_running_loop()
+    turned = loop.create_future()
+    loop.call_soon(turned.set_result, None)
+    await turned
+
+
 async def faulty_model(given: Any) -> Any:
     """An awaiting evaluator that does all of these, and hangs at times."""
     turn = next(_turn)
     if turn % 50 == 0:
         await asyncio.Event().wait()
-    await asyncio.sleep(0)
+    await one_turn()
     return FAULTS[turn % len(FAULTS)]()
 
 
@@ -145,7 +153,7 @@ def _function(fails: bool) -> str:
 
 
 async def _coroutine() -> str:
-    await asyncio.sleep(0)
+    await one_turn()
     return "an answer"
 
 
