@@ -11,28 +11,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
 from agenteval_otel.runner import Lanes
+from tests.runner.support import alone, forever, run
 from tests.testing.doubles import Fixed, Free, Thinking, enter_and_wait
-
-INPUT = EvaluationInput(response="text")
-
-
-async def run(lanes: Lanes, evaluator: Evaluator) -> list[EvaluationResult]:
-    return await lanes.run(evaluator, evaluator.lane, INPUT, evaluator.criteria())
-
-
-def alone(evaluator: Evaluator) -> list[EvaluationResult]:
-    lanes = Lanes()
-    try:
-        return asyncio.run(run(lanes, evaluator))
-    finally:
-        lanes.close()
-
-
-async def forever(_: Any = None) -> None:
-    await asyncio.get_running_loop().create_future()
 
 
 def test_each_lane_has_its_place() -> None:

@@ -5,34 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from typing import Any
 
 import pytest
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runner import Lanes
 from agenteval_otel.runner.lanes import MAX_STUCK
+from tests.runner.support import alone, forever, run
 from tests.testing.doubles import Fixed, Thinking
-
-INPUT = EvaluationInput(response="text")
-
-
-async def run(lanes: Lanes, evaluator: Evaluator) -> list[EvaluationResult]:
-    return await lanes.run(evaluator, evaluator.lane, INPUT, evaluator.criteria())
-
-
-def alone(evaluator: Evaluator) -> list[EvaluationResult]:
-    lanes = Lanes()
-    try:
-        return asyncio.run(run(lanes, evaluator))
-    finally:
-        lanes.close()
-
-
-async def forever(_: Any = None) -> None:
-    await asyncio.get_running_loop().create_future()
 
 
 def test_who_blocks_too_often_is_quarantined() -> None:
