@@ -6,6 +6,8 @@ reaches the host: the pipeline counts it instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = [
     "AgentEvalError",
     "CaptureError",
@@ -27,11 +29,35 @@ class ConfigurationError(AgentEvalError):
     Args:
         message: What was found, what was expected, what to do.
         path: Where the setting stands, such as ``evaluators[0].at_least``.
+
+    Attributes:
+        problems: Everything that is wrong, each with its path; `path` is that of the first.
     """
 
     def __init__(self, message: str, *, path: str | None = None) -> None:
         self.path = path
+        self.problems: tuple[tuple[str | None, str], ...] = ((path, message),)
         super().__init__(f"{path}: {message}" if path else message)
+
+    @classmethod
+    def of(cls, problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
+        """One error of several problems."""
+        error = cls("; ".join(f"{path}: {message}" if path else message for path, message in problems))
+        error.problems = tuple(problems)
+        error.path = error.problems[0][0] if problems else None
+        return error
+
+    def under(self, path: str | None) -> ConfigurationError:
+        """The same error of a part that stands inside of something: with the paths of where it stands there."""
+        if not path:
+            return self
+        return self.of([(_joined(path, inner), message) for inner, message in self.problems])
+
+
+def _joined(path: str, inner: str | None) -> str:
+    if not inner:
+        return path
+    return f"{path}{inner}" if inner.startswith("[") else f"{path}.{inner}"
 
 
 class CaptureError(AgentEvalError):

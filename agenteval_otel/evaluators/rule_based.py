@@ -10,9 +10,9 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Lane, failure_of, find_criterion, result_of
-from agenteval_otel.evaluators.patterns import DEFAULT_LIMIT_S
 from agenteval_otel.evaluators.rule_checks import JsonCheck, ReasonCode, RegexCheck, Rule, Verdict, WrongCheck
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.patterns import DEFAULT_LIMIT_S
 
 __all__ = ["RuleBased"]
 

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.patterns import JsPattern, check_flags, compile_pattern
+from agenteval_otel.patterns import JsPattern, check_flags, compile_pattern
 
 __all__ = [
     "IncludesCheck", "JsonCheck", "LengthCheck", "ReasonCode", "RegexCheck", "Rule", "Verdict", "WrongCheck",

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanContext
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, PromptParameter, snapshot
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline, Plan, default_pipeline
-from agenteval_otel.sampling import SamplingContext, SamplingDecision, draw_from
+from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision, draw_from
 from agenteval_otel.semconv import CAPTURE_FAILED, DISABLED, PIPELINE_FAILED
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
@@ -78,6 +78,7 @@ class Door:
         self._plan, self._decide, self._submit = plan, plan.sampler.decide, pipeline.submit
         # A sampler that looks at nothing but the draw says so: no context has to be built to ask it.
         self._by_draw: Callable[[int], SamplingDecision] | None = getattr(plan.sampler, "by_draw", None)
+        self._keeps_memo = getattr(plan.sampler, "keeps_memo", False)
         self._spans_always = plan.own_span == "always"
         self.cell = pipeline.accounting.cell(self.agent)
         self._pipeline = pipeline
@@ -97,15 +98,20 @@ class Door:
                 span = span_context = None
             draw = draw_from(span_context)
             by_draw = self._by_draw
-            decision = self._decide(SamplingContext(self.agent, draw)) if by_draw is None else by_draw(draw)
-            if not decision.sampled:
+            memo: dict[int, SamplingDecision] | None = None
+            if by_draw is not None:
+                decision = by_draw(draw)
+            else:
+                memo = {} if self._keeps_memo else None
+                decision = self._decide(SamplingContext(self.agent, draw, None, None, memo))
+            if decision.settled and not decision.sampled:
                 self.cell[decision.outcome] += 1
                 wants_span = self._spans_always and span is None
                 return None if outer is None and not wants_span else self._aside(wants_span)
         except Exception as error:
             self._broken("sampler", error)
             return None
-        return self._begin(args, kwargs, span, span_context, decision, draw)
+        return self._begin(args, kwargs, span, span_context, decision, draw, memo)
 
     def leave(self, call: CapturedCall, answer: Any = None, error: BaseException | None = None) -> None:
         """Take the answer or the exception of a call that was entered, and send it on its way."""
@@ -115,10 +121,12 @@ class Door:
             call.ended_ns = call.started_ns + _tick_ns() - call.started_tick
             if error is not None:
                 call.error_type = type(error).__name__
+            decision = call.decision
+            goes_on = call.plan is not None and (decision is None or decision.settled or self._decide_after(call))
             if call.span is not None:
                 end_agent_span(call.span, ended_ns=call.ended_ns, error_type=call.error_type)
                 call.span = None
-            if call.plan is None:
+            if not goes_on:
                 return
             call.answer = snapshot(answer)
         except Exception as failure:
@@ -128,6 +136,27 @@ class Door:
             self._submit(call)
         except Exception as failure:
             self._broken("dispatcher", failure, call)
+
+    def _decide_after(self, call: CapturedCall) -> bool:
+        """Ask the sampler again, now that the answer is there; False when the call goes no further."""
+        try:
+            duration_s = (call.ended_ns - call.started_ns) / 1e9
+            answer = AnswerFacts(duration_s, call.error_type, call.stream_end, call.said_conversation())
+            decision = call.plan.sampler.decide(SamplingContext(self.agent, call.draw, answer, None, call.memo))
+            call.decision, call.answer_facts = decision, answer
+            if decision.settled and not decision.sampled:
+                self.cell[decision.outcome] += 1
+                call.settled = True
+                return False
+            call.draw = call.draw if decision.draw is None else decision.draw
+            span = call.host_span or call.span
+            if span is not None and decision.settled and span.is_recording():
+                span.set_attributes(call.plan.evaluated_attributes)
+            call.host_span = None
+            return True
+        except Exception as error:
+            self._broken("sampler", error, call)
+            return False
 
     def leave_stream(self, call: CapturedCall, chunks: list[Any], end: StreamEnd, error: BaseException | None) -> None:
         """`leave` for a streamed answer: the chunks that were passed on, and how it ended."""
@@ -182,21 +211,27 @@ class Door:
         span_context: SpanContext | None,
         decision: SamplingDecision,
         draw: int,
+        memo: dict[int, SamplingDecision] | None,
     ) -> CapturedCall | None:
         try:
             plan = self._plan
             call = CapturedCall(plan, self.agent)
-            call.decision, call.draw = decision, draw
+            call.decision, call.draw, call.memo = decision, draw, memo
+            surely = decision.sampled and decision.applies
             call.prompt = snapshot(self._prompt_of(args, kwargs))
             if self._keep_arguments:
                 call.arguments = (args, kwargs)
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
             if span is not None:
                 call.span_context = span_context
-                if span.is_recording():
+                if not surely:
+                    call.host_span = span
+                elif span.is_recording():
                     span.set_attributes(plan.evaluated_attributes)
-            elif plan.own_span != "never":
+            elif surely and plan.own_span != "never":
                 self._open_own_span(call, plan, plan.agent_attributes)
+            elif self._spans_always:
+                self._open_own_span(call, plan, plan.unsampled_attributes)
             if self.scoped:
                 self._open_scope(call)
             return call

@@ -1,50 +1,91 @@
 """Contract of samplers: whether an answer is evaluated, and with what probability.
 
-`decide` runs on the caller's thread before the handler is called: it must not block, and what it raises is counted,
-never passed on. A draw is a number that belongs to the response (made from its trace id), so that smaller ratios nest
-inside larger ones and every process decides alike.
+A sampler is asked up to three times about a call, each time with more to go by: on the caller's thread before the
+handler runs (the agent and the draw), there again after the answer (how it ended, how long it took), and at last on the
+pool's thread (the evaluation input). It is asked again only while its decision says ``settled=False``. On the caller's
+thread it must not block; what it raises is counted, never passed on.
+
+A draw is a number that belongs to the response (made from its trace id), so that smaller ratios nest inside larger ones
+and every process decides alike. Whatever chooses a ratio, a response is sampled when ``draw < ratio x 2^64``: members
+of a combination share one draw, and the inclusion probability of their union is the largest of their ratios.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from agenteval_otel.components import Component
+from agenteval_otel.models import EvaluationInput, StreamEnd
 from agenteval_otel.semconv import NOT_SAMPLED
 
-__all__ = ["DRAW_RANGE", "Sampler", "SamplingContext", "SamplingDecision", "bound_of"]
+__all__ = ["DRAW_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "bound_of"]
 
 DRAW_RANGE = 1 << 64
 
 
+class AnswerFacts(NamedTuple):
+    """What the caller's thread knows of an answer without reading it."""
+
+    duration_s: float
+    error_type: str | None = None
+    stream_end: StreamEnd | None = None
+    conversation_id: str | None = None
+
+
 class SamplingContext(NamedTuple):
-    """What is known before the handler runs: the agent's name and the draw, uniform in [0, 2^64)."""
+    """What is known when a sampler is asked.
+
+    Attributes:
+        agent: The agent's name.
+        draw: Uniform in [0, 2^64).
+        answer: None before the handler has run.
+        evaluation_input: None until the pool's thread has built it.
+        memo: Decisions that must be made once a call (a rate limit's), kept from one asking to the next; None where
+            nobody asks twice.
+    """
 
     agent: str
     draw: int
+    answer: AnswerFacts | None = None
+    evaluation_input: EvaluationInput | None = None
+    memo: dict[int, SamplingDecision] | None = None
 
 
 class SamplingDecision(NamedTuple):
     """Whether, how likely, why.
 
     Attributes:
-        sampled: Evaluate this response.
+        sampled: Evaluate this response. Of an unsettled decision: it will be, if the sampler applies.
         probability: Inclusion probability relative to the responses that this process saw; None when unknown.
         reason: A short word for the telemetry.
         outcome: How the call is counted when it is not sampled.
+        applies: The sampler has a say on this response; a rule that does not match has none.
+        settled: Nothing that becomes known later changes it.
+        draw: The draw that decided, where it is not the context's; evaluators' own rates cut from it.
     """
 
     sampled: bool
     probability: float | None
     reason: str
     outcome: str = NOT_SAMPLED
+    applies: bool = True
+    settled: bool = True
+    draw: int | None = None
 
 
 class Sampler(Component, contract="sampler"):
-    """Decides which responses are evaluated. Implement `decide`."""
+    """Decides which responses are evaluated. Implement `decide`.
+
+    Attributes:
+        own_draw: It replaces the response's draw by one of its own, and can therefore not be a member of a combination.
+        keeps_memo: It is asked several times about a call and remembers, in the context's `memo`, what counts once.
+    """
+
+    own_draw: ClassVar[bool] = False
+    keeps_memo: ClassVar[bool] = False
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        """Decide on the caller's thread; must return at once."""
+        """Decide on what the context holds; must return at once."""
         raise NotImplementedError
 
 

@@ -16,7 +16,7 @@ from agenteval_otel.dispatch import Dispatcher
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
-from agenteval_otel.sampling import Sampler, SamplingContext
+from agenteval_otel.sampling import AnswerFacts, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import DRAW_RANGE
 from agenteval_otel.semconv import EVALUATED, OUTCOMES
 from agenteval_otel.storage import EvaluationStorageProvider
@@ -69,14 +69,29 @@ def _evaluate(evaluator: Evaluator, evaluation_input: EvaluationInput) -> list[E
 
 
 def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000) -> None:
-    """A sampler answers every draw with a decision: a known outcome, a reason, a probability in [0, 1] or None."""
+    """A sampler answers every draw, however much is known, with a decision that is settled in the end.
+
+    A decision has a known outcome, a reason, and a probability in [0, 1] or None.
+    """
     step = DRAW_RANGE // draws
-    decisions = [sampler.decide(SamplingContext(agent, index * step)) for index in range(draws)]
-    for decision in decisions:
+    for index in range(draws):
+        memo: dict[int, SamplingDecision] = {}
+        facts = AnswerFacts(0.1 * (index % 50), "TimeoutError" if index % 7 == 0 else None, None, f"c-{index % 11}")
+        evaluation_input = EvaluationInput(
+            prompt="a", response="b", duration_s=facts.duration_s, error_type=facts.error_type,
+            conversation_id=facts.conversation_id,
+        )  # fmt: skip
+        decision = sampler.decide(SamplingContext(agent, index * step, memo=memo))
+        if not decision.settled:
+            decision = sampler.decide(SamplingContext(agent, index * step, facts, None, memo))
+        if not decision.settled:
+            decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo))
+        assert decision.settled, "with the evaluation input everything is known"
         assert isinstance(decision.sampled, bool)
         assert decision.outcome in OUTCOMES, f"{decision.outcome!r} is no outcome"
         assert decision.probability is None or 0.0 <= decision.probability <= 1.0
         assert decision.reason, "a decision has a reason"
+        assert not decision.sampled or decision.applies, "what does not apply samples nothing"
 
 
 def check_storage(storage: EvaluationStorageProvider) -> None:

@@ -165,14 +165,14 @@ def test_own_settings_go_before_the_pipelines(seen: Seen) -> None:
     [
         ({"evaluators": []}, "evaluators"), ({"evaluators": "ResponseHealth"}, "evaluators"),
         ({"evaluators": ["Nope"]}, "evaluators[0]"), ({"evaluators": [ResponseHealth(), 7]}, "evaluators[1]"),
-        ({"evaluators": [{"type": "KeywordCoverage"}]}, "evaluators[0].criterionName"),
+        ({"evaluators": [{"type": "KeywordCoverage"}]}, "evaluators[0].criterion_name"),
         ({"evaluators": [Free(criterion_name="not a slug")]}, "evaluators"),
         ({"evaluators": [Free(criterion_name="n\ud800")]}, "evaluators"),
         ({"sample_rate": 2}, "sample_rate"), ({"sample_rate": "often"}, "sample_rate"),
         ({"sample_rate": 0.5, "sampler": RatioSampler()}, "sampler"), ({"sampler": 7}, "sampler"),
         ({"sampler": {"type": "nope"}}, "sampler"), ({"sampler": {"type": "ratio", "rate": 1}}, "sampler.rate"),
         ({"storage": 7}, "storage[0]"), ({"storage": [Keeping(), {"type": "nope"}]}, "storage[1]"),
-        ({"storage": {"type": "json_file"}}, "storage[0].filePath"), ({"agent": " "}, "agent"), ({"agent": 7}, "agent"),
+        ({"storage": {"type": "json_file"}}, "storage[0].path"), ({"agent": " "}, "agent"), ({"agent": 7}, "agent"),
         ({"capture": 7}, "capture"),
     ],
 )  # fmt: skip

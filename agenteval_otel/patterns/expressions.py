@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from agenteval_otel.evaluators.pattern_characters import AtomReader, Ranges, as_ranges, escaped, fold_closure, is_digits
+from agenteval_otel.patterns.characters import AtomReader, Ranges, as_ranges, escaped, fold_closure, is_digits
 
 __all__ = ["DEFAULT_LIMIT_S", "JsPattern", "compile_pattern"]
 

@@ -1,0 +1,170 @@
+"""Sampling by rule: errors, slow answers, certain agents, what a pattern or a function finds in the answer.
+
+A rule has a ratio like any sampler, and a say only where it matches. By itself it samples nothing else; beside others
+(`FirstOfSampler`, `AnyOfSampler`) it gives some answers a higher probability, and that probability is recorded.
+What needs the content is decided on the pool's thread, where reading it costs the caller nothing: every such call takes
+a place in the queue, so combine such a rule with cheap ones first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.patterns import compile_pattern
+from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, SamplingDecision, bound_of
+
+__all__ = ["AgentSampler", "ErrorSampler", "FunctionSampler", "PatternSampler", "RuleSampler", "SlowSampler"]
+
+
+class RuleSampler(Sampler):
+    """Samples a share of the responses that it matches, and has no say on others. Implement `matches`.
+
+    Attributes:
+        ratio: Share in [0, 1] of the responses that match.
+    """
+
+    ratio: float = Field(default=1.0, ge=0, le=1)
+
+    @cached_property
+    def _decisions(self) -> tuple[SamplingDecision, ...]:
+        """By [matches x 2 + below the bound]; built once, because rules are asked about every call."""
+        reason, ratio = self.type, self.ratio
+        no_say = SamplingDecision(False, None, reason, applies=False)
+        return (no_say, no_say, SamplingDecision(False, ratio, reason), SamplingDecision(True, ratio, reason))
+
+    @cached_property
+    def _unsettled(self) -> tuple[SamplingDecision, SamplingDecision]:
+        no, yes = (SamplingDecision(likely, None, self.type, applies=False, settled=False) for likely in (False, True))
+        return no, yes
+
+    @cached_property
+    def _bound(self) -> int:
+        return bound_of(self.ratio)
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        below = context.draw < self._bound
+        matches = self.matches(context)
+        return self._unsettled[below] if matches is None else self._decisions[2 * matches + below]
+
+    def matches(self, context: SamplingContext) -> bool | None:
+        """Whether the rule matches; None while too little is known."""
+        raise NotImplementedError
+
+
+class AgentSampler(RuleSampler, type="agent"):
+    """Samples a share of certain agents' responses.
+
+    Attributes:
+        agents: Names, with ``*`` and ``?`` as wildcards; upper and lower case differ.
+    """
+
+    agents: tuple[str, ...] = Field(min_length=1)
+
+    @cached_property
+    def _known(self) -> dict[str, bool]:
+        return {}
+
+    def matches(self, context: SamplingContext) -> bool:
+        known = self._known.get(context.agent)
+        if known is None:
+            # As many entries as there are monitored handlers: agents are named at decoration.
+            known = self._known[context.agent] = any(fnmatchcase(context.agent, name) for name in self.agents)
+        return known
+
+
+class ErrorSampler(RuleSampler, type="error"):
+    """Samples a share of the calls that raised.
+
+    Attributes:
+        types: Class names of the exceptions that count, such as ``TimeoutError``; all of them when empty.
+    """
+
+    types: tuple[str, ...] = ()
+
+    def matches(self, context: SamplingContext) -> bool | None:
+        answer = _facts(context)
+        if answer is None:
+            return None
+        return answer.error_type is not None and (not self.types or answer.error_type in self.types)
+
+
+class PatternSampler(RuleSampler, type="pattern"):
+    """Samples a share of the responses in which a pattern occurs, on the pool's thread.
+
+    Attributes:
+        pattern: A regular expression in JavaScript's syntax, as in `RuleBased`; a search that takes longer than 0.1 s
+            is given up, counted, and the response is not evaluated.
+        flags: Its flags, such as ``i``.
+        field: Where to look: ``response``, ``prompt``, or a path below ``context``.
+    """
+
+    pattern: str = Field(min_length=1)
+    flags: str = ""
+    field: str = "response"
+
+    @model_validator(mode="after")
+    def _compiles(self) -> PatternSampler:
+        try:
+            compile_pattern(self.pattern, self.flags)
+        except ValueError as error:
+            raise ConfigurationError(f"{error}, found {self.pattern!r}", path="pattern") from error
+        return self
+
+    def matches(self, context: SamplingContext) -> bool | None:
+        known = context.evaluation_input
+        if known is None:
+            return None
+        text = known.text_at(self.field)
+        return text is not None and compile_pattern(self.pattern, self.flags).found(text)
+
+
+class SlowSampler(RuleSampler, type="slow"):
+    """Samples a share of the responses that took long.
+
+    Attributes:
+        over_s: Seconds from the call to its answer, or to the end of its stream, above which a response is slow.
+    """
+
+    over_s: float = Field(gt=0)
+
+    def matches(self, context: SamplingContext) -> bool | None:
+        answer = _facts(context)
+        return None if answer is None else answer.duration_s > self.over_s
+
+
+class FunctionSampler(RuleSampler, type="function"):
+    """Samples by a function of the evaluation input, on the pool's thread.
+
+    Attributes:
+        function: Gives whether the response matches (then `ratio` holds) or the ratio itself, 0 to 1. It must return
+            soon: evaluations wait for it. What it raises is counted, and the response is not evaluated.
+    """
+
+    function: Callable[[EvaluationInput], bool | float] = Field(exclude=True)
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        if context.evaluation_input is None:
+            return self._unsettled[context.draw < self._bound]
+        found: Any = self.function(context.evaluation_input)
+        if isinstance(found, bool):
+            return self._decisions[2 * found + (context.draw < self._bound)]
+        if not isinstance(found, int | float) or not 0 <= found <= 1:
+            raise ConfigurationError(
+                f"expected a boolean or a ratio from 0 to 1, found {found!r}"[:200], path="function"
+            )
+        return SamplingDecision(context.draw < bound_of(found), float(found), self.type)
+
+
+def _facts(context: SamplingContext) -> AnswerFacts | None:
+    """The answer's facts; of a recorded conversation those that its input holds."""
+    known = context.evaluation_input
+    if context.answer is not None or known is None:
+        return context.answer
+    return AnswerFacts(known.duration_s or 0.0, known.error_type, known.stream_end, known.conversation_id)

@@ -1,0 +1,253 @@
+"""Samplers that look at more than the draw: rules, combinations, conversations."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel.components import resolve
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.sampling import (
+    AgentSampler,
+    AnswerFacts,
+    AnyOfSampler,
+    ConversationSampler,
+    ErrorSampler,
+    FirstOfSampler,
+    FunctionSampler,
+    PatternSampler,
+    RateLimitSampler,
+    RatioSampler,
+    Sampler,
+    SamplingContext,
+    SamplingDecision,
+    SlowSampler,
+)
+from agenteval_otel.sampling.base import DRAW_RANGE, bound_of
+from agenteval_otel.testing import ManualClock, check_component, check_sampler
+
+FINE = AnswerFacts(0.1)
+FAILED = AnswerFacts(0.1, "TimeoutError")
+SLOW = AnswerFacts(9.0)
+LOW, MIDDLE, HIGH = 0, DRAW_RANGE // 2, DRAW_RANGE - 1
+
+SAMPLERS: dict[str, Sampler] = {
+    "ratio": RatioSampler(ratio=0.3),
+    "rate_limit": RateLimitSampler(max_per_s=5),
+    "agent": AgentSampler(agents=("sup*",), ratio=0.5),
+    "error": ErrorSampler(types=("TimeoutError",)),
+    "slow": SlowSampler(over_s=2, ratio=0.5),
+    "pattern": PatternSampler(pattern="refund", ratio=0.5),
+    "first_of": FirstOfSampler(samplers=(ErrorSampler(), SlowSampler(over_s=2, ratio=0.5), RatioSampler(ratio=0.05))),
+    "any_of": AnyOfSampler(samplers=(PatternSampler(pattern="b"), ErrorSampler(), RateLimitSampler(max_per_s=5))),
+    "conversation": ConversationSampler(sampler=AnyOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.1)))),
+}
+
+
+def last_word(sampler: Sampler, draw: int, facts: AnswerFacts, text: str = "") -> SamplingDecision:
+    """The decision in the end, asked the way a call is."""
+    memo: dict[int, SamplingDecision] = {}
+    decision = sampler.decide(SamplingContext("support", draw, memo=memo))
+    if not decision.settled:
+        decision = sampler.decide(SamplingContext("support", draw, facts, None, memo))
+    if not decision.settled:
+        made = EvaluationInput(response=text, conversation_id=facts.conversation_id)
+        decision = sampler.decide(SamplingContext("support", draw, facts, made, memo))
+    return decision
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+def test_every_registered_sampler_keeps_the_contract(sampler: Sampler) -> None:
+    """Each answers every draw as the contract asks, and comes back from its own dump."""
+    check_sampler(sampler)
+    check_component(sampler, Sampler)
+
+
+def test_the_table_above_is_whole() -> None:
+    """Every registered sampler of the package that a file can choose is checked above."""
+    ours = {name for name, kind in Sampler.registry.items() if kind.__module__.startswith("agenteval_otel.")}
+    assert ours - {"function"} == set(SAMPLERS)
+    check_sampler(FunctionSampler(function=lambda evaluation_input: 0.5))
+
+
+def test_errors_are_sampled_whatever_the_draw() -> None:
+    """A rule by itself samples what it matches, with its own probability, and nothing else."""
+    sampler = ErrorSampler()
+    assert not sampler.decide(SamplingContext("a", HIGH)).settled
+    assert last_word(sampler, HIGH, FAILED) == SamplingDecision(True, 1.0, "error")
+    assert not last_word(sampler, LOW, FINE).sampled
+    assert not last_word(ErrorSampler(types=("ValueError",)), LOW, FAILED).sampled
+
+
+def test_a_rule_has_a_ratio() -> None:
+    """Of what a rule matches its ratio is drawn: the probability is recorded and known."""
+    sampler = SlowSampler(over_s=2, ratio=0.5)
+    assert last_word(sampler, MIDDLE - 1, SLOW) == SamplingDecision(True, 0.5, "slow")
+    assert last_word(sampler, MIDDLE, SLOW) == SamplingDecision(False, 0.5, "slow")
+    assert not last_word(sampler, LOW, AnswerFacts(2.0)).sampled
+
+
+def test_agents_by_name_and_wildcard() -> None:
+    """The agent is known before the call: nothing has to wait for the answer."""
+    sampler = AgentSampler(agents=("support", "sales-*"), ratio=0.5)
+    decided = {
+        name: sampler.decide(SamplingContext(name, LOW)) for name in ("support", "sales-eu", "Support", "billing")
+    }
+    assert {name: decision.sampled for name, decision in decided.items()} == {
+        "support": True, "sales-eu": True, "Support": False, "billing": False
+    }  # fmt: skip
+    assert all(decision.settled for decision in decided.values())
+
+
+def test_patterns_and_functions_wait_for_the_input() -> None:
+    """What reads the answer is decided with the evaluation input, on the pool's thread."""
+    pattern = PatternSampler(pattern="re(fund|turn)", flags="i")
+    assert not pattern.decide(SamplingContext("a", LOW, FINE)).settled
+    assert last_word(pattern, HIGH, FINE, "A Refund is due").reason == "pattern"
+    assert not last_word(pattern, LOW, FINE, "nothing of it").sampled
+    prompt = PatternSampler(pattern="x", field="prompt")
+    assert prompt.decide(SamplingContext("a", LOW, FINE, EvaluationInput(prompt="axb", response="-"))).sampled
+    by_length = FunctionSampler(function=lambda evaluation_input: len(evaluation_input.response_text) / 10)
+    assert last_word(by_length, MIDDLE, FINE, "123456") == SamplingDecision(True, 0.6, "function")
+    assert not last_word(by_length, MIDDLE, FINE, "1234").sampled
+    said = FunctionSampler(function=lambda evaluation_input: "x" in evaluation_input.response_text, ratio=0.5)
+    assert last_word(said, LOW, FINE, "x").probability == 0.5
+    with pytest.raises(ConfigurationError, match="a ratio from 0 to 1, found 7"):
+        last_word(FunctionSampler(function=lambda evaluation_input: 7), LOW, FINE)
+
+
+def test_the_first_that_applies_decides() -> None:
+    """Failures all, slow ones by half, the rest by a twentieth: each with the probability of its own stratum."""
+    sampler = SAMPLERS["first_of"]
+    twentieth = bound_of(0.05)
+    for facts, draw, sampled, probability, reason in (
+        (FAILED, HIGH, True, 1.0, "error"),
+        (SLOW, MIDDLE - 1, True, 0.5, "slow"),
+        (SLOW, MIDDLE, False, 0.5, "slow"),
+        (FINE, twentieth - 1, True, 0.05, "ratio"),
+        (FINE, twentieth, False, 0.05, "ratio"),
+    ):
+        found = last_word(sampler, draw, facts)
+        assert (found.sampled, found.probability, found.reason) == (sampled, probability, reason)
+
+
+def test_what_is_sure_is_known_before_the_answer() -> None:
+    """A call whose draw lies below every ratio that may come to decide is known to be evaluated before it runs."""
+    for sampler in (SAMPLERS["first_of"], AnyOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.05)))):
+        before = sampler.decide(SamplingContext("a", LOW, memo={}))
+        assert (before.sampled, before.applies, before.settled) == (True, True, False)
+        before = sampler.decide(SamplingContext("a", HIGH, memo={}))
+        assert (before.sampled, before.settled) == (False, False)
+
+
+def test_no_member_applies() -> None:
+    """Where nobody has a say nothing is sampled, and the call counts as not sampled."""
+    for sampler in (
+        FirstOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))),
+        AnyOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))),
+    ):
+        found = last_word(sampler, LOW, FINE)
+        assert (found.sampled, found.outcome, found.probability) == (False, "not_sampled", None)
+
+
+def test_a_rate_limit_inside_counts_a_call_once() -> None:
+    """However often a combination is asked about one call, its rate limit hands out one ticket."""
+    limit = RateLimitSampler(max_per_s=5, clock=ManualClock())
+    sampler = AnyOfSampler(samplers=(limit, ErrorSampler(), PatternSampler(pattern="never")))
+    decisions = [last_word(sampler, LOW, FINE) for _ in range(8)]
+    assert [decision.sampled for decision in decisions] == [True] * 5 + [False] * 3
+    assert {decision.outcome for decision in decisions[5:]} == {"dropped_rate"}
+    assert last_word(sampler, LOW, FAILED) == SamplingDecision(True, 1.0, "error")
+
+
+def test_conversations_are_sampled_whole() -> None:
+    """Every turn of a conversation is decided alike, and about the asked share of conversations is taken."""
+    sampler = ConversationSampler(ratio=0.3)
+    numbers = random.Random(5)
+    taken = 0
+    for number in range(2_000):
+        facts = AnswerFacts(0.1, conversation_id=f"conversation-{number}")
+        turns = {last_word(sampler, numbers.getrandbits(64), facts) for _ in range(4)}
+        (decision,) = turns
+        assert (decision.probability, decision.reason) == (0.3, "conversation")
+        taken += decision.sampled
+    assert abs(taken / 2_000 - 0.3) < 3 * (0.3 * 0.7 / 2_000) ** 0.5
+
+
+def test_without_a_conversation_the_trace_decides() -> None:
+    """A response of no known conversation falls back on its own draw."""
+    sampler = ConversationSampler(ratio=0.5)
+    assert last_word(sampler, LOW, FINE) == SamplingDecision(True, 0.5, "ratio")
+    assert not last_word(sampler, HIGH, FINE).sampled
+
+
+def test_draws_are_not_mixed() -> None:
+    """A sampler with a draw of its own is refused inside a combination, which may stand inside of it."""
+    with pytest.raises(ConfigurationError, match="put the any_of inside of it") as caught:
+        AnyOfSampler(samplers=(ErrorSampler(), ConversationSampler(ratio=0.1)))
+    assert caught.value.path == "samplers[1]"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "path", "message"),
+    [
+        ({"type": "first_of", "samplers": [{"type": "error"}, {"type": "slow"}]}, "sampler.samplers[1].over_s",
+         "missing"),
+        ({"type": "any_of", "samplers": []}, "sampler.samplers", "at least 1"),
+        ({"type": "any_of", "samplers": {"type": "error"}}, "sampler.samplers", "expected a list"),
+        ({"type": "any_of", "samplers": [{"type": "often"}]}, "sampler.samplers[0]", "known: agent, any_of"),
+        ({"type": "conversation", "sampler": {"type": "ratio", "ratio": 2}}, "sampler.sampler.ratio", "found 2"),
+        ({"type": "agent"}, "sampler.agents", "missing"),
+        ({"type": "pattern", "pattern": "("}, "sampler.pattern", "found '('"),
+        ({"type": "any_of", "samplers": [{"type": "first_of", "samplers": [{"type": "error", "ratio": -1}]}]},
+         "sampler.samplers[0].samplers[0].ratio", "found -1"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_whole_path(mapping: dict[str, Any], path: str, message: str) -> None:
+    """However deep a member stands, its error names the place in the configuration."""
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(Sampler, mapping, path="sampler")
+    assert caught.value.path == path
+    assert message in str(caught.value)
+
+
+_leaves = st.one_of(
+    st.builds(lambda ratio: RatioSampler(ratio=ratio), st.floats(0, 1)),
+    st.builds(lambda ratio: ErrorSampler(ratio=ratio), st.floats(0, 1)),
+    st.builds(lambda ratio, over: SlowSampler(ratio=ratio, over_s=over), st.floats(0, 1), st.sampled_from([1.0, 5.0])),
+    st.builds(lambda ratio: AgentSampler(agents=("support",), ratio=ratio), st.floats(0, 1)),
+    st.builds(lambda ratio: AgentSampler(agents=("other",), ratio=ratio), st.floats(0, 1)),
+    st.builds(lambda ratio: PatternSampler(pattern="x", ratio=ratio), st.floats(0, 1)),
+)
+_trees = st.recursive(
+    _leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map(lambda members: AnyOfSampler(samplers=tuple(members))),
+        st.lists(inner, min_size=1, max_size=4).map(lambda members: FirstOfSampler(samplers=tuple(members))),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_trees, st.sampled_from([FINE, FAILED, SLOW]), st.sampled_from(["x", "-"]), st.integers(0, DRAW_RANGE - 1))
+def test_the_recorded_probability_is_the_true_one(tree: Sampler, facts: AnswerFacts, text: str, draw: int) -> None:
+    """Of any tree of samplers: a response is sampled exactly when its draw lies below the recorded probability.
+
+    So the probability of inclusion, over uniform draws, is the recorded one; and what was foreseen comes true.
+    """
+    found = last_word(tree, draw, facts, text)
+    again = last_word(tree, LOW, facts, text)
+    probability = again.probability if again.sampled else 0.0
+    assert probability is not None
+    assert found.sampled == (draw < round(probability * DRAW_RANGE))
+    if found.sampled:
+        assert found.probability == probability
+    before = tree.decide(SamplingContext("support", draw, memo={}))
+    if before.sampled and before.applies:
+        assert found.sampled
