@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agenteval_otel.config import Settings, accounting, configure, flush, shutdown
+    from agenteval_otel.config import Settings, accounting, configure, disable, enable, flush, reload, shutdown
     from agenteval_otel.instrumentation import annotate, monitor
     from agenteval_otel.models import (
         AggregatedEvaluationResult,
@@ -38,15 +38,18 @@ __all__ = [
     "accounting",
     "annotate",
     "configure",
+    "disable",
+    "enable",
     "flush",
     "monitor",
+    "reload",
     "run_evaluation",
     "run_evaluation_sync",
     "shutdown",
 ]
 
 _ROOMS = {
-    "config": ("Settings", "accounting", "configure", "flush", "shutdown"),
+    "config": ("Settings", "accounting", "configure", "disable", "enable", "flush", "reload", "shutdown"),
     "instrumentation": ("annotate", "monitor"),
     "models": ("AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Score"),
     "runner": ("EvaluationRunConfig", "run_evaluation", "run_evaluation_sync"),

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, computed_field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    computed_field,
+    model_serializer,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.masking import MASK, is_secret, mask, mask_text
 
-__all__ = ["Component", "Explained", "explain_validation", "resolve"]
+__all__ = ["Component", "Explained", "Problems", "explain_validation", "load_each", "near", "resolve"]
 
 C = TypeVar("C", bound="Component")
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -36,7 +47,7 @@ class Explained(ModelMetaclass):
         try:
             return super().__call__(*args, **fields)
         except ValidationError as error:
-            raise explain_validation(error, cast(type[BaseModel], cls)) from error
+            raise explain_validation(error, cast(type[BaseModel], cls)) from None  # pydantic's report shows the input
 
 
 class Component(BaseModel, metaclass=Explained):
@@ -52,8 +63,12 @@ class Component(BaseModel, metaclass=Explained):
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
+        loc_by_alias=False,  # what is wrong is named as it is documented
         arbitrary_types_allowed=True,
         ignored_types=(cached_property,),
+        defer_build=True,  # of the many parts that are there a process uses few: import would pay for all
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
     )
 
     contract: ClassVar[str] = "component"
@@ -93,6 +108,16 @@ class Component(BaseModel, metaclass=Explained):
             raise ValueError(f"type {data['type']!r} is not {cls.component_type!r}")
         return {key: value for key, value in data.items() if key != "type"}
 
+    @model_serializer(mode="wrap")
+    def _masked(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        # A dump is shown, logged, kept: only who asks for the secrets by this word gets them.
+        found: dict[str, Any] = dump(self)
+        return found if (info.context or {}).get("secrets") else mask(found)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, mask(value, name or "")
+
     @cached_property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when the configuration changes (SHA-256 of the sorted JSON dump)."""
@@ -109,7 +134,9 @@ class Component(BaseModel, metaclass=Explained):
         try:
             return cls.model_validate(dict(data), context=context)
         except ValidationError as error:
-            raise explain_validation(error, cls, path=path) from error
+            raise explain_validation(error, cls, path=path) from None
+        except ConfigurationError as error:  # of a part inside of this one, which knows its own place only
+            raise error.under(path) from error
 
 
 def resolve(contract: type[C], value: Any, *, path: str | None = None, context: dict[str, Any] | None = None) -> C:
@@ -128,7 +155,8 @@ def resolve(contract: type[C], value: Any, *, path: str | None = None, context: 
     name = value.get("type")
     if not isinstance(name, str) or name not in contract.registry:
         known = ", ".join(sorted(contract.registry))
-        raise ConfigurationError(f"unknown {contract.contract} type {name!r}; known: {known}", path=path)
+        wrong = "'type' is missing" if name is None else f"unknown {contract.contract} type {name!r}"
+        raise ConfigurationError(f"{wrong}{near(name, contract.registry)}; known: {known}", path=path)
     return cast(C, contract.registry[name].load(value, path=path, context=context))
 
 
@@ -136,22 +164,85 @@ def explain_validation(
     error: ValidationError, model: type[BaseModel], *, path: str | None = None
 ) -> ConfigurationError:
     """Translate pydantic's report: path of the field, found, expected, and the known fields for an unknown one."""
-    lines: list[str] = []
+    problems: list[tuple[str | None, str]] = []
     for item in error.errors(include_url=False):
+        if item["type"] == "default_factory_not_called":
+            continue  # follows from another field's error, which is told
         where = _join(path, item["loc"])
-        if item["type"] == "extra_forbidden":
-            # Only the outermost model's fields are at hand.
-            known = f"; known: {', '.join(sorted(model.model_fields))}" if len(item["loc"]) == 1 else ""
-            lines.append(f"{where}: unknown field{known}")
+        inner = item.get("ctx", {}).get("error")
+        if isinstance(inner, Problems):
+            above = item["loc"] if inner.of_model else item["loc"][:-1]
+            problems += inner.failure.under(_join(path, above) if path or above else None).problems
+        elif item["type"] == "extra_forbidden":
+            known = _fields_at(model, item["loc"][:-1])
+            listed = f"; known: {', '.join(known)}" if known else ""
+            problems.append((where, f"unknown field{near(item['loc'][-1], known)}{listed}"))
         elif item["type"] == "missing":
-            lines.append(f"{where}: required field is missing")
+            problems.append((where, "required field is missing"))
         else:
-            expected = item["msg"].removeprefix("Value error, ")
-            lines.append(f"{where}: {expected}, found {_shown(item.get('input'))}")
-    first = _join(path, error.errors(include_url=False)[0]["loc"]) if error.error_count() else path
-    failure = ConfigurationError("; ".join(lines))
-    failure.path = first
-    return failure
+            problems.append((where, _found(_expected(item), item)))
+    return ConfigurationError.of(problems)
+
+
+class Problems(ValueError):
+    """What a validator found wrong with a part that it loaded: the model's other fields are then still checked.
+
+    Args:
+        failure: Its paths begin with the name of a field of the model.
+        of_model: The validator is one of the whole model.
+    """
+
+    def __init__(self, failure: ConfigurationError, *, of_model: bool = False) -> None:
+        self.failure, self.of_model = failure, of_model
+        super().__init__(str(failure))
+
+
+def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str) -> tuple[T, ...]:
+    """Load every entry of a list with `load(value, path)`; what is wrong with any of them is told at once.
+
+    Raises:
+        ConfigurationError: With the problems of all entries.
+    """
+    loaded: list[T] = []
+    problems: list[tuple[str | None, str]] = []
+    for index, value in enumerate(values):
+        try:
+            loaded.append(load(value, f"{path}[{index}]"))
+        except ConfigurationError as failure:
+            problems += failure.problems
+    if problems:
+        raise ConfigurationError.of(problems)
+    return tuple(loaded)
+
+
+def near(name: Any, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` where a known name looks like the given one, else nothing."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    by_form = {one.lower().replace("-", "_"): one for one in known}
+    found = get_close_matches(str(name)[:64].lower().replace("-", "_"), by_form, n=1, cutoff=0.7)
+    return f" (did you mean {by_form[found[0]]!r}?)" if found else ""
+
+
+def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The fields of the model at a place inside of another; keys and indexes of containers lead to what they hold."""
+    models = {model}
+    for part in location:
+        models = {
+            found for one in models
+            for found in (_models_in(one.model_fields[str(part)].annotation) if part in one.model_fields else {one})
+        }  # fmt: skip
+    # What is left out of dumps and may be anything is an object of the program's: nobody misspells it in a file.
+    return sorted({
+        name for one in models for name, field in one.model_fields.items()
+        if not (field.exclude and field.annotation is Any)
+    })  # fmt: skip
+
+
+def _models_in(annotation: Any) -> set[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {found for inner in get_args(annotation) for found in _models_in(inner)}
 
 
 def _join(path: str | None, location: tuple[int | str, ...]) -> str:
@@ -159,6 +250,37 @@ def _join(path: str | None, location: tuple[int | str, ...]) -> str:
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else part)
     return text or "configuration"
+
+
+_EXPECTED = {
+    "tuple_type": "a list", "list_type": "a list", "frozen_set_type": "a list", "dict_type": "a mapping",
+    "model_type": "a mapping", "model_attributes_type": "a mapping", "string_type": "text",
+    "float_type": "a number", "float_parsing": "a number", "finite_number": "a finite number",
+    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
+    "bool_type": "true or false", "bool_parsing": "true or false", "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}", "greater_than_equal": "at least {ge}", "greater_than": "more than {gt}",
+}  # fmt: skip
+
+
+def _expected(item: Any) -> str:
+    """What was expected, in the words of a settings file instead of Python's."""
+    words = _EXPECTED.get(item["type"])
+    if words is not None:
+        bounds = item.get("ctx", {}).items()
+        return "expected " + words.format(
+            **{name: f"{one:g}" if isinstance(one, float) else one for name, one in bounds}
+        )
+    said: str = item["msg"]
+    return said.removeprefix("Value error, ").replace("Input should be ", "expected ", 1)
+
+
+def _found(expected: str, item: Any) -> str:
+    """What was expected and what was found; neither shows a secret."""
+    value = item.get("input")
+    if any(is_secret(part) for part in item["loc"] if isinstance(part, str)):
+        shown = _shown(value).strip("'")
+        return f"{expected.replace(shown, MASK) if shown else expected}, found {mask(value, 'secret')}"
+    return mask_text(f"{expected}, found {_shown(mask(value))}")
 
 
 def _shown(value: Any) -> str:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["OUTCOMES", "Instrument", "criterion_label", "criterion_score"]
+__all__ = [
+    "ATTRIBUTES", "INSTRUMENTS", "OUTCOMES", "SPANS", "Attribute", "Instrument", "SpanShape", "criterion_label",
+    "criterion_score",
+]  # fmt: skip
 
 SCOPE_NAME: Final = "agenteval_otel"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
@@ -87,42 +90,88 @@ MAX_CRITERIA_PER_SPAN: Final = 50
 
 
 class Instrument(NamedTuple):
-    """A metric as it is created: name, unit, what it tells, and bucket boundaries where it is a histogram."""
+    """A metric as it is created: name, unit, what it tells, and bucket boundaries where it is a histogram.
+
+    Attributes:
+        kind: ``histogram``, ``counter``, ``up_down_counter`` or ``gauge``; all but histograms are observable.
+        attributes: Names of the attributes that its points may have.
+    """
 
     name: str
     unit: str
     description: str
     boundaries: tuple[float, ...] | None = None
+    kind: str = "counter"
+    attributes: tuple[str, ...] = ()
+
+    @property
+    def prometheus_name(self) -> str:
+        """Its name in Prometheus; a histogram's three series end in ``_bucket``, ``_sum`` and ``_count`` besides."""
+        name, unit = self.name.replace(".", "_"), {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
+        return name + ("" if name.endswith(unit) else unit) + ("_total" if self.kind == "counter" else "")
 
 
 _SECONDS = (0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96)
+_OF_SCORE = (EVALUATION_NAME, AGENT_NAME, REQUEST_MODEL)
+_OF_LABEL = (*_OF_SCORE, SCORE_LABEL)
+_OF_AGENT = (EVALUATION_NAME, AGENT_NAME)
 
 METRIC_SCORE: Final = Instrument(
     "gen_ai.evaluation.score", "1", "Normalized score of a criterion, 0 worst to 1 best.",
-    (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
+    (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0), "histogram", _OF_SCORE,
 )  # fmt: skip
-METRIC_RESULTS: Final = Instrument("agenteval.evaluation.results", "{result}", "Scored results by label.")
-METRIC_WEIGHT: Final = Instrument("agenteval.evaluation.weight", "1", "Sum of w = 1/probability.")
-METRIC_WEIGHT_SQUARED: Final = Instrument("agenteval.evaluation.weight_squared", "1", "Sum of w squared.")
-METRIC_WEIGHTED_SCORE: Final = Instrument("agenteval.evaluation.weighted_score", "1", "Sum of w times score.")
+METRIC_RESULTS: Final = Instrument(
+    "agenteval.evaluation.results", "{result}", "Scored results by label.", attributes=_OF_LABEL
+)
+METRIC_WEIGHT: Final = Instrument(
+    "agenteval.evaluation.weight", "1", "Sum of w = 1/probability.", attributes=_OF_LABEL
+)  # fmt: skip
+METRIC_WEIGHT_SQUARED: Final = Instrument(
+    "agenteval.evaluation.weight_squared", "1", "Sum of w squared.", attributes=_OF_LABEL
+)
+METRIC_WEIGHTED_SCORE: Final = Instrument(
+    "agenteval.evaluation.weighted_score", "1", "Sum of w times score.", attributes=_OF_AGENT
+)
 METRIC_WEIGHTED_SCORE_W2: Final = Instrument(
-    "agenteval.evaluation.weighted_score_w2", "1", "Sum of w squared times score."
+    "agenteval.evaluation.weighted_score_w2", "1", "Sum of w squared times score.", attributes=_OF_AGENT
 )
 METRIC_WEIGHTED_SCORE_SQUARED_W2: Final = Instrument(
-    "agenteval.evaluation.weighted_score_squared_w2", "1", "Sum of w squared times score squared."
+    "agenteval.evaluation.weighted_score_squared_w2", "1", "Sum of w squared times score squared.", attributes=_OF_AGENT
 )
-METRIC_ERRORS: Final = Instrument("agenteval.evaluation.errors", "{error}", "Evaluators that failed, by error type.")
+METRIC_ERRORS: Final = Instrument(
+    "agenteval.evaluation.errors", "{error}", "Evaluators that failed, by error type.",
+    attributes=(EVALUATION_NAME, ERROR_TYPE),
+)  # fmt: skip
 METRIC_DURATION: Final = Instrument(
-    "agenteval.evaluation.duration", "s", "Time of an evaluator that calls a model, and of a whole run.", _SECONDS
-)
+    "agenteval.evaluation.duration", "s",
+    "Time of an evaluator that calls a model (by its criterion), and of a whole run (without one).",
+    _SECONDS, "histogram", (EVALUATION_NAME,),
+)  # fmt: skip
 METRIC_LAG: Final = Instrument(
-    "agenteval.evaluation.lag", "s", "End of the response to its result.", (0.1, 0.4, 1.6, 6.4, 25.6, 102.4)
+    "agenteval.evaluation.lag", "s", "End of the response to its result.", (0.1, 0.4, 1.6, 6.4, 25.6, 102.4),
+    "histogram", (AGENT_NAME,),
+)  # fmt: skip
+METRIC_RESPONSES: Final = Instrument(
+    "agenteval.responses", "{response}", "Calls of monitored handlers by outcome.", attributes=(AGENT_NAME, OUTCOME)
 )
-METRIC_RESPONSES: Final = Instrument("agenteval.responses", "{response}", "Calls of monitored handlers by outcome.")
-METRIC_QUEUE_SIZE: Final = Instrument("agenteval.queue.size", "{response}", "Responses waiting or under evaluation.")
-METRIC_QUEUE_CAPACITY: Final = Instrument("agenteval.queue.capacity", "{response}", "Responses the queue may hold.")
-METRIC_QUEUE_BYTES: Final = Instrument("agenteval.queue.bytes", "By", "Estimated bytes held by the queue.")
-METRIC_LAST_SUCCESS: Final = Instrument("agenteval.last_success", "s", "Unix time of the last delivered result.")
+METRIC_QUEUE_SIZE: Final = Instrument(
+    "agenteval.queue.size", "{response}", "Responses waiting or under evaluation.", kind="up_down_counter"
+)
+METRIC_QUEUE_CAPACITY: Final = Instrument(
+    "agenteval.queue.capacity", "{response}", "Responses the queue may hold.", kind="up_down_counter"
+)
+METRIC_QUEUE_BYTES: Final = Instrument(
+    "agenteval.queue.bytes", "By", "Estimated bytes held by the queue.", kind="up_down_counter"
+)
+METRIC_LAST_SUCCESS: Final = Instrument(
+    "agenteval.last_success", "s", "Unix time of the last delivered result.", kind="gauge"
+)
+
+INSTRUMENTS: Final = (
+    METRIC_SCORE, METRIC_RESULTS, METRIC_WEIGHT, METRIC_WEIGHT_SQUARED, METRIC_WEIGHTED_SCORE, METRIC_WEIGHTED_SCORE_W2,
+    METRIC_WEIGHTED_SCORE_SQUARED_W2, METRIC_ERRORS, METRIC_DURATION, METRIC_LAG, METRIC_RESPONSES, METRIC_QUEUE_SIZE,
+    METRIC_QUEUE_CAPACITY, METRIC_QUEUE_BYTES, METRIC_LAST_SUCCESS,
+)  # fmt: skip
 
 
 def criterion_score(criterion: str) -> str:
@@ -133,3 +182,82 @@ def criterion_score(criterion: str) -> str:
 def criterion_label(criterion: str) -> str:
     """The run span's attribute for a criterion's label (*extension*)."""
     return f"gen_ai.evaluation.{criterion}.label"
+
+
+# --- where each attribute stands: what the reference is made of -------------------------------------------------------
+class Attribute(NamedTuple):
+    """An attribute, what it says, and when each carrier has it; empty where it never does.
+
+    Attributes:
+        event: On the event of a result, and on its span, which has the same attributes.
+        evaluated_span: On the span of the answer; ``own span`` where only the one that we open has it.
+        extension: A name under ``gen_ai.`` that the conventions do not define.
+    """
+
+    name: str
+    kind: str
+    description: str
+    event: str = ""
+    run_span: str = ""
+    evaluated_span: str = ""
+    extension: bool = False
+
+
+class SpanShape(NamedTuple):
+    """A kind of span: its name's pattern, its parent, and when it is written."""
+
+    name: str
+    parent: str
+    when: str
+
+
+_CONTENT = "content capture on spans"
+
+ATTRIBUTES: Final = (
+    Attribute(EVALUATION_NAME, "string", "The criterion.", "always"),
+    Attribute(SCORE_VALUE, "double", "The raw score; a boolean as 1.0 or 0.0.", "scored, and no category"),
+    Attribute(SCORE_LABEL, "string", "`pass` or `fail` where a threshold or a boolean decides, else the evaluator's "
+              "category.", "scored, when known"),
+    Attribute(EXPLANATION, "string", "Why, in the evaluator's words: content.", "content capture on events"),
+    Attribute(REASON_CODE, "string", "A word of the evaluator's closed list, never text of the answer.", "when known"),
+    Attribute(ERROR_TYPE, "string", "What broke: the evaluator (then there is neither score nor label), or the handler "
+              "that the span is about.", "failed", "", "own span, the handler raised"),
+    Attribute(SCORE_NORMALIZED, "double", "The score moved to [0, 1], higher is better.", "when known"),
+    Attribute(THRESHOLD, "double", "The score from which the criterion passes.", "when known"),
+    Attribute(criterion_score("<criterion>"), "double", "The raw score of each criterion.", "", "scored, "
+              "and no category", extension=True),
+    Attribute(criterion_label("<criterion>"), "string", "The label of each criterion.", "", "scored, when known",
+              extension=True),
+    Attribute(OVERALL_SCORE, "double", "Weighted mean of the normalized scores.", "", "when known"),
+    Attribute(FAILED_CRITERIA, "string[]", "The criteria that did not pass.", "", "when there are any"),
+    Attribute(EVALUATOR_ID, "string", "Which evaluator it was.", "always", extension=True),
+    Attribute(EVALUATOR_VERSION, "string", "Fingerprint of its configuration.", "always", extension=True),
+    Attribute(EVALUATOR_TYPE, "string", "`deterministic`, `llm_judge`, `embedding` or `human`.", "always",
+              extension=True),
+    Attribute(SUSPECTED_INJECTION, "boolean", "Text addressed to a judge was found.", "true or absent"),
+    Attribute(SAMPLING_PROBABILITY, "double", "Inclusion probability of the response; on the event for this evaluator, "
+              "its own rate included.", "when known", "when known"),
+    Attribute(SAMPLING_REASON, "string", "Which sampler decided.", "when known", "when known"),
+    Attribute(STREAM_END, "string", "`completed`, `error` or `abandoned`.", "streamed answers", "streamed answers"),
+    Attribute(RESPONSE_ID, "string", "Id of the model's response.", "when known", "when known"),
+    Attribute(CONVERSATION_ID, "string", "Id of the conversation; never made up.", "when known", "when known"),
+    Attribute(REQUEST_MODEL, "string", "The model that answered.", "when known", "when known"),
+    Attribute(AGENT_NAME, "string", "The monitored agent.", "always", "always", "own span"),
+    Attribute(OPERATION_NAME, "string", "`evaluation`; of an own span `invoke_agent`.", "", "always", "own span"),
+    Attribute(EVALUATION_MODULE, "string", "The monitored agent, again.", "", "always", extension=True),
+    Attribute(HAS_GROUND_TRUTH, "boolean", "A reference answer was there.", "", "always", extension=True),
+    Attribute(USER_PROMPT, "string", "The question: content.", "", _CONTENT, extension=True),
+    Attribute(FULL_RESPONSE, "string", "The answer: content.", "", _CONTENT, extension=True),
+    Attribute(EVALUATION_SAMPLED, "boolean", "The answer is evaluated.", "", "", "decided before it ends"),
+    Attribute(EVALUATION_CRITERIA, "string[]", "The criteria that it is scored by.", "", "", "decided before it ends"),
+    Attribute(OUTCOME, "string", "What became of a call; on a metric only."),
+)  # fmt: skip
+
+SPANS: Final = (
+    SpanShape(f"{OPERATION_EVALUATION} {{agent}}", "the evaluated span; or none, with a link to it", "run span: one "
+              "for each evaluated response, unless `detail` is `none` or the trace is not sampled"),
+    SpanShape(f"{OPERATION_EVALUATION} {{criterion}}", "the run span", "result span: evaluators that call a model and "
+              "failures (`auto`), all results (`result`), none (`response`, `none`)"),
+    SpanShape(f"{OPERATION_INVOKE_AGENT} {{agent}}", "none", "own span: where the handler runs outside of any trace "
+              "(`own_span`: `sampled`, `always`, `never`)"),
+)  # fmt: skip

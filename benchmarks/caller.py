@@ -155,6 +155,15 @@ def _rival(**settings: Any) -> Wrap:
     return subjects.Rival(**settings).wrap
 
 
+# Failures all, slow answers by half, next to nothing of the rest: decided after each answer.
+_RULES = {
+    "type": "first_of",
+    "samplers": [
+        {"type": "error"}, {"type": "slow", "over_s": 5.0, "ratio": 0.5},
+        {"type": "ratio", "ratio": subjects.SAMPLED_OUT_RATE},
+    ],
+}  # fmt: skip
+
 _PHASES = (
     Phase("disabled", "ours", partial(_goes_by, partial(_ours, enabled=False))),
     Phase("disabled", "rival", partial(_goes_by, partial(_rival, enabled=False))),
@@ -165,6 +174,7 @@ _PHASES = (
     Phase("not_sampled", "rival", partial(_goes_by, partial(_rival, rate=1e-12))),
     Phase("no_span", "ours", partial(_goes_by, partial(_ours, rate=1e-12), in_span=False)),
     Phase("no_span", "rival", partial(_goes_by, partial(_rival, rate=1e-12), in_span=False)),
+    Phase("rules", "ours", partial(_goes_by, partial(_ours, rate=None, sampler=_RULES))),
     Phase("current_span", "raw", partial(_sampled, _RawSpan, in_span=True)),
     Phase("current_span", "ours", partial(_sampled, subjects.Ours, in_span=True)),
     Phase("current_span", "rival", partial(_sampled, subjects.Rival, in_span=True)),
@@ -183,6 +193,7 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
     for case, phase, limit in (
         ("disabled by the kill switch", "disabled", None), ("rate 0, in a span", "rate_0", None),
         ("not sampled, in a span", "not_sampled", 1.0), ("not sampled, no span", "no_span", None),
+        ("passed over by rules, in a span", "rules", None),
     ):  # fmt: skip
         for mode in ("sync", "async"):
             lines.append(_against_limit(found, f"{case}, {mode}", phase, mode, limit))

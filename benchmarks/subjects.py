@@ -93,7 +93,9 @@ _FIVE: dict[str, Any] = {
 class Ours:
     """agenteval_otel, with its default queue and storage and one trivial evaluator."""
 
-    def __init__(self, *, rate: float = 1.0, enabled: bool = True, evaluators: Any = None, **settings: Any) -> None:
+    def __init__(
+        self, *, rate: float | None = 1.0, enabled: bool = True, evaluators: Any = None, **settings: Any
+    ) -> None:
         from agenteval_otel.config import Settings, build
         from agenteval_otel.evaluators import CriterionEvaluator
         from agenteval_otel.models import EvaluationInput, Score

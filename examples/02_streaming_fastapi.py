@@ -1,10 +1,17 @@
-"""A streamed answer under FastAPI: every chunk passes at once, the whole is evaluated when it ends."""
+"""A streamed answer under FastAPI: every chunk passes at once; the stream is evaluated when it ends or is abandoned.
 
+uv run python examples/02_streaming_fastapi.py
+"""
+
+import asyncio
+import socket
+import threading
 from collections.abc import AsyncGenerator
 
+import httpx
+import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
-from fastapi.testclient import TestClient
 
 from agenteval_otel import accounting, annotate, configure, flush, monitor
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
@@ -23,9 +30,10 @@ app = FastAPI()
 
 @monitor(agent="support")
 async def support(question: str) -> AsyncGenerator[str, None]:
-    annotate(model="scripted-1")
+    annotate(model="scripted-1", conversation_id="c-17")  # what only the handler knows
     for word in ("I", "opened", "a", "ticket", "for", "you."):
         yield word + " "
+        await asyncio.sleep(0.02)  # a model's pace
 
 
 @app.get("/support")
@@ -33,8 +41,19 @@ async def endpoint(question: str) -> StreamingResponse:
     return StreamingResponse(support(question), media_type="text/plain")
 
 
-with TestClient(app) as client:
-    print(client.get("/support", params={"question": "Where is my order?"}).text)
+if __name__ == "__main__":
+    # A real server on a free port and two readers, one of which leaves early. Yours is started by `uvicorn module:app`.
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
 
-flush(5.0)
-print({outcome: count for outcome, count in accounting().items() if count})
+    with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", params={"question": "Help!"}) as client:
+        print(client.get("/support").text)
+        with client.stream("GET", "/support") as response:
+            print(next(response.iter_text()), "...")  # and away: half an answer is told apart from a whole one
+
+    server.should_exit = True
+    thread.join()
+    flush(5.0)
+    print({outcome: count for outcome, count in accounting().items() if count})

@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).resolve().parents[1] / "agenteval_otel"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = {
-    "errors": 0, "semconv": 0,
+    "errors": 0, "semconv": 0, "masking": 0,
     "models": 1,
-    "components": 2, "scoring": 2,
+    "components": 2, "scoring": 2, "intervals": 2, "patterns": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "telemetry": 3, "dispatch": 3,
     "evaluators": 4, "storage": 4,
     "runner": 5,
@@ -28,14 +28,15 @@ VENDORS = {
     "anthropic": ("judges.anthropic",),
     "numpy": ("embedders", "evaluators.semantic"),
     "rapidfuzz": ("evaluators.similarity", "ground_truth"),
-    "regex": ("evaluators",),
+    "regex": ("patterns",),
     "grpc": ("sidecar", "testing"),
     "opentelemetry.proto": ("sidecar", "testing"),
     "opentelemetry.sdk": ("telemetry.private", "instrumentation.span_processor", "testing"),
     "opentelemetry.exporter": ("telemetry.private", "instrumentation.span_processor", "testing"),
     "opentelemetry": ("telemetry", "capture", "sampling.ratio", "pipeline", "instrumentation",
-                      "storage.otlp", "testing"),
+                      "storage.otlp", "testing", "cli.demo.agent"),
     "sqlalchemy": ("storage.sql",),
+    "rich": ("cli",),
     "yaml": ("config", "provisioning"),
 }  # fmt: skip
 FREE = {"pydantic", "structlog", "agenteval_otel"}

@@ -38,7 +38,10 @@ def test_a_dump_builds_the_same_component() -> None:
 
 def test_an_unknown_type_names_the_known_ones() -> None:
     """A misspelled type is refused with the path and what there is."""
-    with pytest.raises(ConfigurationError, match=r"tools\[0\]: unknown tool type 'Hamer'; known: Anvil, Hammer"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"tools\[0\]: unknown tool type 'Hamer' \(did you mean 'Hammer'\?\); known: Anvil, Hammer",
+    ):
         resolve(Tool, {"type": "Hamer"}, path="tools[0]")
     with pytest.raises(ConfigurationError, match="expected an instance of Tool or a mapping with 'type', found int"):
         resolve(Tool, 7)

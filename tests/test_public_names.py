@@ -12,55 +12,68 @@ import agenteval_otel
 NAMES: dict[str, list[str]] = {
     "agenteval_otel": [
         "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult",
-        "EvaluationRunConfig", "Score", "Settings", "accounting", "annotate", "configure", "flush", "monitor",
-        "run_evaluation", "run_evaluation_sync", "shutdown",
+        "EvaluationRunConfig", "Score", "Settings", "accounting", "annotate", "configure", "disable", "enable",
+        "flush", "monitor", "reload", "run_evaluation", "run_evaluation_sync", "shutdown",
     ],
     "agenteval_otel.capture": [
-        "CURRENT", "CapturedCall", "EVALUATING", "FACTS", "PromptParameter", "build_input", "estimate_bytes",
-        "snapshot",
+        "Arguments", "CURRENT", "CapturedCall", "ConversationParameter", "EVALUATING", "FACTS", "OtherParameters",
+        "PromptParameter", "build_input", "estimate_bytes", "snapshot",
     ],
     "agenteval_otel.cli": [
         "main",
     ],
     "agenteval_otel.components": [
-        "Component", "Explained", "explain_validation", "resolve",
+        "Component", "Explained", "Problems", "explain_validation", "load_each", "near", "resolve",
     ],
     "agenteval_otel.config": [
-        "Settings", "accounting", "build", "configure", "flush", "shutdown",
+        "AgentSettings", "Criterion", "Loaded", "Problem", "Settings", "SettingsError", "accounting", "build",
+        "configure", "disable", "enable", "flush", "load_settings", "reload", "shutdown",
     ],
     "agenteval_otel.dispatch": [
         "Dispatcher", "InlineDispatcher", "PoolDispatcher",
     ],
     "agenteval_otel.errors": [
-        "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped",
-        "JudgeError", "StorageError",
+        "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
+        "StorageError",
     ],
     "agenteval_otel.evaluators": [
-        "CriterionEvaluator", "Evaluator", "Func", "KeywordCoverage", "ResponseHealth", "RuleBased",
-        "as_evaluator",
+        "CriterionEvaluator", "Evaluator", "Func", "KeywordCoverage", "ResponseHealth", "RuleBased", "as_evaluator",
     ],
     "agenteval_otel.instrumentation": [
         "annotate", "monitor",
+    ],
+    "agenteval_otel.intervals": [
+        "Difference", "Estimate", "WeightedSums", "Z_95", "difference_of", "estimate_of", "wilson_interval",
+    ],
+    "agenteval_otel.masking": [
+        "MASK", "is_secret", "mask", "mask_known", "mask_text", "split_address",
     ],
     "agenteval_otel.models": [
         "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Message",
         "RunError", "Score", "ScoreValue", "SpanReference", "StreamEnd", "ToolCall", "Usage",
     ],
+    "agenteval_otel.patterns": [
+        "DEFAULT_LIMIT_S", "JsPattern", "check_flags", "compile_pattern", "lazily",
+    ],
     "agenteval_otel.pipeline": [
-        "EXIT_TIMEOUT_S", "Pipeline", "Plan", "default_pipeline", "set_default_pipeline", "use_assembler",
+        "AgentDefaults", "EXIT_TIMEOUT_S", "Pipeline", "Plan", "current_pipeline", "default_pipeline",
+        "live_pipelines", "set_default_pipeline", "use_assembler",
     ],
     "agenteval_otel.runner": [
         "EvaluationRunConfig", "EvaluationRunner", "Lanes", "RunOutcome", "aggregate", "run_evaluation",
         "run_evaluation_sync",
     ],
     "agenteval_otel.sampling": [
-        "RateLimitSampler", "RatioSampler", "Sampler", "SamplingContext", "SamplingDecision", "draw_from",
+        "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "ErrorSampler", "FirstOfSampler",
+        "FunctionSampler", "PatternSampler", "RateLimitSampler", "RatioSampler", "RuleSampler", "Sampler",
+        "SamplingContext", "SamplingDecision", "SlowSampler", "draw_from",
     ],
     "agenteval_otel.scoring": [
         "label_of", "normalize", "overall_score", "passed_of",
     ],
     "agenteval_otel.semconv": [
-        "Instrument", "OUTCOMES", "criterion_label", "criterion_score",
+        "ATTRIBUTES", "Attribute", "INSTRUMENTS", "Instrument", "OUTCOMES", "SPANS", "SpanShape", "criterion_label",
+        "criterion_score",
     ],
     "agenteval_otel.storage": [
         "ConsoleStorageProvider", "EvaluationStorageProvider", "FanOutStorage", "JsonFileStorageProvider",
@@ -70,8 +83,8 @@ NAMES: dict[str, list[str]] = {
         "Accounting", "OtlpTarget", "Providers",
     ],
     "agenteval_otel.testing": [
-        "AWKWARD_INPUTS", "InlineDispatcher", "ManualClock", "RecordedTelemetry", "check_component",
-        "check_dispatcher", "check_evaluator", "check_sampler", "check_storage",
+        "AWKWARD_INPUTS", "InlineDispatcher", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry",
+        "check_component", "check_dispatcher", "check_evaluator", "check_sampler", "check_storage",
     ],
 }  # fmt: skip
 

@@ -9,7 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.capture.responses import answer_text, history_of, join_chunks, prompt_text, tool_calls_of
+from agenteval_otel.capture.responses import answer_text, history_of, prompt_text, read_answer, read_chunks, read_prompt
+from agenteval_otel.capture.shapes import Reading, read_calls, usage_of
+from agenteval_otel.capture.shapes.prompts import history_fields, last_question
+from agenteval_otel.capture.snapshots import SNAPSHOT, state_of_answer, state_of_chunks
 from agenteval_otel.capture.text import clean, plain, to_text
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
@@ -37,11 +40,52 @@ def build_input(
     Raises:
         CaptureError: The answer has no text that can be had.
     """
-    fields: dict[str, Any] = {
-        "prompt": prompt_text(call.prompt),
-        "message_history": history_of(call.prompt),
-        "response": join_chunks(call.chunks) if call.chunks is not None else answer_text(call.answer),
-        "tool_calls": tool_calls_of(call.answer),
+    reading = read_chunks(call.chunks) if call.chunks is not None else read_answer(call.answer)
+    try:
+        fields = _fields_of(call, reading)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise CaptureError(f"no evaluation input: {type(error).__name__}") from error
+    facts = dict(call.facts or {})
+    if capture is not None and function is not None:
+        facts |= _captured_facts(call, capture, function)
+    for name in [name for name in facts if name not in FACTS]:
+        on_bad_fact(name)
+        del facts[name]
+    said = _clean_facts(facts, on_bad_fact)
+    fields |= said
+    snapshot = state_of_answer(call.answer) if call.chunks is None else state_of_chunks(call.chunks)
+    if snapshot is not None and "response" not in said:
+        fields["metadata"] = _marked(said.get("metadata"), snapshot, on_bad_fact)
+    return _validated(fields, on_bad_fact)
+
+
+def _marked(metadata: Any, snapshot: str, on_bad_fact: Callable[[str], None]) -> dict[str, Any]:
+    """The metadata that was said, with the snapshot's state."""
+    if metadata is not None and not isinstance(metadata, dict):
+        on_bad_fact("metadata")
+        metadata = None
+    return {**(metadata or {}), SNAPSHOT: snapshot}
+
+
+def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
+    """What the call itself tells, without what was said about it."""
+    asked = read_prompt(call.prompt, **(call.others or {}))
+    turns = asked.turns if asked.turns is not None else reading.asked or None
+    usage = reading.usage
+    conversation = clean(call.conversation, 512) if call.conversation else asked.conversation_id
+    conversation = conversation or reading.conversation_id
+    return {
+        "prompt": asked.prompt if call.prompt is not None or not turns else last_question(turns),
+        "message_history": None if turns is None else history_fields(turns),
+        "response": reading.text,
+        "tool_calls": reading.calls.finished(),
+        "usage": None if usage is None else {"input_tokens": usage[0], "output_tokens": usage[1]},
+        "model": reading.model,
+        "response_id": reading.response_id,
+        "finish_reason": reading.finish_reason,
+        "conversation_id": conversation,
         "timestamp": call.ended_ns // 1_000_000,
         "agent": call.agent,
         "agent_id": call.agent,
@@ -49,13 +93,6 @@ def build_input(
         "error_type": call.error_type,
         "stream_end": call.stream_end,
     }
-    facts = dict(call.facts or {})
-    if capture is not None and function is not None:
-        facts |= _captured_facts(call, capture, function)
-    for name in [name for name in facts if name not in FACTS]:
-        on_bad_fact(name)
-        del facts[name]
-    return _validated(fields | _clean_facts(facts, on_bad_fact), on_bad_fact)
 
 
 def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: Callable[..., Any]) -> dict[str, Any]:
@@ -77,16 +114,16 @@ _SHORT_TEXTS = frozenset({"agent_id", "conversation_id", "finish_reason", "model
 def _clean_facts(facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> dict[str, Any]:
     cleaned: dict[str, Any] = {}
     for name, value in facts.items():
+        if value is None:
+            continue  # nothing was said: what was found stands
         try:
             cleaned[name] = _clean_fact(name, value)
-        except CaptureError:
+        except Exception:  # whatever the fact's own methods raise
             on_bad_fact(name)
     return cleaned
 
 
 def _clean_fact(name: str, value: Any) -> Any:
-    if value is None:
-        return None
     if name in _SHORT_TEXTS:
         return clean(to_text(value), 512)
     if name == "prompt":
@@ -96,7 +133,9 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name == "message_history":
         return history_of(value) or plain(value)
     if name == "tool_calls":
-        return tool_calls_of({"tool_calls": value}) or plain(value)
+        return read_calls(value) or plain(value)
+    if name == "usage" and (usage := usage_of(value)) is not None:
+        return {"input_tokens": usage[0], "output_tokens": usage[1]}
     if name == "context" and isinstance(value, str | list | tuple):
         return {"documents": plain([value] if isinstance(value, str) else value)}
     return plain(value)

@@ -7,11 +7,9 @@ exception only the class name is kept: the object would hold the host's frames.
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from agenteval_otel.capture.sizes import estimate_bytes
 from agenteval_otel.models import StreamEnd
@@ -21,13 +19,11 @@ if TYPE_CHECKING:
 
     from agenteval_otel.sampling.base import SamplingDecision
 
-__all__ = ["CURRENT", "EVALUATING", "CapturedCall", "PromptParameter", "estimate_bytes", "snapshot"]
+__all__ = ["CURRENT", "EVALUATING", "IDS", "CapturedCall", "estimate_bytes", "snapshot"]
 
 _SNAPSHOT_ITEMS: Final = 1_000
-_PROMPT_NAMES: Final = (
-    "prompt", "question", "query", "user_prompt", "user_input", "user_message", "message", "messages", "input",
-    "inputs", "text", "content", "request",
-)  # fmt: skip
+IDS: Final = (str, int, UUID)
+"""What an id may be for the caller's thread to read it: their text is made without a method of the host's."""
 
 
 class CapturedCall:
@@ -37,14 +33,19 @@ class CapturedCall:
         "__weakref__",
         "agent",
         "answer",
+        "answer_facts",
         "arguments",
         "attached",
         "chunks",
+        "conversation",
         "decision",
         "draw",
         "ended_ns",
         "error_type",
         "facts",
+        "host_span",
+        "memo",
+        "others",
         "plan",
         "prompt",
         "settled",
@@ -61,6 +62,8 @@ class CapturedCall:
         self.agent = agent
         self.prompt: Any = None
         self.arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self.conversation: str | None = None
+        self.others: dict[str, Any] | None = None
         self.answer: Any = None
         self.chunks: list[Any] | None = None
         self.error_type: str | None = None
@@ -76,10 +79,22 @@ class CapturedCall:
         self.ended_ns = 0
         self.facts: dict[str, Any] | None = None
         self.settled = False
+        # Of a sampler that is asked again after the answer: what it keeps, the answer's facts, the host's open span.
+        self.memo: Any = None
+        self.answer_facts: Any = None
+        self.host_span: Span | None = None
+
+    def said_conversation(self) -> str | None:
+        """The conversation's id, on the caller's thread: text or a plain id that `annotate` said, else the argument."""
+        for name in ("conversation_id", "session_id"):
+            said = self.facts.get(name) if self.facts is not None else None
+            if type(said) in IDS:
+                return str(said)
+        return self.conversation
 
     def let_go(self) -> None:
         """Forget what the host's code made, once the evaluation input is built: a judge may take its time."""
-        self.prompt = self.arguments = self.answer = self.chunks = self.facts = None
+        self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = None
 
     def __repr__(self) -> str:
         return f"<CapturedCall {self.agent} {self.error_type or self.stream_end or 'answered'}>"
@@ -90,34 +105,6 @@ EVALUATING: Final = CapturedCall(None, "evaluation")
 
 CURRENT: Final[ContextVar[CapturedCall | None]] = ContextVar("agenteval_current_call", default=None)
 """The monitored call that the running code belongs to; None outside and inside calls that were not sampled."""
-
-
-class PromptParameter:
-    """Finds the prompt among a handler's arguments: by an obvious name, else the first that is not self or cls."""
-
-    __slots__ = ("index", "name")
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.index, self.name = 0, "prompt"
-        try:
-            parameters = list(inspect.signature(function).parameters.values())
-        except (TypeError, ValueError):
-            return
-        if parameters and parameters[0].name in ("self", "cls"):
-            self.index, self.name = 1, ""
-        usable = [p for p in parameters[self.index :] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        by_name = {p.name: p for p in usable}
-        chosen = next((by_name[name] for name in _PROMPT_NAMES if name in by_name), usable[0] if usable else None)
-        if chosen is not None:
-            self.name = chosen.name
-            # A keyword-only parameter is never found by position.
-            self.index = sys.maxsize if chosen.kind is chosen.KEYWORD_ONLY else parameters.index(chosen)
-
-    def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The prompt as it was passed; None when it was not."""
-        if len(args) > self.index:
-            return args[self.index]
-        return kwargs.get(self.name)
 
 
 def snapshot(value: Any) -> Any:

@@ -6,28 +6,58 @@ every string passes `sanitise` before it reaches the SDK.
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from agenteval_otel.capture.redaction.redactor import PatternRedactor
 from agenteval_otel.errors import CaptureError
 
-__all__ = ["CAP_CHARS", "cap", "clean", "plain", "sanitise", "to_text"]
+__all__ = ["CAP_CHARS", "PlainCopy", "cap", "clean", "model_fields", "plain", "sanitise", "to_text"]
 
 CAP_CHARS = 256 * 1024
+_MARGIN_CHARS = 16 * 1024
+_WORD_CHARS = 128
 _MAX_DEPTH = 32
 _MAX_ITEMS = 10_000
 
 
 def cap(text: str, limit: int = CAP_CHARS) -> str:
-    """At most `limit` characters: three quarters of the head, one quarter of the tail, and a marker that says so."""
+    """At most `limit` characters: three quarters of the head, one quarter of the tail, and a marker that says so.
+
+    No secret, number or address that redaction knows is cut in two, of which no half would be known again: the cut
+    moves to before it, or after it. Neither is a word where there is a space near.
+    """
     if type(text) is not str:
         text = str.__str__(text)  # text of the host's own class: what it holds, by none of its methods
     if len(text) <= limit:
         return text
-    marker = f"\n[... {len(text) - limit} characters left out ...]\n"
-    head = limit * 3 // 4
-    return text[:head] + marker + text[len(text) - (limit - head) :]
+    head = _cut(text, limit * 3 // 4, limit, backwards=True)
+    tail = _cut(text, len(text) - (limit - limit * 3 // 4), limit, backwards=False)
+    return f"{text[:head]}\n[... {tail - head} characters left out ...]\n{text[tail:]}"
+
+
+def _cut(text: str, at: int, limit: int, *, backwards: bool) -> int:
+    """Where to cut instead: at the edge of what stands across, on the side that leaves less of the text."""
+    near = min(_WORD_CHARS, limit // 8)
+    cut = at
+    if not text[at - 1].isspace() and not text[at].isspace():
+        beside = text[at - near : at] if backwards else text[at : at + near]
+        space = re.search(r"\s\S*\Z" if backwards else r"\s", beside)
+        if space is not None:
+            cut = at - near + space.start() if backwards else at + space.end()
+    begin = max(0, cut - _MARGIN_CHARS)
+    for start, end, _ in _whole().findings(text[begin : cut + _MARGIN_CHARS]):
+        if begin + start < cut < begin + end:
+            cut = begin + start if backwards else begin + end
+    return cut
+
+
+@functools.cache
+def _whole() -> PatternRedactor:
+    return PatternRedactor()
 
 
 def sanitise(text: str) -> str:
@@ -48,7 +78,7 @@ def clean(text: str, limit: int = CAP_CHARS) -> str:
 
 
 def to_text(value: Any) -> str:
-    """The text of any object: strings as they are, JSON for plain data, `str` for the rest; always capped and clean.
+    """The text of any object: strings as they are, JSON for data and models, `str` for the rest; capped and clean.
 
     Cycles, depth and size are bounded, and nothing is iterated that is not a list, tuple, set or mapping.
 
@@ -61,12 +91,19 @@ def to_text(value: Any) -> str:
         if isinstance(value, str):
             return clean(value)
         if isinstance(value, bytes | bytearray):
-            return clean(bytes(value[: CAP_CHARS * 4]).decode("utf-8", "replace"))
-        if isinstance(value, Mapping | list | tuple | set | frozenset):
+            return clean(_decoded(value))
+        if isinstance(value, Mapping | list | tuple | set | frozenset) or model_fields(value) is not None:
             return clean(json.dumps(plain(value), ensure_ascii=False))
         return clean(str(value))
     except Exception as error:
         raise CaptureError(f"no text from {type(value).__name__}: {type(error).__name__}") from error
+
+
+def _decoded(value: bytes | bytearray) -> str:
+    """The text of bytes; of very many the first megabyte, cut as `cap` cuts."""
+    most = CAP_CHARS * 4
+    text = bytes(value[: most + _MARGIN_CHARS]).decode("utf-8", "replace")
+    return text if len(value) <= most else text[: _cut(text, max(1, len(text) - _MARGIN_CHARS), most, backwards=True)]
 
 
 def plain(value: Any) -> Any:
@@ -76,16 +113,35 @@ def plain(value: Any) -> Any:
         CaptureError: The object's own methods raised.
     """
     try:
-        return _Copy().of(value, _MAX_DEPTH, frozenset())
+        return PlainCopy().take(value)
     except Exception as error:
         raise CaptureError(f"no plain data from {type(value).__name__}: {type(error).__name__}") from error
 
 
-class _Copy:
-    """One bounded copy: what it may still take of items and characters."""
+def model_fields(value: Any) -> dict[str, Any] | None:
+    """What a pydantic model or a dataclass holds in its fields; None for every other object."""
+    kind = type(value)
+    named = kind.__dict__.get("__pydantic_fields__") or getattr(kind, "__dataclass_fields__", None)
+    if type(named) is not dict:
+        return None
+    held: dict[str, Any] = {}
+    for name in named:
+        try:
+            held[name] = object.__getattribute__(value, name)
+        except AttributeError:
+            continue
+    return held
+
+
+class PlainCopy:
+    """A bounded copy, of one value or of several together: what it may still take of items and characters."""
 
     def __init__(self) -> None:
         self._items, self._chars = _MAX_ITEMS, 2 * CAP_CHARS
+
+    def take(self, value: Any) -> Any:
+        """A copy of the value. Raises whatever its own methods raise."""
+        return self.of(value, _MAX_DEPTH, frozenset())
 
     def of(self, value: Any, depth: int, above: frozenset[int]) -> Any:
         if value is None or isinstance(value, bool | int | float):
@@ -94,6 +150,11 @@ class _Copy:
             if depth == 0 or id(value) in above:
                 return "[...]"
             return self._container(value, depth - 1, above | {id(value)})
+        held = model_fields(value)
+        if held is not None:
+            if depth == 0 or id(value) in above:
+                return "[...]"
+            return self._container(held, depth - 1, above | {id(value)})
         return self._text(value if isinstance(value, str) else str(value))
 
     def _container(self, value: Any, depth: int, above: frozenset[int]) -> Any:

@@ -12,7 +12,12 @@ from agenteval_otel.telemetry.events import scope_version
 
 __all__ = ["main"]
 
-_COMMANDS = {"demo": "take 200 calls of a scripted agent through @monitor and show the scores (no server, no key)"}
+_COMMANDS = {
+    "demo": "watch a support agent's live traffic being scored for 20 s, and its quality drop (no server, no key)",
+    "check": "explain what is wrong with a settings file, or what it will run",
+    "schema": "print the JSON Schema of settings files, for editors",
+    "explain": "why there is no score: what became of calls, in words, with what to do",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

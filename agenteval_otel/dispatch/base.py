@@ -92,15 +92,21 @@ async def _guarded(process: Process, call: Any) -> str:
         return PIPELINE_FAILED
 
 
+def _run(work: Coroutine[Any, Any, str]) -> str:
+    # With a factory the runner leaves the thread's current event loop as it is: it may be the host's.
+    with asyncio.Runner(debug=False, loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(work)
+
+
 def _run_to_end(work: Coroutine[Any, Any, str]) -> str:
     """Run a coroutine in an empty context; in a thread of its own where this one already runs an event loop."""
     empty = contextvars.Context()
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return empty.run(asyncio.run, work)
+        return empty.run(_run, work)
     outcome: list[str] = []
-    thread = threading.Thread(target=lambda: outcome.append(empty.run(asyncio.run, work)), daemon=True)
+    thread = threading.Thread(target=lambda: outcome.append(empty.run(_run, work)), daemon=True)
     thread.start()
     thread.join()
     return outcome[0] if outcome else PIPELINE_FAILED

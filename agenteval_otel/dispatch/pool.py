@@ -27,6 +27,7 @@ __all__ = ["PoolDispatcher"]
 
 _MAX_REPLACEMENTS = 5
 _LOOK_EVERY = 64
+_BIRTH_EVERY_S = 0.1
 
 
 class PoolDispatcher(Dispatcher, type="pool"):
@@ -80,7 +81,7 @@ class _Pool:
         self._max_items, self._max_bytes = settings.max_items, settings.max_bytes
         self.process: Process | None = None
         self.settle: Settle = lambda call, outcome: None
-        self._closed = False
+        self._closed = self._retired = False
         self._reset()
         _POOLS.add(self)
 
@@ -123,7 +124,7 @@ class _Pool:
             return self._start_worker() or self._give_up(entry)
         if worker.sleeping:
             worker.wake(linger=True)
-        elif not len(self._queue) % _LOOK_EVERY:
+        elif worker.stillborn or not len(self._queue) % _LOOK_EVERY:
             self._look_after(worker)
         return True
 
@@ -135,13 +136,16 @@ class _Pool:
             return False  # an evaluator that waits for itself
         marker = Marker()
         self._queue.append(marker)
-        if worker is not None:  # else another thread is starting it
+        if worker is not None:
             self._look_after(worker)
+        else:  # retired, or another thread is starting it
+            self._start_worker()
         if (current := self._worker) is not None:
             current.wake(linger=False)
         return marker.reached.wait(timeout_s)
 
     def retire(self) -> None:
+        self._retired = True
         worker, self._worker = self._worker, None  # the next call, if there is one, starts another
         if worker is not None:
             worker.close()
@@ -187,8 +191,9 @@ class _Pool:
                 )
                 self._thread = worker.thread
                 worker.thread.start()
-                self._worker = worker
-                if self._closed:
+                if not self._retired:
+                    self._worker = worker
+                if self._closed or self._retired:  # ends when the queue is empty
                     worker.close()
             return True
         except RuntimeError:
@@ -201,12 +206,17 @@ class _Pool:
         stalled = not worker.sleeping and time.monotonic() - worker.beat > self._settings.stall_s
         if worker.thread.is_alive() and not stalled:
             return
-        if self._replaced >= _MAX_REPLACEMENTS or not self._starting.acquire(blocking=False):
+        if worker.stillborn:  # leaves nothing behind: tried again for as long as it takes, but not with every call
+            if time.monotonic() - worker.beat < _BIRTH_EVERY_S:
+                return
+        elif self._replaced >= _MAX_REPLACEMENTS:
+            return
+        if not self._starting.acquire(blocking=False):
             return
         try:
             if self._worker is not worker:
                 return
-            self._replaced += 1
+            self._replaced += not worker.stillborn
             worker.superseded = True
             self._worker = None
             for entry in list(worker.running.values()):

@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import selectors
+import socket
 import threading
 import time
 from collections import deque
 from typing import Any, NamedTuple
 
 from agenteval_otel.dispatch.base import Process
+from agenteval_otel.dispatch.executor import DaemonExecutor
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 __all__ = ["Entry", "Marker", "Worker"]
 
 _END_S = 1.0
+_LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
 
 class Entry(NamedTuple):
@@ -45,7 +49,7 @@ class Worker:
         self._concurrency, self._linger_s = concurrency, linger_s
         self.running: dict[asyncio.Task[None], Entry] = {}
         self.sleeping = False
-        self.superseded = False
+        self.superseded = self.stillborn = False
         self.beat = time.monotonic()
         self._closing = self._ticking = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -85,7 +89,15 @@ class Worker:
             self._awake.set()
 
     def _run(self) -> None:
-        loop = asyncio.new_event_loop()
+        try:
+            loop = _new_loop()
+        except (
+            Exception
+        ):  # no file descriptor is left, or the host's policy or log handler raises: the pool tries again
+            self.stillborn = True
+            return
+        loop.set_debug(False)  # the host's debug mode is about the host's loop; here it would warn on its stderr
+        loop.set_default_executor(DaemonExecutor())
         self._loop = loop
         try:
             self._serve_until_closed(loop)
@@ -175,6 +187,14 @@ class Worker:
             task.add_done_callback(one_less)
 
 
+def _new_loop() -> asyncio.AbstractEventLoop:
+    # What it needs is asked for beforehand: a loop that stays half made complains on the host's stderr at its end.
+    with selectors.DefaultSelector():
+        for end in socket.socketpair():
+            end.close()
+    return asyncio.new_event_loop()
+
+
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel what still runs and let it end: asyncio complains on the host's stderr of tasks that it finds undone."""
     tasks = asyncio.all_tasks(loop)
@@ -185,5 +205,10 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
     with contextlib.suppress(BaseException):
         loop.run_until_complete(asyncio.wait(tasks, timeout=_END_S))
     for task in tasks:
-        if task.done() and not task.cancelled():
+        if not task.done():
+            # It takes no cancellation. Kept, because its end by the collector would be told on the host's stderr, as
+            # would what its coroutine undoes in a context that is not its own.
+            _LEFT_BEHIND.append(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        elif not task.cancelled():
             task.exception()

@@ -82,6 +82,8 @@ class CriterionEvaluator(Evaluator):
         criterion_name: The criterion that it scores.
         scale: The scale of the scores, where the input does not bring the criterion itself.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
+        weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
+        objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
     """
 
     criterion_name: str

@@ -158,6 +158,8 @@ class WrongCheck(_RuleModel):
     With a `problem` it becomes a failed result, as in the original; without one the rule just never passes.
     """
 
+    model_config = ConfigDict(json_schema_extra={"x-unwritable": True})  # no file says it
+
     type: Literal["wrong"] = "wrong"
     given: Any = None
     problem: str | None = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from agenteval_otel.capture.text import clean
-from agenteval_otel.components import resolve
+from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
 from agenteval_otel.instrumentation.door import Door
@@ -102,7 +102,7 @@ def load_evaluators(values: Any) -> tuple[Evaluator, ...]:
         raise ConfigurationError(f"expected a list of evaluators, found {type(values).__name__}", path="evaluators")
     if not values:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
-    return tuple(as_evaluator(value, path=f"evaluators[{index}]") for index, value in enumerate(values))
+    return load_each(lambda value, path: as_evaluator(value, path=path), values, path="evaluators")
 
 
 def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
@@ -121,8 +121,9 @@ def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
 def load_storage(values: Any) -> tuple[Any, ...]:
     """Storage providers from one or several instances or mappings."""
     several = values if isinstance(values, list | tuple) else [values]
-    loaded: list[Any] = []
-    for index, value in enumerate(several):
-        ready = callable(getattr(value, "save_result", None))
-        loaded.append(value if ready else resolve(EvaluationStorageProvider, value, path=f"storage[{index}]"))
-    return tuple(loaded)
+    return load_each(_load_provider, several, path="storage")
+
+
+def _load_provider(value: Any, path: str) -> Any:
+    ready = callable(getattr(value, "save_result", None))
+    return value if ready else resolve(EvaluationStorageProvider, value, path=path)

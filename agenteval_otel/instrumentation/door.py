@@ -16,14 +16,14 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 
-from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, PromptParameter, snapshot
+from agenteval_otel.capture import CURRENT, EVALUATING, Arguments, CapturedCall, snapshot
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline, Plan, default_pipeline
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision, draw_from
 from agenteval_otel.semconv import CAPTURE_FAILED, DISABLED, PIPELINE_FAILED
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
-__all__ = ["Door", "rebind_all"]
+__all__ = ["Door", "following"]
 
 _now_ns, _tick_ns = time.time_ns, time.perf_counter_ns
 _current_context = otel_context.get_current
@@ -59,8 +59,8 @@ class Door:
     ) -> None:
         self.agent = agent
         self.scoped = False
-        self._make_plan, self._keep_arguments = make_plan, keep_arguments
-        self._prompt_of = PromptParameter(function).of
+        self._make_plan = make_plan
+        self._take = Arguments(function, keep=keep_arguments).take
         self.bind(pipeline or default_pipeline())
         if pipeline is None:
             _FOLLOWING.add(self)
@@ -75,9 +75,9 @@ class Door:
             ConfigurationError: The handler's own settings do not fit.
         """
         plan = self._make_plan(pipeline)
-        self._plan, self._decide, self._submit = plan, plan.sampler.decide, pipeline.submit
         # A sampler that looks at nothing but the draw says so: no context has to be built to ask it.
-        self._by_draw: Callable[[int], SamplingDecision] | None = getattr(plan.sampler, "by_draw", None)
+        by_draw: Callable[[int], SamplingDecision] | None = getattr(plan.sampler, "by_draw", None)
+        self._plan, self._decide, self._submit, self._by_draw = plan, plan.sampler.decide, pipeline.submit, by_draw
         self._keeps_memo = getattr(plan.sampler, "keeps_memo", False)
         self._spans_always = plan.own_span == "always"
         self.cell = pipeline.accounting.cell(self.agent)
@@ -174,12 +174,14 @@ class Door:
 
     def close_scope(self, call: CapturedCall) -> None:
         """Undo what `enter` opened; a coroutine closed from elsewhere runs in another context, with nothing to undo."""
+        token, call.token = call.token, None
         try:
+            if token is not None and CURRENT.get() is call:
+                CURRENT.reset(token)
             if call.attached is not None:
                 self.detach_span(call)
-            if call.token is not None and CURRENT.get() is call:
-                CURRENT.reset(call.token)
-            call.token = None
+        except ValueError:
+            call.attached = None  # a copy of the context that it was opened in: it ends with that copy
         except Exception as error:
             self._broken("scope", error)
 
@@ -218,9 +220,7 @@ class Door:
             call = CapturedCall(plan, self.agent)
             call.decision, call.draw, call.memo = decision, draw, memo
             surely = decision.sampled and decision.applies
-            call.prompt = snapshot(self._prompt_of(args, kwargs))
-            if self._keep_arguments:
-                call.arguments = (args, kwargs)
+            self._take(call, args, kwargs)
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
             if span is not None:
                 call.span_context = span_context
@@ -276,7 +276,6 @@ class Door:
 _FOLLOWING: weakref.WeakSet[Door] = weakref.WeakSet()
 
 
-def rebind_all(pipeline: Pipeline) -> None:
-    """Have every door that follows the configured pipeline use this one from now on."""
-    for door in list(_FOLLOWING):
-        door.bind(pipeline)
+def following() -> list[Door]:
+    """Every door that follows the configured pipeline."""
+    return list(_FOLLOWING)

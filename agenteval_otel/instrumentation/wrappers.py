@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from agenteval_otel.capture import CapturedCall
+from agenteval_otel.capture import CapturedCall, snapshot
 from agenteval_otel.instrumentation.door import Door
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.semconv import PIPELINE_FAILED
@@ -143,7 +143,7 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
                         door.detach_span(spanned)
                 if left > 0:
                     left -= len(chunk) if type(chunk) is str else _OBJECT_CHARS
-                    keep(chunk)
+                    keep(chunk if type(chunk) is str else snapshot(chunk))
                 try:
                     given = yield chunk
                     resume = send
@@ -194,7 +194,7 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
                         door.detach_span(spanned)
                 if left > 0:
                     left -= len(chunk) if type(chunk) is str else _OBJECT_CHARS
-                    keep(chunk)
+                    keep(chunk if type(chunk) is str else snapshot(chunk))
                 try:
                     given = yield chunk
                     resume = send

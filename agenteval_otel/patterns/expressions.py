@@ -38,6 +38,15 @@ class JsPattern(NamedTuple):
         look = self.compiled.match if self.sticky else self.compiled.search
         return look(text, timeout=limit_s, concurrent=True) is not None
 
+    def spans(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> list[tuple[int, int]]:
+        """Where the pattern occurs, in order and without overlaps; empty matches are left out.
+
+        Raises:
+            TimeoutError: The search took longer than `limit_s` seconds.
+        """
+        found = self.compiled.finditer(text, timeout=limit_s, concurrent=True)
+        return [match.span() for match in found if match.end() > match.start()]
+
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str, flags: str = "") -> JsPattern:

@@ -4,8 +4,17 @@
 """
 
 from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S
-from agenteval_otel.pipeline.plan import Plan
-from agenteval_otel.pipeline.process import default_pipeline, set_default_pipeline, use_assembler
+from agenteval_otel.pipeline.plan import AgentDefaults, Plan
+from agenteval_otel.pipeline.process import (
+    current_pipeline,
+    default_pipeline,
+    live_pipelines,
+    set_default_pipeline,
+    use_assembler,
+)
 from agenteval_otel.pipeline.route import Pipeline
 
-__all__ = ["EXIT_TIMEOUT_S", "Pipeline", "Plan", "default_pipeline", "set_default_pipeline", "use_assembler"]
+__all__ = [
+    "EXIT_TIMEOUT_S", "AgentDefaults", "Pipeline", "Plan", "current_pipeline", "default_pipeline", "live_pipelines",
+    "set_default_pipeline", "use_assembler",
+]  # fmt: skip

@@ -4,25 +4,59 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.runner import EvaluationRunner
-from agenteval_otel.sampling import Sampler
+from agenteval_otel.sampling import Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.semconv import DISABLED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
 
 if TYPE_CHECKING:
     from agenteval_otel.pipeline.route import Pipeline
 
-__all__ = ["Plan"]
+__all__ = ["AgentDefaults", "Plan"]
 
 _SLUG = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 
 
+class AgentDefaults(NamedTuple):
+    """What one agent's handlers get where they bring nothing of their own; None comes from the pipeline.
+
+    Attributes:
+        criteria: See `Plan`.
+        enabled: False counts the agent's calls as disabled, whatever its handlers bring.
+    """
+
+    evaluators: Sequence[Evaluator] | None = None
+    sampler: Sampler | None = None
+    criteria: Sequence[EvaluationCriteria] | None = None
+    enabled: bool = True
+
+
+class _Off(Sampler):
+    """Passes every call over, as disabled."""
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        return _DISABLED
+
+
+_DISABLED = SamplingDecision(False, None, "disabled", DISABLED)
+
+
 class Plan:
     """What one monitored handler wants: evaluators, sampler, storage.
+
+    Attributes:
+        criteria: What the inputs name as asked for; empty where nothing differs from what the evaluators declare.
+
+    Args:
+        criteria: What differs, by the criterion's name, from what the evaluators declare; only the fields that were
+            set on each. Names that no evaluator declares are left alone.
+        enabled: False passes every call over.
 
     Raises:
         ConfigurationError: No evaluator, or a criterion whose name cannot be part of an attribute name.
@@ -39,17 +73,19 @@ class Plan:
         capture: Callable[..., Any] | None = None,
         function: Callable[..., Any] | None = None,
         own_span: str = "sampled",
+        criteria: Sequence[EvaluationCriteria] = (),
+        enabled: bool = True,
     ) -> None:
         if not evaluators:
             raise ConfigurationError("expected at least one evaluator", path="evaluators")
-        self.agent, self.sampler, self.capture, self.function, self.own_span = (
-            agent,
-            sampler,
-            capture,
-            function,
-            own_span,
-        )
-        self.runner = EvaluationRunner(evaluators, lanes=pipeline.lanes)
+        self.agent, self.capture, self.function = agent, capture, function
+        self.sampler, self.own_span = (sampler, own_span) if enabled else (_Off(), "never")
+        self.runner = EvaluationRunner(evaluators, lanes=pipeline.lanes, redaction=pipeline.redaction)
+        self.criteria = _changed(self.runner.criteria, criteria) if criteria else ()
+        if self.criteria:
+            self.runner = EvaluationRunner(
+                evaluators, criteria=self.criteria, lanes=pipeline.lanes, redaction=pipeline.redaction
+            )
         self.storage = FanOutStorage(storage, pipeline.storage_failed)
         self.emitter = next((provider for provider in storage if isinstance(provider, OtlpStorageProvider)), None)
         if self.emitter is not None:
@@ -67,3 +103,14 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan {self.agent} {self.runner!r}>"
+
+
+def _changed(
+    declared: Sequence[EvaluationCriteria], criteria: Sequence[EvaluationCriteria]
+) -> tuple[EvaluationCriteria, ...]:
+    """The declared criteria with the fields that are set on those of the same name."""
+    changes = {
+        criterion.name: {name: getattr(criterion, name) for name in criterion.model_fields_set}
+        for criterion in criteria
+    }
+    return tuple(criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared)

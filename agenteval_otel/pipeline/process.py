@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.pipeline.exit import LIVE
 from agenteval_otel.pipeline.route import Pipeline
 
-__all__ = ["default_pipeline", "set_default_pipeline", "use_assembler"]
+__all__ = ["current_pipeline", "default_pipeline", "live_pipelines", "set_default_pipeline", "use_assembler"]
 
 _default: dict[str, Pipeline] = {}
 _assembler: dict[str, Callable[[], Pipeline]] = {}
@@ -33,9 +34,25 @@ def default_pipeline() -> Pipeline:
     return _default.setdefault("pipeline", _assembler["assemble"]())
 
 
+def current_pipeline() -> Pipeline | None:
+    """The process's pipeline, if there is one already."""
+    return _default.get("pipeline")
+
+
 def set_default_pipeline(pipeline: Pipeline | None) -> Pipeline | None:
     """Replace the process's pipeline (None: built anew when asked for); gives the one before."""
-    before = _default.pop("pipeline", None)
-    if pipeline is not None:
-        _default["pipeline"] = pipeline
+    if pipeline is None:
+        return _default.pop("pipeline", None)
+    before = _default.get("pipeline")
+    _default["pipeline"] = pipeline  # at no moment there is none: who asks in between would build one
     return before
+
+
+def live_pipelines() -> list[Pipeline]:
+    """Every pipeline of the process that somebody still holds."""
+    for _ in range(8):
+        try:
+            return [pipeline for pipeline in LIVE if isinstance(pipeline, Pipeline)]
+        except RuntimeError:  # one was made on another thread meanwhile
+            continue
+    return []

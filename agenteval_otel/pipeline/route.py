@@ -15,13 +15,16 @@ from typing import Any
 from opentelemetry import trace
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input, estimate_bytes
+from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
+from agenteval_otel.pipeline.content import with_content, without_content
 from agenteval_otel.pipeline.exit import LIVE, watch_exit
-from agenteval_otel.pipeline.plan import Plan
+from agenteval_otel.pipeline.plan import AgentDefaults, Plan
 from agenteval_otel.runner import Lanes, aggregate
-from agenteval_otel.sampling import Sampler
+from agenteval_otel.sampling import Sampler, SamplingContext
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry import Accounting
@@ -31,12 +34,17 @@ from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span, open
 __all__ = ["Pipeline"]
 
 
+_NO_ENTRY = AgentDefaults()
+
+
 class Pipeline:
     """The route behind the doors.
 
     Args:
         dispatcher: Where evaluations run; a `PoolDispatcher` when left out.
-        sampler, evaluators, storage: What a handler gets that brings none of its own.
+        sampler, evaluators, storage, criteria: What a handler gets that brings none of its own.
+        agents: What differs for single agents, by the agent's name.
+        redactors: What is taken out of all that leaves the process; a `PatternRedactor` when left out.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
     """
 
@@ -50,7 +58,12 @@ class Pipeline:
         accounting: Accounting | None = None,
         enabled: bool = True,
         own_span: str = "sampled",
+        criteria: Sequence[EvaluationCriteria] = (),
+        agents: Mapping[str, AgentDefaults] | None = None,
+        redactors: Sequence[Redactor] | None = None,
     ) -> None:
+        self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
+        self.criteria, self.agents = tuple(criteria), dict(agents or {})
         self.sampler, self.evaluators, self.storage = sampler, tuple(evaluators), tuple(storage)
         self.accounting = accounting or Accounting()
         self.dispatcher = dispatcher or PoolDispatcher()
@@ -77,14 +90,23 @@ class Pipeline:
         capture: Callable[..., Any] | None = None,
         function: Callable[..., Any] | None = None,
     ) -> Plan:
-        """The plan of one handler; what is left out comes from the pipeline."""
+        """The plan of one handler; what is left out comes from the agent's entry, then from the pipeline."""
+        entry = self.agents.get(agent, _NO_ENTRY)
+        defaults = self.evaluators if entry.evaluators is None else entry.evaluators
         plan = Plan(
-            agent=agent, evaluators=self.evaluators if evaluators is None else evaluators,
-            sampler=sampler or self.sampler, storage=self.storage if storage is None else storage, pipeline=self,
-            capture=capture, function=function, own_span=self.own_span,
+            agent=agent, evaluators=defaults if evaluators is None else evaluators,
+            sampler=sampler or entry.sampler or self.sampler,
+            storage=self.storage if storage is None else storage, pipeline=self,
+            capture=capture, function=function, own_span=self.own_span, enabled=entry.enabled,
+            criteria=self.criteria if entry.criteria is None else entry.criteria,
         )  # fmt: skip
         self._providers |= {id(provider): provider for provider in plan.storage.providers}
         return plan
+
+    @property
+    def providers(self) -> tuple[Any, ...]:
+        """Every storage provider that a handler of this pipeline saves to, or saved to."""
+        return tuple(self._providers.values())
 
     def submit(self, call: CapturedCall) -> None:
         """Hand a finished call to the dispatcher, on the caller's thread; never blocks."""
@@ -95,6 +117,8 @@ class Pipeline:
             size += estimate_bytes(call.facts)
         if call.arguments is not None:
             size += estimate_bytes(call.arguments)
+        if call.others is not None:
+            size += estimate_bytes(call.others)
         self.dispatcher.submit(call, size)
 
     def flush(self, timeout_s: float) -> bool:
@@ -168,12 +192,30 @@ class Pipeline:
             self.broken("capture", error)
             return CAPTURE_FAILED
         call.let_go()
+        if plan.criteria:
+            evaluation_input = evaluation_input.model_copy(update={"criteria": plan.criteria})
+        if call.decision is not None and not call.decision.settled:
+            outcome = self._decide_on(evaluation_input, call, plan)
+            if outcome is not None:
+                return outcome
         try:
             await self._evaluate(call, plan, evaluation_input)
         except Exception as error:
             self.broken("pipeline", error)
             return PIPELINE_FAILED
         return EVALUATED
+
+    def _decide_on(self, evaluation_input: EvaluationInput, call: CapturedCall, plan: Plan) -> str | None:
+        """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
+        try:
+            context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
+            decision = plan.sampler.decide(context)
+        except Exception as error:
+            self.broken("sampler", error)
+            return PIPELINE_FAILED
+        call.decision = decision
+        call.draw = call.draw if decision.draw is None else decision.draw
+        return None if decision.sampled and decision.applies else decision.outcome
 
     async def _evaluate(self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput) -> None:
         span = self._open_run_span(call, plan)
@@ -208,8 +250,11 @@ class Pipeline:
             "sampling_reason": decision.reason if decision else None,
         }
         if plan.emitter is not None and plan.emitter.content_capture != "no_content":
-            return aggregated.model_copy(update={**facts, "input_snapshot": evaluation_input})
-        return _without_content(aggregated, facts)
+            shown = outcome.outgoing or self.redaction.input(evaluation_input)
+            aggregated = with_content(aggregated, {**facts, "input_snapshot": shown})
+        else:
+            aggregated = without_content(aggregated, facts)
+        return self.redaction.result(aggregated, snapshot=False)
 
     def _open_run_span(self, call: CapturedCall, plan: Plan) -> trace.Span | None:
         tracer = plan.emitter.tracer() if plan.emitter is not None else None
@@ -222,6 +267,9 @@ class Pipeline:
             call.span_context = span.get_span_context()
         return open_run_span(tracer, call.agent, call.span_context, plan.emitter.placement)
 
+    def _redaction_failed(self, redactor: str, error: BaseException) -> None:
+        self.broken(f"redaction:{redactor}", error)
+
     def _bad_fact(self, name: str) -> None:
         self.accounting.fail(f"annotate:{name}"[:64] if len(self.accounting.failures) < 64 else "annotate")
         log.warning("fact_left_out", part=name[:64])
@@ -232,18 +280,3 @@ class _FlushJob:
 
     def __init__(self, emitter: OtlpStorageProvider) -> None:
         self.emitter = emitter
-
-
-def _without_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:
-    """Leave out what may quote the conversation: reasoning, metadata and the text of errors."""
-    results = tuple(
-        result.model_copy(update={"reasoning": None, "metadata": None, "error": result.error and result.error_type})
-        for result in aggregated.results
-    )
-    errors = tuple(
-        error.model_copy(update={"message": error.message.partition(":")[0]}) for error in aggregated.run_errors or ()
-    )
-    metadata = {**aggregated.metadata, "errors": [error.model_dump(by_alias=True) for error in errors]}
-    return aggregated.model_copy(
-        update={**facts, "results": results, "run_errors": errors or None, "metadata": metadata}
-    )

@@ -119,7 +119,11 @@ class Lanes:
                 self._replace_thread(evaluator, job)
                 job.future.cancel()  # what comes too late is for nobody
                 raise EvaluationError(f"no result within {limit_s:g} s", error_type="timeout")
-            await asyncio.wait({job.future}, timeout=max(left_s, 0.01))
+            try:
+                await asyncio.wait({job.future}, timeout=max(left_s, 0.01))
+            except asyncio.CancelledError:
+                job.future.cancel()  # nobody will look at what comes, and asyncio complains of errors nobody looked at
+                raise
         return job.future.result()
 
     def _replace_thread(self, evaluator: Evaluator, job: _Job) -> None:

@@ -12,9 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.capture.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.components import Explained, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
@@ -22,6 +24,7 @@ from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
 from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.runner.run import EvaluationRunner, RunOutcome
 from agenteval_otel.scoring import overall_score
+from agenteval_otel.telemetry.log import log
 
 __all__ = ["EvaluationRunConfig", "aggregate", "run_evaluation", "run_evaluation_sync"]
 
@@ -35,6 +38,8 @@ class EvaluationRunConfig(BaseModel, metaclass=Explained):
         criteria: Asked for when the input names none.
         storage_provider: Saves the result; anything with ``async save_result(aggregated)``.
         metadata: Copied into the result's metadata.
+        redactors: What is taken out of that which evaluators in the lane ``model`` and the storage provider get;
+            instances or ``{type: ...}`` mappings, an empty list for nothing. The result itself is given back as it is.
     """
 
     model_config = ConfigDict(
@@ -46,6 +51,12 @@ class EvaluationRunConfig(BaseModel, metaclass=Explained):
     criteria: tuple[EvaluationCriteria, ...] = ()
     storage_provider: Any = None
     metadata: dict[str, Any] = Field(default_factory=dict)
+    redactors: tuple[Redactor, ...] = Field(default_factory=default_redactors)
+
+    @field_validator("redactors", mode="before")
+    @classmethod
+    def _load_redactors(cls, value: Any) -> Any:
+        return load_redactors(value, path="redactors")
 
     @model_validator(mode="before")
     @classmethod
@@ -86,7 +97,8 @@ async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRu
     lanes = Lanes()
     started_ns, tick = time.time_ns(), time.perf_counter_ns()
     try:
-        runner = EvaluationRunner(config.evaluators, criteria=config.criteria, lanes=lanes)
+        redaction = Redaction(config.redactors, _redaction_failed)
+        runner = EvaluationRunner(config.evaluators, criteria=config.criteria, lanes=lanes, redaction=redaction)
         outcome = await runner.run(evaluation_input)
     finally:
         lanes.close()
@@ -98,11 +110,15 @@ async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRu
     if config.storage_provider is None:
         return aggregated
     try:
-        await config.storage_provider.save_result(aggregated)
+        await config.storage_provider.save_result(redaction.result(aggregated))
     except Exception as error:
         failed = RunError(evaluator_type="StorageProvider", message=f"{type(error).__name__}: {error}")
         return aggregated.model_copy(update={"run_errors": (*(aggregated.run_errors or ()), failed)})
     return aggregated
+
+
+def _redaction_failed(redactor: str, error: BaseException) -> None:
+    log.warning("redaction_failed", part=redactor, error_type=type(error).__name__)
 
 
 def run_evaluation_sync(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:

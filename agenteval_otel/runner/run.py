@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Evaluator, Lane
@@ -24,11 +25,12 @@ __all__ = ["EvaluationRunner", "RunOutcome"]
 
 
 class RunOutcome(NamedTuple):
-    """What a run gave: results in configured order, and who raised."""
+    """What a run gave: results in configured order, who raised, and the redacted input, where a model was asked."""
 
     results: list[EvaluationResult]
     errors: list[RunError]
     criteria: Sequence[EvaluationCriteria]
+    outgoing: EvaluationInput | None = None
 
 
 class EvaluationRunner:
@@ -37,6 +39,7 @@ class EvaluationRunner:
     Args:
         evaluators: In the order of the results.
         criteria: Asked for when the input names none; else each evaluator's own.
+        redaction: What evaluators in the lane ``model`` see has passed it; the others see the input as it is.
     """
 
     def __init__(
@@ -45,7 +48,9 @@ class EvaluationRunner:
         *,
         criteria: Sequence[EvaluationCriteria] = (),
         lanes: Lanes | None = None,
+        redaction: Redaction | None = None,
     ) -> None:
+        self._redaction = redaction
         self.evaluators = tuple(evaluators)
         self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
         self.lanes = lanes or Lanes()
@@ -69,7 +74,11 @@ class EvaluationRunner:
         """
         criteria = evaluation_input.criteria or self.criteria
         due = [planned for planned in self._plan if draw is None or planned.bound is None or draw < planned.bound]
-        work = [self._one(planned, evaluation_input, criteria, probability) for planned in due]
+        outgoing = None
+        if self._redaction is not None and any(planned.lane == "model" for planned in due):
+            outgoing = self._redaction.input(evaluation_input)
+        seen = {"model": outgoing or evaluation_input}
+        work = [self._one(planned, seen.get(planned.lane, evaluation_input), criteria, probability) for planned in due]
         slow = {
             index: asyncio.ensure_future(work[index]) for index, planned in enumerate(due) if planned.lane != "free"
         }
@@ -88,7 +97,7 @@ class EvaluationRunner:
             RunError(evaluator_type=planned.evaluator.label, message=group[0].error or "")
             for planned, group in zip(due, finished, strict=True) if group and group[0].raised
         ]  # fmt: skip
-        return RunOutcome(results, errors, criteria)
+        return RunOutcome(results, errors, criteria, outgoing)
 
     async def _one(
         self,

@@ -6,19 +6,27 @@ probability is the largest ratio among the members that apply, of a first-of it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from agenteval_otel.components import resolve
+from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.sampling.rate_limit import RateLimitSampler
 from agenteval_otel.semconv import NOT_SAMPLED
 
 __all__ = ["AnyOfSampler", "FirstOfSampler"]
 
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
+# By [applies x 2 + surely sampled].
+_UNSETTLED = tuple(
+    SamplingDecision(surely, None, "undecided", applies=applies, settled=False)
+    for applies in (False, True)
+    for surely in (False, True)
+)
 
 
 class _Combined(Sampler):
@@ -37,7 +45,7 @@ class _Combined(Sampler):
     def _members(cls, value: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise ValueError("expected a list of samplers")
-        members = tuple(resolve(Sampler, item, path=f"samplers[{index}]") for index, item in enumerate(value))
+        members = load_each(lambda item, path: resolve(Sampler, item, path=path), value, path="samplers")
         for index, member in enumerate(members):
             if member.own_draw:
                 raise ConfigurationError(
@@ -47,16 +55,10 @@ class _Combined(Sampler):
                 )
         return members
 
-    def ask(self, member: Sampler, context: SamplingContext) -> SamplingDecision:
-        """A member's decision; what is settled is not asked again, because a rate limit counts."""
-        if context.memo is None:
-            return member.decide(context)
-        decision = context.memo.get(id(member))
-        if decision is None:
-            decision = member.decide(context)
-            if decision.settled:
-                context.memo[id(member)] = decision
-        return decision
+    @cached_property
+    def _asked(self) -> tuple[tuple[Callable[[SamplingContext], SamplingDecision], bool], ...]:
+        """Each member's `decide`, and whether what it settled must be kept because it counts (a rate limit)."""
+        return tuple((member.decide, isinstance(member, RateLimitSampler)) for member in self.samplers)
 
 
 class FirstOfSampler(_Combined, type="first_of"):
@@ -67,33 +69,41 @@ class FirstOfSampler(_Combined, type="first_of"):
     """
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        waiting: list[SamplingDecision] = []
+        waiting, surely = False, True
         last = _NO_SAY
-        for member in self.samplers:
-            decision = self.ask(member, context)
+        for decide, counts in self._asked:
+            decision = _once(decide, context) if counts else decide(context)
             if not decision.settled:
-                waiting.append(decision)
+                # Whichever of those that wait turns out to decide: if all of them sample, it is known already.
+                waiting, surely = True, surely and decision.sampled
             if decision.applies:
                 last = decision
                 break
         if not waiting:
             return last
-        # Whichever of them turns out to decide, it samples: then it is known before the answer.
-        surely = last.sampled and all(decision.sampled for decision in waiting)
-        return SamplingDecision(surely, None, last.reason, applies=last.applies, settled=False)
+        return _UNSETTLED[2 * last.applies + (surely and last.sampled)]
 
 
 class AnyOfSampler(_Combined, type="any_of"):
     """Samples what any member samples."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        decisions = [self.ask(member, context) for member in self.samplers]
-        return _union(decisions)
+        return _union([_once(decide, context) if counts else decide(context) for decide, counts in self._asked])
 
 
-def _union(decisions: Iterable[SamplingDecision]) -> SamplingDecision:
+def _once(decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext) -> SamplingDecision:
+    """A member's decision, made once a call however often the combination is asked."""
+    if context.memo is None:
+        return decide(context)
+    key = id(decide)
+    kept = context.memo.get(key)
+    if kept is None:
+        kept = context.memo[key] = decide(context)
+    return kept
+
+
+def _union(known: list[SamplingDecision]) -> SamplingDecision:
     """The most likely of the members that sample speaks for all; nobody samples: the one whose outcome is a loss."""
-    known = list(decisions)
     saying = [decision for decision in known if decision.applies]
     settled = all(decision.settled for decision in known)
     if not saying:

@@ -89,7 +89,7 @@ class ErrorSampler(RuleSampler, type="error"):
     types: tuple[str, ...] = ()
 
     def matches(self, context: SamplingContext) -> bool | None:
-        answer = _facts(context)
+        answer = context.answer or _recorded(context)
         if answer is None:
             return None
         return answer.error_type is not None and (not self.types or answer.error_type in self.types)
@@ -135,7 +135,7 @@ class SlowSampler(RuleSampler, type="slow"):
     over_s: float = Field(gt=0)
 
     def matches(self, context: SamplingContext) -> bool | None:
-        answer = _facts(context)
+        answer = context.answer or _recorded(context)
         return None if answer is None else answer.duration_s > self.over_s
 
 
@@ -162,9 +162,9 @@ class FunctionSampler(RuleSampler, type="function"):
         return SamplingDecision(context.draw < bound_of(found), float(found), self.type)
 
 
-def _facts(context: SamplingContext) -> AnswerFacts | None:
-    """The answer's facts; of a recorded conversation those that its input holds."""
+def _recorded(context: SamplingContext) -> AnswerFacts | None:
+    """The facts of an answer that nobody saw happen, such as a replayed one: those that its input holds."""
     known = context.evaluation_input
-    if context.answer is not None or known is None:
-        return context.answer
+    if known is None:
+        return None
     return AnswerFacts(known.duration_s or 0.0, known.error_type, known.stream_end, known.conversation_id)

@@ -45,6 +45,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     Attributes:
         endpoint: OTLP endpoint, such as ``http://localhost:4317``.
         protocol: ``grpc`` or ``http/protobuf``; from the environment, else by the port, when left out.
+        headers: Sent with everything that is exported, such as an authorization; never shown.
         detail: ``auto`` writes result spans for evaluators that call a model and for failures, ``result`` for all,
             ``response`` none beside the run span, ``none`` no span at all.
         placement: The run span as a ``child`` of the evaluated span, or ``linked`` from a trace of its own.
@@ -133,7 +134,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     def _ensure_instruments(self) -> None:
         running = self._running
         if running.instruments is None and (meter := self.providers.meter()) is not None:
-            running.instruments = Instruments(meter, running.totals, running.accounting, running.queue)
+            running.instruments = Instruments(meter, running.totals, running.accounting, running.queue_now)
 
     def _emit_event(
         self, result: EvaluationResult, aggregated: AggregatedEvaluationResult, attributes: dict[str, Any], context: Any
@@ -177,6 +178,10 @@ class _Running:
         self.accounting: Accounting | None = None
         self.queue: Callable[[], dict[str, int]] | None = None
         self._pid = os.getpid()
+
+    def queue_now(self) -> dict[str, int]:
+        """The gauges of the present dispatcher: a provider that is kept outlives the one that it began with."""
+        return self.queue() if self.queue is not None else {"size": 0, "capacity": 0, "bytes": 0}
 
     def begin_again_in_child(self) -> None:
         """After a fork: totals from zero (in place, observable instruments hold them) and instruments anew."""

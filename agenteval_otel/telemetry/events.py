@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from opentelemetry import _logs
@@ -17,11 +18,12 @@ from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 __all__ = ["EventLog", "global_logger_provider", "scope_version"]
 
 
+@cache
 def scope_version() -> str:
-    """The version of this distribution; empty where it runs from a bare folder."""
+    """The version of this distribution; empty where it runs from a bare folder. Reads a file, once."""
     try:
         return importlib.metadata.version("agenteval-otel")
-    except importlib.metadata.PackageNotFoundError:
+    except (importlib.metadata.PackageNotFoundError, OSError):
         return ""
 
 

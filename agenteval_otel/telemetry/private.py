@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import importlib
 import os
+import random
 import socket
 import uuid
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
+
+from agenteval_otel.masking import split_address
+from agenteval_otel.telemetry.log import log
+from agenteval_otel.telemetry.quiet import Quiet
 
 __all__ = ["OtlpTarget", "private_provider"]
 
@@ -29,42 +35,50 @@ class OtlpTarget:
 
     def is_configured(self, signal: str) -> bool:
         """Whether an endpoint is known for the signal (``TRACES``, ``LOGS`` or ``METRICS``)."""
-        return bool(
-            self._endpoint
-            or os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-            or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-        )
+        return bool(self._endpoint or _variable(signal, "ENDPOINT"))
 
     def protocol(self, signal: str) -> str:
         """``grpc`` or ``http/protobuf``: as configured, else by the port (4318 is HTTP's), else gRPC."""
-        chosen = (
-            self._protocol
-            or os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL")
-            or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        )
+        chosen = self._protocol or _variable(signal, "PROTOCOL")
         if chosen:
             return chosen
-        endpoint = (
-            self._endpoint
-            or os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-            or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-        )
-        return "http/protobuf" if urlsplit(endpoint).port == 4318 else "grpc"
+        return "http/protobuf" if urlsplit(self._endpoint or _variable(signal, "ENDPOINT")).port == 4318 else "grpc"
 
     def exporter(self, signal: str) -> Any:
         """A new exporter; imports it, which takes tens of milliseconds."""
         over_http = self.protocol(signal).startswith("http")
-        arguments: dict[str, Any] = {"headers": dict(self._headers)} if self._headers else {}
-        if self._endpoint:
-            arguments["endpoint"] = self._endpoint
-            if over_http:
-                arguments["endpoint"] = f"{self._endpoint.rstrip('/')}/v1/{signal.lower()}"
+        address, user = split_address(self._endpoint or _variable(signal, "ENDPOINT"))
+        # HTTP has a path for each signal, unless the address is the signal's own.
+        if over_http and (self._endpoint or not os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")):
+            address = f"{address.rstrip('/')}/v1/{signal.lower()}"
+        arguments: dict[str, Any] = {"endpoint": address} if address else {}
+        headers = dict(self._headers or {})
+        if user is not None and not any(name.lower() == "authorization" for name in headers):
+            headers["authorization"] = user
+        if headers:
+            arguments["headers"] = {name.lower(): value for name, value in headers.items()}  # gRPC takes no others
         return _exporter_class(signal, over_http)(**arguments)
+
+    def secrets(self, signal: str) -> set[str]:
+        """What must be in no log line: the headers' values and the endpoint's user, in every form they may come in."""
+        values = [*(self._headers or {}).values(), *_variable(signal, "HEADERS").split(",")]
+        values += [value.partition("=")[2] for value in values]
+        _, user = split_address(self._endpoint or _variable(signal, "ENDPOINT"))
+        if user is not None:
+            values += [user, *b64decode(user.partition(" ")[2]).decode(errors="replace").split(":", 1)]
+        values += [unquote(value) for value in values]
+        return {part for value in values for part in (value.strip(), *value.split()[1:])}
 
     def preload(self, signal: str) -> None:
         """Import what a private provider of the signal needs: the SDK cannot be imported at the process's exit."""
         importlib.import_module(f"opentelemetry.sdk.{_SDK_ROOMS[signal]}.export")
         _exporter_class(signal, self.protocol(signal).startswith("http"))
+
+
+def _variable(signal: str, what: str) -> str:
+    """The environment's word for the signal, else for all signals, else nothing."""
+    found = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{what}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{what}")
+    return found or ""
 
 
 _SDK_ROOMS = {"TRACES": "trace", "LOGS": "_logs", "METRICS": "metrics"}
@@ -91,30 +105,53 @@ def private_provider(signal: str, target: OtlpTarget, lost: set[str], resource: 
 
     The signal is added to `lost` whenever an export fails.
     """
-    resource = resource or _own_resource()
-    exporter = _watched(target.exporter(signal), lost, signal)
+    target.preload(signal)
+    quiet = Quiet(signal, target.secrets(signal))
+    return quiet.around(_assembled)(signal, target, lost, quiet, resource or _own_resource())
+
+
+def _assembled(signal: str, target: OtlpTarget, lost: set[str], quiet: Quiet, resource: Any) -> Any:
+    exporter = _watched(target.exporter(signal), lost, signal, quiet)
     if signal == "TRACES":
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-        tracers.add_span_processor(
-            BatchSpanProcessor(exporter, max_queue_size=_QUEUE_SIZE, schedule_delay_millis=1_000)
-        )
+        spans = BatchSpanProcessor(exporter, max_queue_size=_QUEUE_SIZE, schedule_delay_millis=1_000)
+        spans.on_end = quiet.around(spans.on_end)  # type: ignore[method-assign]
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=_own_ids())
+        tracers.add_span_processor(spans)
         return tracers
     if signal == "LOGS":
         from opentelemetry.sdk._logs import LoggerProvider
         from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
+        records = BatchLogRecordProcessor(exporter, max_queue_size=_QUEUE_SIZE, schedule_delay_millis=1_000)
+        records.on_emit = quiet.around(records.on_emit)  # type: ignore[method-assign]
         loggers = LoggerProvider(resource=resource, shutdown_on_exit=False)
-        loggers.add_log_record_processor(
-            BatchLogRecordProcessor(exporter, max_queue_size=_QUEUE_SIZE, schedule_delay_millis=1_000)
-        )
+        loggers.add_log_record_processor(records)
         return loggers
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
     return MeterProvider([PeriodicExportingMetricReader(exporter)], resource=resource, shutdown_on_exit=False)
+
+
+_random = random.Random()
+os.register_at_fork(after_in_child=_random.seed)
+
+
+def _own_ids() -> Any:
+    """Ids from our own generator: the SDK's moves the host's, and one that the host has seeded would repeat our ids."""
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    class OwnIds(RandomIdGenerator):
+        def generate_span_id(self) -> int:
+            return _random.getrandbits(64) or 1
+
+        def generate_trace_id(self) -> int:
+            return _random.getrandbits(128) or 1
+
+    return OwnIds()
 
 
 def _own_resource() -> Any:
@@ -136,14 +173,18 @@ def _instance_id() -> str:
     return _instance.setdefault(os.getpid(), str(uuid.uuid4()))
 
 
-def _watched(exporter: Any, lost: set[str], signal: str) -> Any:
+def _watched(exporter: Any, lost: set[str], signal: str, quiet: Quiet) -> Any:
     """Silence the exporter in forked children (what they inherit is the parent's to send), and note what it loses."""
-    pid, export = os.getpid(), exporter.export
+    pid, export = os.getpid(), quiet.around(exporter.export)
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         if os.getpid() != pid:
             return None
-        result = export(*args, **kwargs)
+        result = None
+        try:
+            result = export(*args, **kwargs)
+        except Exception as error:  # the SDK would log it with its text
+            log.warning("export_failed", part=signal.lower(), error_type=type(error).__name__)
         if getattr(result, "name", "") != "SUCCESS":
             lost.add(signal)
         return result

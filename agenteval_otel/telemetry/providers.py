@@ -59,6 +59,7 @@ class Providers:
         """Import at start what private providers will need, where an endpoint is configured; builds nothing yet."""
         if _sdk_disabled():
             return
+        scope_version()  # reads a file, which the first answer's thread must not
         for signal in _SIGNALS:
             if self._explicit[signal] is None and self._target.is_configured(signal):
                 try:

@@ -1,7 +1,8 @@
 """Testing: deterministic doubles and contract checks, part of the product.
 
 `InlineDispatcher` evaluates before the answer goes back, `RecordedTelemetry` keeps what is emitted, `ManualClock` is
-time that a test moves, the ``check_*`` functions hold your own parts to their contracts.
+time that a test moves, `ModelServer` a model provider on loopback, the ``check_*`` functions hold your own parts to
+their contracts.
 """
 
 from agenteval_otel.dispatch import InlineDispatcher
@@ -14,12 +15,15 @@ from agenteval_otel.testing.checks import (
     check_storage,
 )
 from agenteval_otel.testing.clock import ManualClock
+from agenteval_otel.testing.model_server import ModelReply, ModelServer
 from agenteval_otel.testing.telemetry import RecordedTelemetry
 
 __all__ = [
     "AWKWARD_INPUTS",
     "InlineDispatcher",
     "ManualClock",
+    "ModelReply",
+    "ModelServer",
     "RecordedTelemetry",
     "check_component",
     "check_dispatcher",

@@ -8,14 +8,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from .build import BUILD_COMMAND, installed
 from .collector import Collector
+from .jaeger import Jaeger
+from .process import BackendProcess
 
-__all__ = ["collector_binary_fixture", "collector_fixture", "own_collector_fixture", "require"]
+__all__ = [
+    "collector_binary_fixture",
+    "collector_fixture",
+    "jaeger_binary_fixture",
+    "jaeger_fixture",
+    "own_collector_fixture",
+    "prometheus_binary_fixture",
+    "promtool_binary_fixture",
+    "require",
+    "running",
+]
+
+P = TypeVar("P", bound=BackendProcess)
 
 REQUIRE_VARIABLE = "AGENTEVAL_REQUIRE_BACKENDS"
 
@@ -40,18 +56,46 @@ def collector_binary_fixture() -> Path:
 @pytest.fixture(scope="session", name="collector")
 def collector_fixture(collector_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
     """One running Collector for the whole session: read it by `service`, do not stop it."""
-    yield from _running(collector_binary, tmp_path_factory.mktemp("collector"))
+    with running(Collector(collector_binary, tmp_path_factory.mktemp("collector"))) as started:
+        yield started
 
 
 @pytest.fixture(name="own_collector")
 def own_collector_fixture(collector_binary: Path, tmp_path: Path) -> Iterator[Collector]:
     """A running Collector for one test, which may stop it and start it again."""
-    yield from _running(collector_binary, tmp_path)
+    with running(Collector(collector_binary, tmp_path)) as started:
+        yield started
 
 
-def _running(binary: Path, folder: Path) -> Iterator[Collector]:
-    collector = Collector(binary, folder)
+@pytest.fixture(scope="session", name="jaeger_binary")
+def jaeger_binary_fixture() -> Path:
+    """The built Jaeger program."""
+    return require("jaeger")
+
+
+@pytest.fixture(scope="session", name="jaeger")
+def jaeger_fixture(jaeger_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
+    """One running Jaeger for the whole session: read it by service, do not stop it."""
+    with running(Jaeger(jaeger_binary, tmp_path_factory.mktemp("jaeger"))) as started:
+        yield started
+
+
+@pytest.fixture(scope="session", name="prometheus_binary")
+def prometheus_binary_fixture() -> Path:
+    """The built Prometheus program; what it scrapes is each test's own business."""
+    return require("prometheus")
+
+
+@pytest.fixture(scope="session", name="promtool_binary")
+def promtool_binary_fixture() -> Path:
+    """The built promtool, which checks Prometheus configurations and rules."""
+    return require("promtool")
+
+
+@contextmanager
+def running(process: P) -> Iterator[P]:
+    """Starts the program for the block and stops it afterwards, whatever happens."""
     try:
-        yield collector.start()
+        yield process.start()
     finally:
-        collector.stop()
+        process.stop()

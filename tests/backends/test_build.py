@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from . import build as building
-from .build import PROGRAMS, BuildError, Program, Step, build, installed, main
+from .build import PROGRAMS, BuildError, Program, Step, build, go_program, installed, main
 from .fixtures import REQUIRE_VARIABLE, require
 
 WRITES_A_PROGRAM = "import pathlib; pathlib.Path('made').write_text('program'); print('made it')"
@@ -138,6 +138,18 @@ def test_a_missing_program_skips_or_fails_with_the_command(cache: Path, monkeypa
     monkeypatch.setenv(REQUIRE_VARIABLE, "1")
     with pytest.raises(pytest.fail.Exception, match=re.escape(building.BUILD_COMMAND)):
         require("collector")
+
+
+def test_a_go_program_is_of_its_version() -> None:
+    """A program of a Go module is required in the version that its key names, and built with its tags."""
+    made = go_program("tool", version="1.2.3", package="example.org/cmd/tool", tags="small")
+
+    commands = [" ".join(made.command(step)) for step in made.steps]
+
+    assert commands[1] == "go get -tool example.org/cmd/tool@v1.2.3"
+    assert commands[2] == "go build -ldflags=-s -w -tags=small -o tool example.org/cmd/tool"
+    assert made.key.startswith("tool-1.2.3-")
+    assert made.key != go_program("tool", version="1.2.3", package="example.org/cmd/tool").key
 
 
 def test_the_manifest_is_of_one_version() -> None:

@@ -11,7 +11,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry._logs import SeverityNumber
 
-from .collector import Collector, CollectorError
+from .collector import Collector
+from .process import BackendError
 from .sdk import Sdk, sdk_to
 
 pytestmark = pytest.mark.backend
@@ -127,7 +128,7 @@ def test_a_stopped_collector_keeps_its_past_and_can_return(own_collector: Collec
     ports = own_collector.ports
 
     own_collector.stop()
-    with pytest.raises(CollectorError, match="not running"):
+    with pytest.raises(BackendError, match="not running"):
         own_collector.wait_for(lambda seen: seen.spans("after"))
     own_collector.start()
     with sdk_to(own_collector, service="after") as sdk:
@@ -145,7 +146,7 @@ def test_a_broken_configuration_fails_with_the_log(collector_binary: Path, tmp_p
     config.write_text("receivers: {nobody: {}}\n")
     broken = Collector(collector_binary, tmp_path, config=config)
 
-    with pytest.raises(CollectorError, match=r"(?s)ended while starting.*nobody"):
+    with pytest.raises(BackendError, match=r"(?s)ended while starting.*nobody"):
         broken.start()
 
     assert not broken.running

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
 
 from .collector import Collector
+from .process import bare_environment
 
 pytestmark = pytest.mark.backend
 
@@ -29,10 +29,9 @@ def test_the_only_answer_of_a_script_is_exported(collector: Collector, protocol:
     """Evaluation, private providers and export all happen while the process ends, within its two seconds."""
     service = f"only-answer-{protocol[:4]}"
     endpoint = collector.grpc_endpoint if protocol == "grpc" else collector.http_endpoint
-    environment = {
-        **os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-        "OTEL_SERVICE_NAME": service,
-    }  # fmt: skip
+    environment = bare_environment(
+        OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=protocol, OTEL_SERVICE_NAME=service
+    )
     finished = subprocess.run(
         [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=30, check=False
     )

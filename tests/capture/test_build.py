@@ -92,6 +92,24 @@ def test_a_bad_fact_is_left_out_and_named(name: str, value: Any) -> None:
     assert (made.session_id, made.response, made.prompt) == ("kept", "Because.", "Why?")
 
 
+def test_what_is_said_goes_before_what_is_found() -> None:
+    """A fact replaces what the answer tells; None says nothing, so what was found stands."""
+    answer = {"role": "assistant", "content": "Because.", "model": "m-1", "stop_reason": "end_turn", "id": "r-1"}
+    made, bad = build(call_of(answer=answer, facts={"model": "m-2", "finish_reason": None, "response": None}))
+    assert (made.model, made.finish_reason, made.response_id, made.response) == ("m-2", "end_turn", "r-1", "Because.")
+    assert bad == []
+
+
+def test_the_snapshots_state_stands_beside_the_metadata() -> None:
+    """The mark of an answer that may have changed is added to the metadata; metadata that does not fit is left out."""
+    answer = [{"role": "assistant", "content": "Because."}]
+    made, bad = build(call_of(answer=answer, facts={"metadata": {"k": 1}}))
+    assert (made.metadata, bad) == ({"k": 1, "agenteval.snapshot": "mutable"}, [])
+    made, bad = build(call_of(answer=answer, facts={"metadata": "x"}))
+    assert (made.metadata, bad) == ({"agenteval.snapshot": "mutable"}, ["metadata"])
+    assert build(call_of(answer=answer, facts={"response": "said"}))[0].metadata is None
+
+
 def test_several_bad_facts_are_each_named() -> None:
     """Every bad fact is left out, not only the first."""
     made, bad = build(call_of(facts={"cost": "dear", "usage": 1, "model": "m"}))

@@ -6,12 +6,20 @@ import functools
 import sys
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.capture import CapturedCall, PromptParameter, estimate_bytes, snapshot
+from agenteval_otel.capture import (
+    CapturedCall,
+    ConversationParameter,
+    OtherParameters,
+    PromptParameter,
+    estimate_bytes,
+    snapshot,
+)
 
 
 class Agent:
@@ -75,6 +83,54 @@ def test_a_wrong_call_gives_no_prompt() -> None:
     """A call with too few arguments, which the handler itself will refuse, does no harm here."""
     assert PromptParameter(named).of((), {}) is None
     assert PromptParameter(Agent.ask).of((Agent(),), {}) is None
+
+
+def conversational(question: str, session_id: str = "", *, conversation_id: Any = None) -> None: ...
+
+
+def configured(state: Any, config: Any = None) -> None: ...
+
+
+ID = UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "expected"),
+    [
+        (conversational, ("hi", "s-1"), {}, "s-1"), (conversational, ("hi",), {"session_id": "s-2"}, "s-2"),
+        (conversational, ("hi", "s-1"), {"conversation_id": 17}, "17"),
+        (conversational, ("hi",), {"conversation_id": ID}, str(ID)),
+        (conversational, ("hi",), {"conversation_id": ["no id"]}, None), (conversational, ("hi",), {}, None),
+        (configured, ({}, {"configurable": {"thread_id": "t-1"}}), {}, "t-1"),
+        (configured, ({},), {"config": {"configurable": {"thread_id": 3}}}, "3"),
+        (configured, ({},), {"config": {"configurable": None}}, None), (configured, ({},), {"config": "x"}, None),
+        (keywords, (), {"thread_id": "t-2", "prompt": "hi"}, "t-2"), (Agent.ask, (Agent(), [], "hi"), {}, None),
+    ],
+)  # fmt: skip
+def test_the_conversation_is_found(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], expected: Any
+) -> None:
+    """The conversation's id is the argument of that name, else the thread of a graph's configuration."""
+    finder = ConversationParameter(function)
+    assert finder.of(args, kwargs) == expected
+    assert finder.present is (function is not Agent.ask)
+
+
+def test_system_text_and_history_are_found_beside_the_prompt() -> None:
+    """What has the name of a system text or of a history is taken by reference; the prompt itself is neither."""
+
+    def handler(question: str, history: list[Any], system_prompt: str = "Be nice.") -> None: ...
+
+    def chat(messages: list[Any], system: str | None = None) -> None: ...
+
+    history: list[Any] = ["a"]
+    found = OtherParameters(handler).of(("hi", history), {"system_prompt": "Be kind."})
+    assert found == {"system": "Be kind.", "history": ["a"]}
+    assert found["history"] is not history, "a list gets its shallow copy"
+    assert OtherParameters(handler).of(("hi",), {}) is None
+    assert OtherParameters(chat).of(([],), {"system": "Be nice."}) == {"system": "Be nice."}
+    assert OtherParameters(plain).present is False
+    assert OtherParameters(max).present is False
 
 
 def test_a_snapshot_is_shallow_and_bounded() -> None:

@@ -109,13 +109,13 @@ def test_the_prompt_of_a_conversation_is_the_users_last_message() -> None:
 
 
 def test_the_history_keeps_roles_contents_and_tool_calls() -> None:
-    """A conversation in OpenAI's form becomes messages; tool calls keep id, name and arguments."""
+    """A conversation in OpenAI's form becomes messages; tool calls have id, name, arguments and result."""
     history = history_of(CONVERSATION)
     assert history is not None
     assert [message["role"] for message in history] == ["system", "user", "assistant", "tool", "user", "assistant"]
     assert history[2]["content"] is None
     assert history[2]["tool_calls"] == [
-        {"id": "call_1", "name": "track", "arguments": '{"id": 7}', "result": None},
+        {"id": "call_1", "name": "track", "arguments": {"id": 7}, "result": "on its way"},
         {"id": "call_2", "name": "notify", "arguments": {"to": "ann"}, "result": None},
     ]
     assert (history[3]["tool_call_id"], history[3]["tool_name"]) == ("call_1", "track")

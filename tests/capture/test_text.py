@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -37,17 +38,34 @@ def test_lone_surrogates_are_replaced_and_pairs_put_together() -> None:
     assert sanitise("\ud83d\ude80") == "\U0001f680"
 
 
+def parts_of(result: str) -> tuple[str, str, int]:
+    """Head, tail and how many characters the marker says are left out."""
+    found = re.fullmatch(r"(?s)(.*)\n\[\.\.\. ([0-9]+) characters left out \.\.\.\]\n(.*)", result)
+    assert found is not None
+    return found[1], found[3], int(found[2])
+
+
 @given(st.text(max_size=200), st.integers(10, 100))
 def test_a_cap_keeps_head_and_tail(text: str, limit: int) -> None:
-    """Long text keeps three quarters of the limit from its head, one quarter from its tail, and a marker."""
+    """Long text keeps about three quarters of the limit from its head, one quarter from its tail, and a true marker."""
     result = cap(text, limit)
     if len(text) <= limit:
         assert result is text
         return
-    head = limit * 3 // 4
-    assert result.startswith(text[:head])
-    assert result.endswith(text[-(limit - head) :])
-    assert f"[... {len(text) - limit} characters left out ...]" in result
+    head, tail, left_out = parts_of(result)
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) <= limit * 3 // 4
+    assert len(head) + len(tail) + left_out == len(text)
+
+
+def test_a_cap_cuts_between_words_where_it_can() -> None:
+    """A cut goes to the next space near; text without spaces is cut where the limit says."""
+    head, tail, _ = parts_of(cap("customer C-123456 " * 100, 1_000))
+    assert head.endswith(("customer", "C-123456"))
+    assert tail.startswith(("customer", "C-123456"))
+    assert len(head) + len(tail) > 950
+    assert parts_of(cap("x" * 2_000, 1_000)) == ("x" * 750, "x" * 250, 1_000)
 
 
 def test_a_cap_between_the_halves_of_a_character_leaves_clean_text() -> None:

@@ -9,38 +9,6 @@ import pytest
 
 from agenteval_otel.cli import demo, main
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline import set_default_pipeline
-
-
-@pytest.fixture(autouse=True)
-def _no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo emits nothing unless a variable of the surroundings says where to."""
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
-
-
-def test_the_demo_accounts_for_every_call(capsys: pytest.CaptureFixture[str]) -> None:
-    """The demo shows scores by criterion and outcomes that add up to the calls, and ends with 0."""
-    assert main(["demo", "--calls", "20"]) == 0
-    shown = capsys.readouterr().out
-    for criterion in ("response_health", "short_enough", "next_step", "names_the_topic"):
-        assert re.search(rf"^{criterion} +\d+ +\d+ ", shown, re.MULTILINE)
-    assert "Accounting: 20 calls = 20 evaluated" in shown
-    assert "Nothing was sent." in shown
-
-
-def test_the_demo_is_the_same_every_time(capsys: pytest.CaptureFixture[str]) -> None:
-    """The script has a seed: the same one gives the same scores."""
-
-    def table(*arguments: str) -> str:
-        assert main(["demo", "--calls", "30", *arguments]) == 0
-        pipeline = set_default_pipeline(None)
-        assert pipeline is not None
-        assert pipeline.shutdown(10)
-        return capsys.readouterr().out.partition("Accounting")[0]
-
-    assert table() == table("--seed", "7")
-    assert table("--seed", "8") != table("--seed", "7")
 
 
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

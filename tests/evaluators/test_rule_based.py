@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, RuleBased
-from agenteval_otel.patterns import compile_pattern
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.patterns import compile_pattern
 
 ORIGINAL = {"original": True}
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +49,12 @@ class Finished(NamedTuple):
 
 
 def run_program(
-    source: str, *arguments: str, python: str = sys.executable, timeout_s: float = 60.0, **env: str
+    source: str,
+    *arguments: str,
+    python: str = sys.executable,
+    timeout_s: float = 60.0,
+    flags: Sequence[str] = ("-W", "ignore"),
+    **env: str,
 ) -> Finished:
     """Run a program to its end; it says ``main_ended <time.monotonic()>`` when its own part is over.
 
@@ -57,7 +63,7 @@ def run_program(
     """
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
     process = subprocess.Popen(
-        [python, "-W", "ignore", "-c", textwrap.dedent(source), *arguments], cwd=PROJECT, env={**clean, **env},
+        [python, *flags, "-c", textwrap.dedent(source), *arguments], cwd=PROJECT, env={**clean, **env},
         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     try:

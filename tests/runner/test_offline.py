@@ -174,7 +174,7 @@ def test_no_thread_is_left_by_a_run() -> None:
     [
         ({"evaluators": []}, "evaluators"), ({}, "evaluators"), ({"evaluators": "ResponseHealth"}, "evaluators"),
         ({"evaluators": [ResponseHealth(), {"type": "Nope"}]}, "evaluators[1]"),
-        ({"evaluators": [{"type": "KeywordCoverage"}]}, "evaluators[0].criterionName"),
+        ({"evaluators": [{"type": "KeywordCoverage"}]}, "evaluators[0].criterion_name"),
         ({"evaluatorConfigs": [{"type": "Nope", "config": {}}]}, "evaluatorConfigs[0]"),
         ({"evaluatorConfigs": [{"type": "KeywordCoverage", "config": 7}]}, "evaluatorConfigs[0].config"),
         ({"evaluatorConfigs": [{"type": "RuleBased"}]}, "evaluatorConfigs[0].rules"),

@@ -72,7 +72,8 @@ def test_all_forms_are_taken() -> None:
 @pytest.mark.parametrize(
     ("fields", "path", "message"),
     [
-        ({"evaluator": []}, "evaluator", "unknown field; known: "), ({"sample_rate": 7}, "sample_rate", "found 7"),
+        ({"evaluator": []}, "evaluator", "unknown field (did you mean 'evaluators'?); known: "),
+        ({"sample_rate": 7}, "sample_rate", "found 7"),
         ({"evaluators": []}, "evaluators", "at least one"),
         ({"evaluators": ["Nope"]}, "evaluators[0]", "ResponseHealth"),
         ({"sampler": {"type": "nope"}}, "sampler", "rate_limit, ratio"), ({"storage": [7]}, "storage[0]", "found int"),
@@ -111,7 +112,7 @@ def test_settings_or_fields() -> None:
     assert configure(storage=[Keeping()], dispatcher=InlineDispatcher()).sample_rate is None
     with pytest.raises(ConfigurationError, match="not both"):
         configure(settings, sample_rate=0.1)
-    with pytest.raises(ConfigurationError, match="expected Settings, found dict"):
+    with pytest.raises(ConfigurationError, match="expected the path of a file or Settings, found dict"):
         configure({"sample_rate": 0.1})  # type: ignore[arg-type]
 
 
@@ -179,3 +180,30 @@ def test_names_that_are_not_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'monitr'"):
         agenteval_otel.monitr  # type: ignore[attr-defined]
     assert set(agenteval_otel.__all__) <= set(dir(agenteval_otel))
+
+
+def test_the_same_settings_twice() -> None:
+    """Configuring with Settings that are in force already goes on with the same dispatcher, and loses nothing."""
+    kept = Keeping()
+    settings = Settings(storage=(kept,), dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
+    handler = monitor(str.upper) if configure(settings) is settings else None
+    assert handler is not None
+    for _ in range(3):
+        handler("a")
+        assert configure(settings) is settings
+    handler("a")
+    assert flush(10)
+    assert len(kept.saved) == accounting()["evaluated"] == 4
+
+
+def test_flush_waits_for_what_was_taken_before() -> None:
+    """Calls that an earlier pipeline had taken are evaluated when `flush` says so."""
+    kept = Keeping()
+    for _ in range(5):
+        configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0.05), sample_rate=1.0)
+        handler = monitor(str.upper)
+        for _ in range(20):
+            handler("a")
+    configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
+    assert flush(20)
+    assert len(kept.saved) == accounting()["evaluated"] == 100

@@ -1,0 +1,188 @@
+"""What goes out of the process: inputs, results and plain data, redacted with every redactor that is configured.
+
+What a redactor raises costs the text: `FAILED` stands in its place, and the failure is reported. Numbers and texts
+under a telling name (``{"password": "..."}``) are read together with that name.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from agenteval_otel.capture.redaction.base import Redactor
+from agenteval_otel.capture.redaction.phones import PHONE_KEY
+from agenteval_otel.capture.redaction.secrets import TELLING_KEY
+from agenteval_otel.capture.text import plain
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
+from agenteval_otel.models.value import Value
+
+__all__ = ["FAILED", "Redaction"]
+
+FAILED: Final = "[redaction failed]"
+V = TypeVar("V", bound=Value)
+
+# Of the configuration, counted or measured: not a person's.
+_KEPT_OF_INPUT: Final = frozenset({"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end"})
+_KEPT_OF_RESULT: Final = frozenset(
+    {"criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
+     "threshold", "probability", "started_ns", "ended_ns", "filler"}
+)  # fmt: skip
+_KEPT_OF_AGGREGATED: Final = frozenset(
+    {"overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",
+     "sampling_probability", "sampling_reason", "stream_end"}
+)  # fmt: skip
+_SHORTEST_NUMBER: Final = 10**6
+_SHORT_CHARS: Final = 64
+_MAX_KNOWN: Final = 1024
+
+
+class Redaction:
+    """Applies redactors, in order, to all that leaves; blocks for as long as they take. Remembers short texts only.
+
+    Args:
+        redactors: None at all leaves everything as it is.
+        on_failure: Told the type of a redactor that raised, and the error.
+    """
+
+    def __init__(
+        self, redactors: Sequence[Redactor], on_failure: Callable[[str, BaseException], None] = lambda *_: None
+    ) -> None:
+        self.redactors, self._on_failure = tuple(redactors), on_failure
+        self._known: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<Redaction {', '.join(redactor.type for redactor in self.redactors) or 'off'}>"
+
+    def text(self, text: str) -> str:
+        """The text to let out; `FAILED` where a redactor raised."""
+        if len(text) > _SHORT_CHARS:
+            return self._redacted(text)
+        # Names of agents, models and conversations come again and again.
+        known = self._known.get(text)
+        if known is None:
+            known = self._redacted(text)
+            if known is not FAILED:
+                if len(self._known) >= _MAX_KNOWN:
+                    self._known.clear()
+                self._known[text] = known
+        return known
+
+    def _redacted(self, text: str) -> str:
+        for redactor in self.redactors:
+            try:
+                text = redactor.redact(text)
+                if not isinstance(text, str):
+                    raise TypeError(f"redact must give text, found {type(text).__name__}")
+            except Exception as error:
+                self._on_failure(redactor.type, error)
+                return FAILED
+        return text
+
+    def input(self, evaluation_input: EvaluationInput) -> EvaluationInput:
+        """The input to let out: the same object when there is nothing to take out."""
+        return self._model(evaluation_input, _KEPT_OF_INPUT)
+
+    def result(self, aggregated: AggregatedEvaluationResult, *, snapshot: bool = True) -> AggregatedEvaluationResult:
+        """The aggregated result to let out; `snapshot` tells whether its input is still to be redacted."""
+        if not self.redactors:
+            return aggregated
+        kept = _KEPT_OF_AGGREGATED | {"results", "input_snapshot"}
+        update: dict[str, Any] = {"results": tuple(self._result(result) for result in aggregated.results)}
+        if snapshot and aggregated.input_snapshot is not None:
+            update["input_snapshot"] = self.input(aggregated.input_snapshot)
+        return self._model(_copied(aggregated, update), kept)
+
+    def _result(self, result: EvaluationResult) -> EvaluationResult:
+        return self._model(result, _KEPT_OF_RESULT)
+
+    def _model(self, value: V, kept: frozenset[str] = frozenset()) -> V:
+        if not self.redactors:
+            return value
+        changed: dict[str, Any] = {}
+        for name in (*_fields_of(type(value), kept), *(value.model_extra or ())):
+            before = getattr(value, name)
+            if before is None or isinstance(before, bool | float):
+                continue
+            after = self._guarded(name, before)
+            if after is not before:
+                changed[name] = after
+        return _copied(value, changed) if changed else value
+
+    def _guarded(self, name: str, value: Any) -> Any:
+        """What has no form that can be redacted, by its depth or by its methods, does not leave."""
+        try:
+            return self._value(value, name)
+        except Exception as error:
+            self._on_failure("value", error)
+            return _failed_like(value)
+
+    def _value(self, value: Any, name: str = "") -> Any:
+        if value is None or isinstance(value, bool | float):
+            return value
+        if isinstance(value, str | int):
+            return self._leaf(value, name)
+        if isinstance(value, Value):
+            return self._model(value)
+        if isinstance(value, Mapping):
+            pairs = {self._key(key): self._value(item, str(key)) for key, item in value.items()}
+            same = len(pairs) == len(value) and all(key in value and value[key] is item for key, item in pairs.items())
+            return value if same else pairs
+        if isinstance(value, list | tuple | set | frozenset):
+            items = [self._value(item, name) for item in value]
+            same = all(after is before for after, before in zip(items, value, strict=True))
+            return value if same else (tuple(items) if isinstance(value, tuple) else items)
+        return self._value(plain(value), name)
+
+    def _key(self, key: Any) -> Any:
+        return self.text(key) if isinstance(key, str) else key
+
+    def _leaf(self, value: str | int, name: str) -> Any:
+        if isinstance(value, int):
+            if -_SHORTEST_NUMBER < value < _SHORTEST_NUMBER:
+                return value
+            text = str(value)
+        else:
+            text = value
+        told = self._told(text, name) if _tells(name[:64]) else None
+        redacted = self.text(text) if told is None else told
+        return value if redacted == text else redacted
+
+    def _told(self, text: str, name: str) -> str | None:
+        """The text, read as the value of its name; None when that says no more than the text itself."""
+        before = f"{json.dumps(name, ensure_ascii=False)}: "
+        whole = before + json.dumps(text, ensure_ascii=False)
+        redacted = self.text(whole)
+        if redacted == whole:
+            return None
+        if redacted.startswith(f'{before}"') and redacted.endswith('"'):
+            try:
+                return str(json.loads(redacted[len(before) :]))
+            except ValueError:
+                pass
+        return FAILED if FAILED in redacted else "[SECRET]"
+
+
+@functools.lru_cache(maxsize=_MAX_KNOWN)
+def _tells(name: str) -> bool:
+    return bool(TELLING_KEY.search(name) or PHONE_KEY.search(name))
+
+
+@functools.cache
+def _fields_of(model: type[Value], kept: frozenset[str]) -> tuple[str, ...]:
+    return tuple(name for name in model.model_fields if name not in kept)
+
+
+def _copied(value: V, changed: dict[str, Any]) -> V:
+    copied = value.model_copy(update=changed)
+    for name in copied.__dict__.keys() - type(copied).model_fields.keys():
+        del copied.__dict__[name]  # what was worked out from the fields as they were
+    return copied
+
+
+def _failed_like(value: Any) -> Any:
+    """The marker, in a form that the field takes."""
+    if isinstance(value, Mapping):
+        return {FAILED: True}
+    return [] if isinstance(value, list) else () if isinstance(value, tuple) else FAILED

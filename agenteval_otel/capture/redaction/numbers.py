@@ -1,0 +1,121 @@
+"""Numbers that belong to somebody: payment cards, bank accounts, telephones, addresses in a network.
+
+A number is looked at from where its first group of digits begins. Check digits decide where there are any; a telephone
+number is known by its form, or by the word before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from agenteval_otel.capture.redaction.contacts import ipv4_at
+from agenteval_otel.capture.redaction.phones import phone_at
+from agenteval_otel.capture.redaction.scan import Finding, Window
+from agenteval_otel.patterns import lazily
+
+__all__ = ["find_ibans", "find_numbers"]
+
+# In folded text: a group of digits begins, and seven digits or four short groups follow; no date of a log line does.
+_NUMBER: Final = lazily(rb"0(?<= 0)(?!000 00 00(?: 00 00 00)?(?! ?0))(?=(?: {0,3}+0){6}|0{0,2}+(?: 0{1,3}+){3})")
+_ACCOUNT: Final = lazily(rb"00(?<= [a-z][a-z]00)(?=(?: ?[a-z0]){11})")
+
+_GAP: Final = "[ \u00a0\u2009\u202f-]"
+_GROUPS: Final = lazily(
+    rf"(?:([0-9]{{12,19}}+)(?![0-9])|([0-9]{{4}})(?:{_GAP}[0-9]{{4,6}}+){{2}}(?:{_GAP}[0-9]{{1,7}}+){{0,2}}+(?![0-9]))"
+)
+_JOINED: Final = lazily(r"[0-9][./-]")  # the rest of a date
+_DIGITS: Final = lazily(r"[0-9]+")
+_CARD_WORD: Final = lazily(
+    r"(?i)(?:\b(?:card|cc|credit|debit|visa|mastercard|maestro|amex|karte\w*|kreditkarte\w*|carte|tarjeta|kort\w*)\b[^0-9\n]{0,24})\Z"
+)
+_ALNUM: Final = lazily(r"[A-Za-z]{2}[0-9]{2}(?:[ \u00a0-]?[A-Za-z0-9]){11,30}")
+_IBAN_LENGTHS: Final = {
+    country: length
+    for length, countries in {
+        15: "NO", 16: "BE", 18: "DK FO FI GL NL SD FK", 19: "MK SI", 20: "AT BA EE KZ XK LT LU MN",
+        21: "HR LV LI CH", 22: "BG CR DE GE IE ME RS GB VA BH", 23: "GI IL TL AE IQ OM SO",
+        24: "AD CZ MD PK RO SA SK ES SE TN VG", 25: "PT ST LY", 26: "IS TR", 27: "FR GR IT MR MC SM BI DJ",
+        28: "AL AZ BY CY DO SV GT HU LB NI PL", 29: "BR EG PS QA UA", 30: "JO KW MU YE", 31: "MT SC", 32: "LC",
+        33: "RU",
+    }.items()
+    for country in countries.split()
+}  # fmt: skip
+_DOUBLED: Final = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
+
+
+def find_numbers(window: Window, kinds: frozenset[str], done: int) -> Iterator[Finding]:
+    """The cards, telephones and IPv4 addresses that begin in the window, from position `done` on."""
+    text = window.text
+    for at in window.matches(_NUMBER, folded=True):
+        if at < done:
+            continue
+        found = ipv4_at(text, at) if "ip" in kinds else None
+        if found is None and not _JOINED.match(text, max(0, at - 2), at):
+            for kind, look in _LOOKS if text[at - 1 : at] != "+" else reversed(_LOOKS):
+                if found is None and kind in kinds:
+                    found = look(text, at)
+        if found is not None:
+            done = found.end
+            yield found
+
+
+def find_ibans(window: Window) -> Iterator[Finding]:
+    """The account numbers whose country stands in the window, with valid check digits, grouped or not."""
+    text = window.text
+    for at in window.matches(_ACCOUNT, folded=True):
+        start = at - 3
+        match = _ALNUM.match(text, start)
+        if match is None:
+            continue
+        length = _IBAN_LENGTHS.get(text[start : start + 2].upper())
+        ends = _ends(text, start, match.end())
+        for count in (length,) if length else range(min(34, len(ends)), 14, -1):
+            if count <= len(ends) and _is_iban(text, start, ends[count - 1]):
+                yield Finding(start, ends[count - 1], "[IBAN]")
+                break
+
+
+def _ends(text: str, start: int, end: int) -> list[int]:
+    """Where the first, second, ... letter or digit ends."""
+    return [index + 1 for index in range(start, end) if text[index].isalnum()]
+
+
+def _is_iban(text: str, start: int, end: int) -> bool:
+    if text[end : end + 1].isalnum():
+        return False
+    plain = "".join(char for char in text[start:end] if char.isalnum())
+    return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
+
+
+def _card_at(text: str, at: int) -> Finding | None:
+    """A card in one piece, or in groups of which the first has four digits."""
+    match = _GROUPS.match(text, at)
+    if match is None or (at > 1 and text[at - 1] in ".," and text[at - 2].isdigit()):
+        return None
+    whole = match[2] is None
+    ends = [match.end()] if whole else [group.end() for group in _DIGITS.finditer(text, at, match.end())]
+    for end in reversed(ends):
+        digits = text[at:end] if whole else "".join(char for char in text[at:end] if char.isdigit())
+        if 12 <= len(digits) <= 19 and _luhn(digits) and _is_card(text, at, digits, grouped=end - at > len(digits)):
+            return Finding(at, end, "[CARD]")
+    return None
+
+
+def _is_card(text: str, start: int, digits: str, *, grouped: bool) -> bool:
+    if len(digits) >= 13 and digits[0] not in "01":
+        return len(digits) != 13 or not digits.startswith(("978", "979"))  # numbers of books
+    if digits[:4] == "1800" and len(digits) == 15:
+        return True
+    return (len(digits) > 12 and grouped) or _CARD_WORD.search(text, max(0, start - 40), start) is not None
+
+
+def _luhn(digits: str) -> bool:
+    total = 0
+    for index, char in enumerate(reversed(digits)):
+        digit = ord(char) - 48
+        total += _DOUBLED[digit] if index % 2 else digit
+    return total % 10 == 0
+
+
+_LOOKS: Final = (("card", _card_at), ("phone", phone_at))

@@ -1,0 +1,151 @@
+"""PatternRedactor: secrets and personal data by their patterns, and the user's own patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator
+
+from agenteval_otel.capture.redaction.base import Redactor
+from agenteval_otel.capture.redaction.contacts import find_emails, find_ipv6
+from agenteval_otel.capture.redaction.numbers import find_ibans, find_numbers
+from agenteval_otel.capture.redaction.scan import Finding, merged, windows
+from agenteval_otel.capture.redaction.secrets import find_secrets
+from agenteval_otel.components import load_each, resolve
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.patterns import JsPattern, compile_pattern, lazily
+
+__all__ = ["KINDS", "Kind", "PatternRedactor", "default_redactors", "load_redactors"]
+
+Kind = Literal["secrets", "email", "card", "phone", "iban", "ip"]
+KINDS: Final[tuple[Kind, ...]] = ("secrets", "email", "card", "phone", "iban", "ip")
+_NAME: Final = lazily(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+# A marker is an edge where a letter was none: what stood right beside what was found may be found now. Once through
+# has to do for text beyond what travels the route.
+_MAX_PASSES: Final = 6
+_LONG_CHARS: Final = 512 * 1024
+_SHORT_CHARS: Final = 512
+# Short text, such as an id, mostly has none of what every built-in kind needs.
+_GLANCE: Final = lazily(
+    r"(?i)@|:[/:]|[0-9a-f]:|eyJ|A[KS]IA|AIza|-----|pass|pwd|secret|token|key|bearer|authorization"
+    r"|(?:sk|gl[a-z]{1,3}|xox[a-z]|xapp|pypi|gocspx|pplx)-|(?:gh[opsur]|github|[rsp]k|hf|npm|whsec|gsk|dop)_"
+    r"|\b[a-z]{2}[0-9]{2}[ \u00a0-]?[a-z0-9]{4}|[0-9](?:[^a-z0-9]{0,3}[0-9]){6}|[0-9]\.[0-9]{1,3}\.[0-9]"
+)
+_ID: Final = lazily(r"(?:[A-Za-z]{1,12}[-_])?(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+_MARKER: Final = lazily(r"\[[A-Z][A-Z0-9_-]{0,31}\]")
+
+
+class PatternRedactor(Redactor, type="patterns"):
+    """Replaces what its patterns find by ``[SECRET]``, ``[EMAIL]``, ``[CARD]``, ``[PHONE]``, ``[IBAN]`` or ``[IP]``.
+
+    Cards and account numbers are known by their check digits, secrets by their form or by the name that they are given
+    to, telephone numbers by their form or the word before them. Patterns are no guarantee: names, addresses and what
+    nobody wrote a pattern for stay.
+
+    Attributes:
+        kinds: Which of the built-in kinds are looked for.
+        patterns: Own ones, as JavaScript regular expressions by name: ``{"customer": "C-[0-9]{6}"}`` gives
+            ``[CUSTOMER]``.
+        limit_s: Time limit of one own pattern on one text, in seconds; one that takes longer costs the field.
+    """
+
+    kinds: tuple[Kind, ...] = KINDS
+    patterns: dict[str, str] = Field(default_factory=dict)
+    limit_s: float = Field(default=1.0, gt=0)
+
+    @field_validator("patterns")
+    @classmethod
+    def _can_be_used(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, pattern in value.items():
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} must be a letter, then at most 31 letters, digits, '_', '-'")
+            if compile_pattern(pattern).found(""):
+                raise ValueError(f"{name!r} matches the empty text")
+        return value
+
+    @cached_property
+    def _own(self) -> tuple[tuple[str, JsPattern], ...]:
+        return tuple((f"[{name.upper()}]", compile_pattern(pattern)) for name, pattern in self.patterns.items())
+
+    @cached_property
+    def _wanted(self) -> frozenset[str]:
+        return frozenset(self.kinds)
+
+    def redact(self, text: str) -> str:
+        """The text with markers in place of what was found.
+
+        Raises:
+            TimeoutError: An own pattern took longer than `limit_s`.
+        """
+        for _ in range(_MAX_PASSES):
+            findings = self.findings(text)
+            if not findings:
+                break
+            text = _replaced(text, findings)
+            if len(text) > _LONG_CHARS:
+                break
+        return text
+
+    def findings(self, text: str) -> list[Finding]:
+        """What would be replaced: in order, without overlaps."""
+        if len(text) < 6 and not self.patterns:
+            return []
+        found = list(self._built_in(text))
+        if self.patterns:
+            kept = [match.span() for match in _MARKER.finditer(text)]
+            for marker, pattern in self._own:
+                found += (
+                    Finding(start, end, marker) for start, end in pattern.spans(text, limit_s=self.limit_s)
+                    if not any(start < last and first < end for first, last in kept)
+                )  # fmt: skip
+        return merged(found)
+
+    def _built_in(self, text: str) -> Iterator[Finding]:
+        if len(text) <= _SHORT_CHARS and (_GLANCE.search(text) is None or _ID.fullmatch(text)):
+            return
+        wanted, done = self._wanted, 0
+        numbers = wanted & {"card", "phone", "ip"}
+        for window in windows(text):
+            if "secrets" in wanted:
+                yield from find_secrets(window)
+            if "email" in wanted:
+                yield from find_emails(window)
+            if "iban" in wanted:
+                yield from find_ibans(window)
+            if "ip" in wanted:
+                yield from find_ipv6(window)
+            if numbers:
+                for finding in find_numbers(window, numbers, done):
+                    done = finding.end
+                    yield finding
+
+
+def _replaced(text: str, findings: list[Finding]) -> str:
+    parts: list[str] = []
+    done = 0
+    for start, end, marker in findings:
+        parts += (text[done:start], marker)
+        done = end
+    return "".join((*parts, text[done:]))
+
+
+def default_redactors() -> tuple[Redactor, ...]:
+    """What is applied where nothing is said: every built-in kind."""
+    return (PatternRedactor(),)
+
+
+def load_redactors(value: Any, *, path: str) -> tuple[Redactor, ...]:
+    """Redactors from one or several instances or ``{type: ...}`` mappings; None is the default, an empty list none.
+
+    Raises:
+        ConfigurationError: With the entry's path.
+    """
+    if value is None:
+        return default_redactors()
+    if isinstance(value, Redactor | Mapping):
+        return (resolve(Redactor, value, path=path),)
+    if not isinstance(value, list | tuple):
+        raise ConfigurationError(f"expected a list of redactors, found {type(value).__name__}", path=path)
+    return load_each(lambda entry, path: resolve(Redactor, entry, path=path), value, path=path)

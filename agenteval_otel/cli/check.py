@@ -1,0 +1,211 @@
+"""``agenteval-otel check``: everything that is wrong with a settings file, or what it will run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from agenteval_otel.components import Component, near
+from agenteval_otel.config.assemble import build
+from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, located, profile_names
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.masking import mask_text
+from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.pipeline import Pipeline, Plan
+from agenteval_otel.sampling import RateLimitSampler, RatioSampler
+from agenteval_otel.storage import OtlpStorageProvider
+
+__all__ = ["DESCRIPTION", "add_arguments", "run"]
+
+DESCRIPTION = (
+    "Read a settings file (YAML, TOML or JSON) as the process would: with its profile, the variables AGENTEVAL_* and "
+    "${...}. Tells everything that is wrong, with line, setting and the known choices, or else what will run. Imports "
+    "the plugins that the file lists. Every profile is checked; --profile chooses the one that is told. "
+    "Exit codes: 0 right, 1 problems, 2 wrong use."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the subcommand."""
+    parser.add_argument("file", metavar="FILE", help="the settings file")
+    parser.add_argument("--profile", metavar="NAME", help="check and tell this profile alone")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check the file; 0 when it is right, 1 when it is not."""
+    if not Path(arguments.file).is_file():
+        raise ConfigurationError("there is no such file", path=arguments.file)
+    loaded, problems = _checked(arguments.file, arguments.profile)
+    others = [name for name in loaded.profiles if name != loaded.profile] if loaded and not arguments.profile else []
+    report = {"also_right": others, **_report(loaded)} if loaded is not None and not problems else {}
+    if arguments.format == "json":
+        found = [problem._asdict() for problem in problems]
+        print(json.dumps({"right": not problems, "problems": found, **report}, indent=2, ensure_ascii=False))
+    elif problems:
+        print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {arguments.file}\n")
+        for problem in problems:
+            print(f"  {problem}")
+    else:
+        print("\n".join(_text_of(arguments.file, report)))
+    return 1 if problems else 0
+
+
+def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Problem]]:
+    """What would run, and everything that is wrong with it and with the other profiles."""
+    try:
+        names = profile_names(file)
+    except SettingsError as error:
+        return None, list(error.found)
+    if profile is not None and profile not in names:
+        known = ", ".join(names) or "none"
+        raise ConfigurationError(f"no profile {profile!r}{near(profile, names)}; known: {known}", path="--profile")
+    told: Loaded | None = None
+    problems: dict[Problem, None] = {}
+    for name in [profile] if profile is not None else [None, *names]:
+        try:
+            loaded = load_settings(file, profile=name)
+            _built(loaded)
+            told = told or loaded
+        except SettingsError as error:
+            problems |= dict.fromkeys(error.found)
+    return told, list(problems)
+
+
+def _built(loaded: Loaded) -> Pipeline:
+    try:
+        return build(loaded.settings)
+    except ConfigurationError as error:
+        raise located(error, loaded.tree, secrets=loaded.secrets) from None
+
+
+def _report(loaded: Loaded) -> dict[str, Any]:
+    """What will run, as plain data without secrets."""
+    settings, pipeline = loaded.settings, _built(loaded)
+    plans = {name: pipeline.plan(name) for name in settings.agents}
+    handlers = {**plans, "": pipeline.plan("")}
+    report = {
+        "profile": loaded.profile,
+        "profiles": list(loaded.profiles),
+        "enabled": settings.enabled,
+        "agents": {name or "every other handler": _agent(plan, pipeline, name) for name, plan in handlers.items()},
+        "storage": [_storage_in_words(provider) for provider in settings.storage],
+        "redaction": [_in_words(redactor) for redactor in settings.redaction],
+        "dispatcher": _in_words(settings.dispatcher),
+        "own_span": settings.own_span,
+        "plugins": list(settings.plugins),
+        "overrides": [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables],
+        "warnings": [*loaded.warnings, *_idle_criteria(loaded, pipeline)],
+    }
+    shown: dict[str, Any] = json.loads(hide(json.dumps(report), [json.dumps(one)[1:-1] for one in loaded.secrets]))
+    return shown
+
+
+def _agent(plan: Plan, pipeline: Pipeline, name: str) -> dict[str, Any]:
+    entry = pipeline.agents.get(name)
+    criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
+    evaluators = [
+        {
+            "type": evaluator.type,
+            "lane": evaluator.lane,
+            "sampled": None if evaluator.sample_rate is None else f"{_percent(evaluator.sample_rate)} of the sampled",
+            "criteria": [_criterion_in_words(criteria[one.name]) for one in evaluator.criteria()],
+        }
+        for evaluator in plan.runner.evaluators
+    ]
+    sampler = (entry.sampler if entry is not None else None) or pipeline.sampler
+    return {
+        "enabled": pipeline.enabled and (entry is None or entry.enabled),
+        "sampled": _sampler_in_words(sampler),
+        "evaluators": evaluators,
+    }
+
+
+def _criterion_in_words(criterion: EvaluationCriteria) -> str:
+    words = [criterion.scale]
+    if criterion.minimum is not None and criterion.maximum is not None:
+        words = [f"{criterion.minimum:g} to {criterion.maximum:g}"]
+    if criterion.threshold is not None:
+        words.append(f"passes from {criterion.threshold:g}")
+    if criterion.weight is not None:
+        words.append(f"weight {criterion.weight:g}")
+    if criterion.objective is not None:
+        words.append(f"objective {_percent(criterion.objective)}")
+    return f"{criterion.name} ({', '.join(words)})"
+
+
+def _sampler_in_words(sampler: Any) -> str:
+    if isinstance(sampler, RatioSampler):
+        return f"{_percent(sampler.ratio)} of the calls"
+    if isinstance(sampler, RateLimitSampler):
+        share = "all calls" if sampler.ratio == 1 else f"{_percent(sampler.ratio)} of the calls"
+        return f"{share}, at most {sampler.max_per_s} a second"
+    members = getattr(sampler, "samplers", None)
+    if isinstance(members, tuple):
+        return f"{sampler.type.replace('_', ' ')}: " + "; ".join(_sampler_in_words(member) for member in members)
+    return _in_words(sampler)
+
+
+def _storage_in_words(provider: Any) -> str:
+    if not isinstance(provider, OtlpStorageProvider):
+        return _in_words(provider)
+    variable = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if provider.endpoint:
+        target = f"to {provider.endpoint}"
+    elif variable:
+        target = f"to the application's OpenTelemetry provider, else to {variable} (OTEL_EXPORTER_OTLP_ENDPOINT)"
+    else:
+        target = "to the application's OpenTelemetry provider; without one, nowhere"
+    words = [target, f"signals {', '.join(sorted(provider.signals)) or 'none'}", f"content {provider.content_capture}"]
+    words += [f"detail {provider.detail}"] if provider.detail != "auto" else []
+    words += [f"headers {', '.join(sorted(provider.headers))} (values hidden)"] if provider.headers else []
+    return f"otlp: {'; '.join(words)}"
+
+
+def _in_words(part: Any) -> str:
+    """A part's type with the fields that were set."""
+    if not isinstance(part, Component):
+        return type(part).__name__
+    dump = part.model_dump(mode="json", fallback=repr, include=set(part.model_fields_set))
+    said = ", ".join(f"{name} {value}" for name, value in dump.items() if name != "type")
+    return f"{part.type} ({said})" if said else part.type
+
+
+def _idle_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
+    """What a criteria set says of criteria that nobody scores, as far as the file knows."""
+    warnings = []
+    for name in (None, *loaded.settings.agents):
+        scored = [criterion.name for criterion in pipeline.plan(name or "").runner.criteria]
+        who = "the evaluators above" if name is None else f"agent {name!r}"
+        for criterion in loaded.settings.criteria_of(name):
+            if criterion.name not in scored:
+                hint = near(criterion.name, scored)
+                warnings.append(f"criterion {criterion.name!r} is scored by no evaluator of {who} in this file{hint}")
+    return warnings
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:g} %"
+
+
+def _text_of(file: str, report: dict[str, Any]) -> list[str]:
+    profile = f"profile {report['profile']}" if report["profile"] else "no profile"
+    also = f"; also right: {', '.join(report['also_right'])}" if report["also_right"] else ""
+    lines = [f"{file} is right ({profile}{also}).", ""]
+    if not report["enabled"]:
+        lines += ["Evaluation is switched off: calls count as disabled.", ""]
+    for name, agent in report["agents"].items():
+        lines.append(f"{name}: {agent['sampled'] if agent['enabled'] else 'off'}")
+        for evaluator in agent["evaluators"]:
+            rate = f", {evaluator['sampled']}" if evaluator["sampled"] else ""
+            lines.append(f"  {evaluator['type']} [{evaluator['lane']}{rate}]: {'; '.join(evaluator['criteria'])}")
+    lines += ["", "Results go to:", *(f"  {words}" for words in report["storage"] or ["nowhere but the accounting"])]
+    lines += [f"Redaction of what leaves the process: {', '.join(report['redaction']) or 'none'}"]
+    lines += [f"Evaluations run in: {report['dispatcher']}"]
+    for title, key in (("Plugins:", "plugins"), ("Overrides in force:", "overrides"), ("Warnings:", "warnings")):
+        if report[key]:
+            lines += ["", title, *(f"  {line}" for line in report[key])]
+    return [mask_text(line) for line in lines]

@@ -1,0 +1,164 @@
+"""What the counts mean, as lines of text: shares first, then in full what was lost or broke."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+import time
+from collections.abc import Sequence
+
+from agenteval_otel.cli.explain.reading import Counts
+from agenteval_otel.components import near
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.telemetry.explanations import (
+    ERROR_TYPES,
+    FAILURES,
+    NO_CALLS,
+    OUTCOMES,
+    Explanation,
+    explanation_of_error,
+    explanation_of_failure,
+)
+
+__all__ = ["full", "overview", "report"]
+
+_MAX_AGENTS = 20
+_CROWDED = 0.8
+_WIDEST = max(map(len, OUTCOMES))
+
+
+def overview() -> list[str]:
+    """Every outcome in one sentence."""
+    lines = ["Every call of a monitored handler ends in exactly one outcome. It ...", ""]
+    for name, found in OUTCOMES.items():
+        lines += _wrapped(found.means, first=f"  {name:<{_WIDEST}}  ", rest=" " * (_WIDEST + 4))
+    lines += ["", f"Parts that may break: {', '.join(FAILURES)}", f"Error types: {', '.join(ERROR_TYPES)}", ""]
+    return [*lines, "In full: agenteval-otel explain WORD ...", "From a process: agenteval-otel explain --from SOURCE"]
+
+
+def full(words: Sequence[str], counts: Counts | None) -> list[str]:
+    """The words in full, with their share of the calls where there are counts.
+
+    Raises:
+        ConfigurationError: An unknown word.
+    """
+    totals = counts.totals if counts is not None else {}
+    blocks = []
+    for word in words:
+        found = OUTCOMES.get(word) or ERROR_TYPES.get(word) or explanation_of_failure(word)
+        if found is None:
+            known = (*OUTCOMES, *FAILURES, *ERROR_TYPES)
+            raise ConfigurationError(f"unknown{near(word, known)}; known: {', '.join(known)}", path=word[:64])
+        shown = f": {_of_calls(totals.get(word, 0), totals)}" if counts is not None and word in OUTCOMES else ""
+        blocks.append([word + shown, *_in_full(found, is_outcome=word in OUTCOMES)])
+    return _joined(blocks)
+
+
+def report(counts: Counts) -> list[str]:
+    """What the counts say: outcomes with their shares, then everything that wants a look."""
+    totals = counts.totals
+    calls = sum(totals.values())
+    if not calls:
+        return [NO_CALLS.means, *_causes_and_remedies(NO_CALLS)]
+    blocks = [[f"{calls:,} calls of monitored handlers", "", *_table(totals)], _by_agent(counts), _state(counts)]
+    lost = [name for name, count in totals.items() if count and not (name in OUTCOMES and OUTCOMES[name].harmless)]
+    for name in sorted(lost, key=lambda name: -totals[name]):
+        title = f"{name}: {_of_calls(totals[name], totals)}"
+        known = OUTCOMES.get(name)
+        blocks.append([title, *(_in_full(known, is_outcome=True) if known else ["  Not known to this version."])])
+    for part, count in sorted(counts.failures.items(), key=lambda item: -item[1]):
+        if count:
+            found = explanation_of_failure(part)
+            blocks.append([f"{part} broke {_times(count)}", *(_in_full(found) if found else [])])
+    for (criterion, word), count in sorted(counts.errors.items(), key=lambda item: -item[1]):
+        if count:
+            title = f"{criterion or 'an evaluator'} failed {_times(count)} with {word or 'an error'}"
+            blocks.append([title, *_in_full(explanation_of_error(word))])
+    failed = counts.results.get("failed", 0)
+    if failed:
+        hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
+        blocks.append([f"Failed results: {failed:,}", f"  {hint}"])
+    if not (lost or failed or any(counts.failures.values()) or any(counts.errors.values())):
+        blocks.append(["Nothing was lost, and nothing broke."])
+        most = max(totals, key=lambda name: totals[name])  # harmless, but it may be why somebody misses a score
+        blocks.append([f"{most}: {_of_calls(totals[most], totals)}", *_in_full(OUTCOMES[most], is_outcome=True)])
+    return _joined([block for block in blocks if block])
+
+
+def _table(totals: dict[str, int]) -> list[str]:
+    counted = {name: count for name, count in totals.items() if count}
+    calls = sum(totals.values())
+    return [f"  {name:<{_WIDEST}} {count:>10,} {_percent(count, calls):>9}" for name, count in _descending(counted)]
+
+
+def _by_agent(counts: Counts) -> list[str]:
+    if len(counts.outcomes) < 2:
+        return []
+    lines = ["By agent"]
+    by_calls = sorted(counts.outcomes.items(), key=lambda item: -sum(item[1].values()))
+    for agent, cell in by_calls[:_MAX_AGENTS]:
+        calls = sum(cell.values())
+        shares = ", ".join(f"{_percent(count, calls)} {name}" for name, count in _descending(cell) if count)
+        lines += _wrapped(f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}", first="  ", rest="    ")
+    if len(by_calls) > _MAX_AGENTS:
+        lines.append(f"  and {len(by_calls) - _MAX_AGENTS} more")
+    return lines
+
+
+def _state(counts: Counts) -> list[str]:
+    """What is known beside the outcomes: results, queue, the last delivery."""
+    lines = []
+    if counts.results:
+        lines.append("Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items()))
+    size, capacity = counts.queue.get("size"), counts.queue.get("capacity")
+    if size is not None and capacity:
+        crowded = ": nearly full, calls will be dropped" if size >= _CROWDED * capacity else ""
+        lines.append(f"Queue: {size:,} of {capacity:,} places taken{crowded}")
+    if counts.last_success is not None:
+        lines.append(f"Last delivered result: {max(0.0, time.time() - counts.last_success):,.0f} s ago")
+    return lines
+
+
+def _in_full(found: Explanation, *, is_outcome: bool = False) -> list[str]:
+    means = f"The call {found.means}." if is_outcome else found.means
+    return [*_wrapped(means, first="  ", rest="  "), *_causes_and_remedies(found)]
+
+
+def _causes_and_remedies(found: Explanation) -> list[str]:
+    lines = []
+    for title, entries in (("Causes", found.causes), ("To do", found.remedies)):
+        for index, entry in enumerate(entries):
+            lines += _wrapped(entry, first=f"  {title if not index else '':<7} - ", rest=" " * 12)
+    return lines
+
+
+def _descending(counted: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counted.items(), key=lambda item: -item[1])
+
+
+def _of_calls(count: int, totals: dict[str, int]) -> str:
+    calls = sum(totals.values())
+    return f"{count:,} of {calls:,} calls, {_percent(count, calls)}"
+
+
+def _percent(count: int, calls: int) -> str:
+    share = 100 * count / calls if calls else 0.0
+    return "< 0.1 %" if 0 < share < 0.1 else f"{share:.1f} %"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _wrapped(text: str, *, first: str, rest: str) -> list[str]:
+    width = min(100, max(60, shutil.get_terminal_size((100, 24)).columns))
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _joined(blocks: Sequence[Sequence[str]]) -> list[str]:
+    lines: list[str] = []
+    for block in blocks:
+        lines += [*([""] if lines else []), *block]
+    return lines

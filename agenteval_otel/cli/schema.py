@@ -1,0 +1,37 @@
+"""``agenteval-otel schema``: the JSON Schema of settings files, for editors that complete and check them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from agenteval_otel.config.load import load_settings
+from agenteval_otel.config.plugins import import_plugins
+from agenteval_otel.config.schema import json_schema
+
+__all__ = ["DESCRIPTION", "add_arguments", "run"]
+
+DESCRIPTION = (
+    "Print the JSON Schema (draft 2020-12) of settings files: every field, and every evaluator, sampler, storage "
+    "provider and other part that is registered. Keep it beside the file, and editors complete and check what you "
+    "write:  agenteval-otel schema > agenteval.schema.json  with  "
+    "# yaml-language-server: $schema=agenteval.schema.json  as the YAML file's first line."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the subcommand."""
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="NAME",
+        help="import this module or entry point first, so that its types are in the schema; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--settings", metavar="FILE", help="import the plugins that this settings file lists")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the schema; 0."""
+    import_plugins(arguments.plugin)
+    if arguments.settings is not None:
+        load_settings(arguments.settings)
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    return 0

@@ -1,0 +1,18 @@
+"""Settings, and the only place that assembles: from settings to the process's pipeline.
+
+`settings` is the model, `files` reads, `overlay` lays profiles and the environment over what was read, `load` does it
+in order and tells everything that is wrong, `assemble` builds and swaps, `process` holds
+what the process was configured with, `switch` is the kill switch, `schema` is for editors.
+"""
+
+from agenteval_otel.config.assemble import build
+from agenteval_otel.config.criteria import Criterion
+from agenteval_otel.config.load import Loaded, Problem, SettingsError, load_settings
+from agenteval_otel.config.process import accounting, configure, flush, reload, shutdown
+from agenteval_otel.config.settings import AgentSettings, Settings
+from agenteval_otel.config.switch import disable, enable
+
+__all__ = [
+    "AgentSettings", "Criterion", "Loaded", "Problem", "Settings", "SettingsError", "accounting", "build", "configure",
+    "disable", "enable", "flush", "load_settings", "reload", "shutdown",
+]  # fmt: skip

@@ -1,0 +1,119 @@
+"""From settings to a pipeline, and the swap of the process's pipeline: built first, swapped last."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from agenteval_otel.config.settings import AgentSettings, Settings
+from agenteval_otel.config.switch import SWITCH
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.instrumentation.decorator import load_sampler
+from agenteval_otel.instrumentation.door import following
+from agenteval_otel.pipeline import AgentDefaults, Pipeline, current_pipeline, set_default_pipeline
+from agenteval_otel.sampling import RateLimitSampler
+from agenteval_otel.storage import FanOutStorage
+from agenteval_otel.telemetry import Accounting
+
+__all__ = ["build", "close_what_is_gone", "drain", "swap"]
+
+_DRAIN_S = 30.0
+_LOOK_AGAIN_S = 0.002
+_RETIRED: list[Pipeline] = []
+
+
+def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeline:
+    """The pipeline of the settings; starts no thread and opens no connection.
+
+    Raises:
+        ConfigurationError: What no handler could use.
+    """
+    chosen = load_sampler(settings.sample_rate, settings.sampler)
+    pipeline = Pipeline(
+        sampler=chosen if chosen is not None else RateLimitSampler(),
+        evaluators=settings.evaluators, storage=settings.storage, dispatcher=settings.dispatcher,
+        enabled=settings.enabled and not SWITCH.off, own_span=settings.own_span, accounting=accounting,
+        criteria=settings.criteria_of(), redactors=settings.redaction,
+        agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
+    )  # fmt: skip
+    # Refuses here, and not at a handler, what no handler could use.
+    problems: list[tuple[str | None, str]] = []
+    for name in (None, *settings.agents):
+        try:
+            pipeline.plan(name or "settings")
+        except ConfigurationError as failure:
+            problems += failure.under(None if name is None else f"agents.{name}").problems
+    if problems:
+        raise ConfigurationError.of(problems)
+    return pipeline
+
+
+def _defaults(settings: Settings, name: str, agent: AgentSettings) -> AgentDefaults:
+    sampler = load_sampler(agent.sample_rate, agent.sampler)
+    return AgentDefaults(agent.evaluators, sampler, settings.criteria_of(name), agent.enabled)
+
+
+def swap(pipeline: Pipeline) -> Pipeline | None:
+    """Make it the process's pipeline; every handler that follows it moves, or none does. Gives the one before.
+
+    Raises:
+        Exception: A handler's own part does not fit; then nothing has changed.
+    """
+    before = set_default_pipeline(pipeline)
+    failures = _bind_all(pipeline)
+    if failures:
+        set_default_pipeline(before)
+        if before is not None:
+            _bind_all(before)
+        raise failures[0]
+    if before is not None:
+        if before.dispatcher is pipeline.dispatcher:  # the same Settings again: it goes on working
+            before.lanes.close()
+        else:
+            before.retire()
+        # Held until nothing is left in them: who flushes waits for them too.
+        _RETIRED[:] = [*(one for one in _RETIRED if one.dispatcher.state()["size"] > 0), before]
+    return before
+
+
+def drain(timeout_s: float) -> bool:
+    """Wait for the pipelines that were replaced to evaluate what they had taken; False when the time ran out."""
+    deadline = time.monotonic() + timeout_s
+    for pipeline in list(_RETIRED):
+        # A call that was on its way when its pipeline was replaced may have started a second worker there, and one
+        # worker's flush does not wait for the other.
+        while pipeline.dispatcher.state()["size"] > 0:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            pipeline.dispatcher.flush(left_s)
+            time.sleep(_LOOK_AGAIN_S)
+    return True
+
+
+def _bind_all(pipeline: Pipeline) -> list[Exception]:
+    failures: list[Exception] = []
+    for door in following():
+        try:
+            door.bind(pipeline)
+        except Exception as error:
+            failures.append(error)
+    return failures
+
+
+def close_what_is_gone(before: Pipeline) -> None:
+    """Close the storage that nobody saves to any more, once what was taken is saved; on a thread of its own."""
+    running = current_pipeline()
+    held = {id(provider) for provider in (() if running is None else running.providers)}
+    gone = [provider for provider in before.providers if id(provider) not in held]
+    if not gone:
+        return
+
+    def close() -> None:
+        before.flush(_DRAIN_S)
+        FanOutStorage(gone, before.storage_failed).close_within(_DRAIN_S)
+
+    try:
+        threading.Thread(target=close, name="agenteval-close", daemon=True).start()
+    except RuntimeError:  # the process is ending, and what is open ends with it
+        return

@@ -1,0 +1,249 @@
+"""From a file, a profile, the environment and arguments to Settings, with every problem told at once.
+
+Later wins: defaults, the file, its profile, variables ``AGENTEVAL_*``, arguments in code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from agenteval_otel.components import near
+from agenteval_otel.config.criteria import missing_sets
+from agenteval_otel.config.files import read_file
+from agenteval_otel.config.overlay import PROFILE, SETTINGS, Variable, overlay, read_variables, substitute
+from agenteval_otel.config.settings import Settings
+from agenteval_otel.config.tree import Section, origin_of, plain
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.masking import MASK, mask_known
+
+__all__ = ["Loaded", "Problem", "SettingsError", "hide", "load_settings", "located", "profile_names"]
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong.
+
+    Attributes:
+        origin: Where it was said: ``settings.yaml:12``, a variable's name; None for arguments in code.
+        path: The setting, such as ``agents.support.sample_rate``.
+        message: What was found, what was expected.
+    """
+
+    origin: str | None
+    path: str | None
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in self if part)
+
+
+class SettingsError(ConfigurationError):
+    """Settings that are wrong: every problem, with where it was said."""
+
+    def __init__(self, found: Iterable[Problem]) -> None:
+        self.found = tuple(found)
+        lines = [str(problem) for problem in self.found]
+        super().__init__(lines[0] if len(lines) == 1 else f"{len(lines)} problems:\n  " + "\n  ".join(lines))
+        self.problems = tuple((problem.path or problem.origin, problem.message) for problem in self.found)
+        self.path = self.problems[0][0]
+
+    @classmethod
+    def of(cls, problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
+        """An error of the same problems that has left its file."""
+        return ConfigurationError.of(problems)
+
+
+class Loaded(NamedTuple):
+    """Settings, and what they were made from.
+
+    Attributes:
+        settings: The settings.
+        tree: The merged tree; values from variables stand in it as such.
+        file: The file's path; None without one.
+        profile: The profile in force.
+        profiles: Those that the file names.
+        variables: The overrides in force.
+        warnings: Variables that name no setting, and a profile without a file.
+        secrets: Values that no message may show.
+    """
+
+    settings: Settings
+    tree: Section
+    file: str | None
+    profile: str | None
+    profiles: tuple[str, ...]
+    variables: tuple[Variable, ...]
+    warnings: tuple[str, ...]
+    secrets: frozenset[str]
+
+
+def load_settings(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    profile: str | None = None,
+    fields: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Read and check settings; changes nothing but that plugins are imported. Blocks for the file system.
+
+    Args:
+        path: The file; the one that ``AGENTEVAL_SETTINGS`` names when left out, else none.
+        profile: A profile of the file; the one that ``AGENTEVAL_PROFILE`` names when left out, else none.
+        fields: Fields of `Settings` from code; they win over everything.
+        environment: The process's own when left out.
+
+    Raises:
+        SettingsError: With everything that is wrong.
+    """
+    environment = os.environ if environment is None else environment
+    source = path if path is not None else environment.get(SETTINGS, "").strip() or None
+    chosen = profile or environment.get(PROFILE, "").strip() or None
+    warnings: tuple[str, ...] = ()
+    if source is None and chosen is not None and profile is None:
+        chosen, warnings = None, (f"{PROFILE} says {chosen!r}, but there is no settings file",)
+    tree = Section() if source is None else _read(source)
+    tree.take("$schema")  # for editors
+    profiles = _profiles_of(tree)
+    tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
+    try:
+        found = read_variables(environment, tree)
+    except ConfigurationError as error:
+        raise located(error, tree) from None
+    tree = overlay(tree, found.section)
+    for key in fields or {}:
+        tree.take({"sample_rate": "sampler", "sampler": "sample_rate"}.get(key, key))
+        tree.take(key)
+    substitution = substitute(tree, environment)
+    settings = _made(substitution.tree, substitution.problems, fields or {}, substitution.secrets)
+    return Loaded(
+        settings, substitution.tree, None if source is None else os.fspath(source), chosen, tuple(profiles),
+        found.variables, found.warnings + warnings, substitution.secrets,
+    )  # fmt: skip
+
+
+def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The profiles that a file names, in its order.
+
+    Raises:
+        SettingsError: The file or its profiles cannot be read.
+    """
+    return tuple(_profiles_of(_read(path)))
+
+
+def _read(source: str | os.PathLike[str]) -> Section:
+    try:
+        return read_file(source)
+    except ConfigurationError as error:
+        raise SettingsError(Problem(origin, None, message) for origin, message in error.problems) from None
+
+
+def _profiles_of(tree: Section) -> Section:
+    origin = tree.origins.get("profiles")
+    profiles = tree.take("profiles")
+    if profiles is None:
+        return Section()
+    if not isinstance(profiles, Section):
+        message = f"expected a mapping of profiles by name, found {type(plain(profiles)).__name__}"
+        raise SettingsError([Problem(origin, "profiles", message)])
+    wrong = [
+        Problem(profiles.origins[name], f"profiles.{name}", "expected a mapping of settings")
+        for name, profile in profiles.items() if not isinstance(profile, Section)
+    ]  # fmt: skip
+    if wrong:
+        raise SettingsError(wrong)
+    return profiles
+
+
+def _with_profile(tree: Section, profiles: Section, chosen: str | None, file: str | None) -> Section:
+    if chosen is None:
+        return tree
+    if chosen not in profiles:
+        known = ", ".join(sorted(profiles)) or "none"
+        message = f"no profile {chosen!r}{near(chosen, profiles)}; known: {known}"
+        raise SettingsError([Problem(file, "profiles", message)])
+    if "profiles" in profiles[chosen]:
+        origin = profiles[chosen].origins["profiles"]
+        raise SettingsError([Problem(origin, f"profiles.{chosen}.profiles", "a profile holds no profiles")])
+    return overlay(tree, profiles[chosen])
+
+
+def _made(
+    tree: Section, problems: list[tuple[str | None, str]], fields: Mapping[str, Any], secrets: frozenset[str]
+) -> Settings:
+    problems = [*problems, *_unknown_fields(tree)]
+    known = {path for path, _ in problems}
+    said = {key: value for key, value in plain(tree).items() if key in Settings.model_fields}
+    try:
+        settings = Settings(**{**said, **fields})
+    except ConfigurationError as error:
+        # What a missing variable leaves behind does not fit its field either; that is told once.
+        told = [*error.problems, *_missing_sets(tree)]
+        problems = [*problems, *(problem for problem in dict.fromkeys(told) if problem[0] not in known)]
+    if problems:
+        raise located(ConfigurationError.of(problems), tree, secrets=secrets)
+    return settings
+
+
+def _unknown_fields(tree: Section) -> list[tuple[str | None, str]]:
+    """Settings would tell these too, but know nothing of profiles."""
+    fields = sorted([*Settings.model_fields, "profiles"])
+    return [
+        (key, f"unknown field{near(key, fields)}; known: {', '.join(fields)}")
+        for key in tree if key not in Settings.model_fields
+    ]  # fmt: skip
+
+
+def _missing_sets(tree: Section) -> list[tuple[str | None, str]]:
+    """Settings look for these only when the rest is right; people want to know everything at once."""
+    criteria, agents = tree.get("criteria", Section()), tree.get("agents", Section())
+    if not isinstance(criteria, Section) or not isinstance(agents, Section):
+        return []
+    return missing_sets(
+        {name: agent.get("criteria") for name, agent in agents.items() if isinstance(agent, Section)}, criteria
+    )
+
+
+def located(error: ConfigurationError, tree: Section, *, secrets: Iterable[str] = ()) -> SettingsError:
+    """The error with where each problem was said, and without the secrets."""
+    found = [
+        Problem(_origin(tree, path), path and hide(path, secrets), hide(message, secrets))
+        for path, message in error.problems
+    ]
+    return SettingsError(sorted(found, key=_line_of))
+
+
+def _line_of(problem: Problem) -> int:
+    line = (problem.origin or "").rpartition(":")[2]
+    return int(line) if line.isdecimal() else 0
+
+
+def _origin(tree: Section, path: str | None) -> str | None:
+    origin = origin_of(tree, path)
+    return f"variable {origin}" if origin is not None and origin.startswith("AGENTEVAL_") else origin
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets; short ones are masked where they stand as a word of their own."""
+    held = [secret for secret in secrets if secret.strip()]
+    for secret in held:
+        if len(secret) < 4:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
+    for secret in held:
+        text = _without_beginnings(text, secret)
+    return mask_known(text, held)
+
+
+def _without_beginnings(text: str, secret: str) -> str:
+    """Messages cut long values short: what is left of one is masked as well."""
+    at = text.find(secret[:_BEGINNING]) if len(secret) > _BEGINNING else -1
+    while at >= 0:
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False)))
+        text = text[:at] + MASK + text[at + same :]
+        at = text.find(secret[:_BEGINNING], at)
+    return text
+
+
+_BEGINNING = 12

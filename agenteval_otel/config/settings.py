@@ -1,0 +1,213 @@
+"""Settings: what handlers get that bring nothing of their own, and how the process evaluates.
+
+The same model for files and for code. It knows nothing of files, profiles and variables; `load` does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from agenteval_otel.capture.redaction import Redactor, default_redactors, load_redactors
+from agenteval_otel.components import Explained, Problems, resolve
+from agenteval_otel.config.criteria import CriteriaSet, check_names, check_once, load_set, missing_sets
+from agenteval_otel.config.plugins import import_plugins
+from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Evaluator, ResponseHealth
+from agenteval_otel.instrumentation.decorator import load_evaluators, load_sampler, load_storage
+from agenteval_otel.masking import mask
+from agenteval_otel.storage import OtlpStorageProvider
+
+__all__ = ["AgentSettings", "Settings", "enabled_by"]
+
+_WORDS = {"0": False, "false": False, "no": False, "off": False, "1": True, "true": True, "yes": True, "on": True}
+
+
+def enabled_by(word: str) -> bool:
+    """The kill switch as the variable ``AGENTEVAL_ENABLED`` says it; nothing said is on.
+
+    Raises:
+        ConfigurationError: Neither yes nor no.
+    """
+    found = _WORDS.get(word.strip().lower() or "true")
+    if found is None:
+        raise ConfigurationError(f"expected true or false, found {word[:40]!r}", path="AGENTEVAL_ENABLED")
+    return found
+
+
+class _Explained(BaseModel, metaclass=Explained):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
+    )  # fmt: skip
+
+    @field_validator("sample_rate", mode="before", check_fields=False)
+    @classmethod
+    def _is_a_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("expected a number from 0 to 1")
+        return value
+
+    @field_validator("evaluators", mode="before", check_fields=False)
+    @classmethod
+    def _load_evaluators(cls, value: Any) -> Any:
+        return _within(check_names, _within(load_evaluators, value))
+
+    @field_validator("sampler", mode="before", check_fields=False)
+    @classmethod
+    def _load_sampler(cls, value: Any) -> Any:
+        return _within(load_sampler, None, value)
+
+    @model_validator(mode="after")
+    def _one_way_to_sample(self) -> Any:
+        if getattr(self, "sample_rate", None) is not None and getattr(self, "sampler", None) is not None:
+            failure = ConfigurationError("give sample_rate or sampler, not both", path="sampler")
+            raise Problems(failure, of_model=True)
+        return self
+
+
+class AgentSettings(_Explained):
+    """What ``@monitor(agent=...)`` of this agent gets where the decorator says nothing.
+
+    What is left out here comes from the settings above.
+
+    Attributes:
+        enabled: False counts the agent's calls as ``disabled``, whatever the decorator says.
+        evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
+        criteria: The name of a criteria set, or a set of its own.
+        sample_rate: Share of the calls that are evaluated, 0 to 1.
+        sampler: A sampler instead of a rate.
+    """
+
+    enabled: bool = True
+    evaluators: tuple[Evaluator, ...] | None = None
+    criteria: str | CriteriaSet | None = None
+    sample_rate: float | None = Field(default=None, ge=0, le=1)
+    sampler: Any = None
+
+    @field_validator("evaluators", mode="wrap")
+    @classmethod
+    def _may_be_left_out(cls, value: Any, handler: Any) -> Any:
+        return None if value is None else handler(value)
+
+    @field_validator("criteria", mode="wrap")
+    @classmethod
+    def _name_or_set(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
+        # By hand: the union's own errors tell of both forms at once.
+        if value is None or isinstance(value, str):
+            return value
+        if not isinstance(value, list | tuple):
+            raise ValueError("expected the name of a criteria set, or a list of criteria")
+        return _within(load_set, value)
+
+
+class Settings(_Explained):
+    """What handlers get that bring nothing of their own, and how the process evaluates.
+
+    Attributes:
+        enabled: The kill switch; ``AGENTEVAL_ENABLED=false`` sets it too. Switched off, calls count as ``disabled``.
+        plugins: Modules that are imported before evaluators and other parts are looked up; entry points by their name.
+            Nothing is loaded from an installed package unless it is listed here.
+        criteria: Named criteria sets: what differs from what the evaluators declare. Handlers without a set of their
+            own use the one named ``default``, where there is one.
+        evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
+        sample_rate: Share of the calls that are evaluated, 0 to 1, without a limit per second.
+        sampler: A sampler instead of a rate. Neither: everything, limited to ten evaluated responses a second.
+        telemetry: Where OpenTelemetry goes and what it carries: the defaults of every ``otlp`` storage provider.
+        storage: Storage providers; one ``otlp`` when left out.
+        redaction: What is taken out of all that leaves the process: redactors, instances or ``{type: ...}`` mappings.
+            Every built-in kind when left out; an empty list for nothing.
+        dispatcher: Where evaluations run.
+        own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
+        agents: What differs for single agents, by the agent's name.
+    """
+
+    enabled: bool = Field(default_factory=lambda: enabled_by(os.environ.get("AGENTEVAL_ENABLED", "")))
+    plugins: tuple[str, ...] = ()
+    criteria: dict[str, CriteriaSet] = Field(default_factory=dict)
+    evaluators: tuple[Evaluator, ...] = Field(default_factory=lambda: (ResponseHealth(),))
+    sample_rate: float | None = Field(default=None, ge=0, le=1)
+    sampler: Any = None
+    telemetry: OtlpStorageProvider = Field(default_factory=OtlpStorageProvider)
+    storage: tuple[Any, ...] = Field(default_factory=lambda fields: (fields.get("telemetry"),))
+    redaction: tuple[Redactor, ...] = Field(default_factory=default_redactors)
+    dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
+    own_span: Literal["always", "sampled", "never"] = "sampled"
+    agents: dict[str, AgentSettings] = Field(default_factory=dict)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            if name in self.model_fields_set:
+                yield name, mask(value, name or "")
+
+    @field_validator("plugins", mode="after")
+    @classmethod
+    def _import_plugins(cls, value: tuple[str, ...]) -> Any:
+        # The first field of those that name parts: the others then find what the plugins brought.
+        _within(import_plugins, value)
+        return value
+
+    @field_validator("criteria", mode="after")
+    @classmethod
+    def _each_criterion_once(cls, value: dict[str, CriteriaSet]) -> Any:
+        for name, criteria in value.items():
+            _within(check_once, criteria, path=f"criteria.{name}")
+        return value
+
+    @field_validator("telemetry", mode="before")
+    @classmethod
+    def _load_telemetry(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return _within(OtlpStorageProvider.load, value, path="telemetry")
+        return value
+
+    @field_validator("storage", mode="before")
+    @classmethod
+    def _load_storage(cls, value: Any, info: ValidationInfo) -> Any:
+        several = value if isinstance(value, list | tuple) else [value]
+        telemetry = info.data.get("telemetry")
+        return _within(load_storage, [_with_defaults(entry, telemetry) for entry in several])
+
+    @field_validator("redaction", mode="before")
+    @classmethod
+    def _load_redaction(cls, value: Any) -> Any:
+        return _within(load_redactors, value, path="redaction")
+
+    @field_validator("dispatcher", mode="before")
+    @classmethod
+    def _load_dispatcher(cls, value: Any) -> Any:
+        return _within(resolve, Dispatcher, value, path="dispatcher")
+
+    @model_validator(mode="after")
+    def _sets_are_there(self) -> Any:
+        chosen = {name: agent.criteria for name, agent in self.agents.items()}
+        if problems := missing_sets(chosen, self.criteria):
+            raise Problems(ConfigurationError.of(problems), of_model=True)
+        return self
+
+    def criteria_of(self, agent: str | None = None) -> CriteriaSet:
+        """The criteria set of an agent; without one of its own, and without an agent, the set named ``default``."""
+        entry = self.agents.get(agent) if agent is not None else None
+        if entry is None or entry.criteria is None:
+            return self.criteria.get("default", ())
+        return self.criteria[entry.criteria] if isinstance(entry.criteria, str) else entry.criteria
+
+
+def _within(load: Callable[..., Any], *args: Any, **fields: Any) -> Any:
+    try:
+        return load(*args, **fields)
+    except ConfigurationError as failure:
+        raise Problems(failure) from None
+
+
+def _with_defaults(entry: Any, telemetry: OtlpStorageProvider | None) -> Any:
+    """An ``otlp`` entry, with what it leaves out from the telemetry section."""
+    if telemetry is None or not isinstance(entry, Mapping) or entry.get("type") != OtlpStorageProvider.component_type:
+        return entry
+    by_alias = {field.alias: name for name, field in OtlpStorageProvider.model_fields.items()}
+    said = {by_alias.get(key, key) for key in entry}
+    defaults = {name: getattr(telemetry, name) for name in telemetry.model_fields_set if name not in said}
+    return {**defaults, **entry}

@@ -1,0 +1,91 @@
+"""Masking: what keeps our own secrets out of everything that is shown.
+
+Keys come into the process by settings, variables and addresses, and would leave it by `repr`, dumps, error messages and
+log lines. Here is the one place that knows what a secret looks like: by the name of its field, as the user part of an
+address, as a parameter of one, or behind the name of a scheme (``Bearer ...``). What is masked is for people to read;
+nothing is ever rebuilt from it.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+__all__ = ["MASK", "is_secret", "mask", "mask_known", "mask_text", "split_address"]
+
+MASK = "***"
+_MAX_DEPTH = 8
+_SHORTEST = 4
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_LAST = frozenset(
+    {"password", "passwd", "passphrase", "secret", "token", "authorization", "credential", "credentials", "cookie",
+     "apikey", "headers"}
+)  # fmt: skip
+_BEFORE_KEY = frozenset({"api", "private", "access", "secret", "signing", "auth", "license"})
+# Greedy up to the last @: a password may hold slashes and an @ of its own.
+_USER = re.compile(r"(?<=://)[^\s'\"<>]*@")
+_PARAMETER = re.compile(
+    r"(?i)([?&;][\w.-]*(?:api[_-]?key|token|secret|password|passwd|signature|\bsig|credential)[\w.-]*=)[^&;#\s'\"]+"
+)
+_SCHEME = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
+# A value that is nothing but an address or a credential; a pattern or a sentence that speaks of one stays as it is.
+_WHOLE = re.compile(r"(?i)(?:[a-z][\w+.-]*://\S+|(?:bearer|basic)\s+\S+)")
+
+
+def is_secret(name: str) -> bool:
+    """Whether a field, header or variable of this name holds a secret; ``max_tokens`` does not, ``apiKey`` does."""
+    words = [word for word in re.split(r"[^a-z0-9]+", _CAMEL.sub("_", name).lower()) if word]
+    if not words:
+        return False
+    return words[-1] in _LAST or (words[-1] == "key" and len(words) > 1 and words[-2] in _BEFORE_KEY)
+
+
+def mask(value: Any, name: str = "") -> Any:
+    """The value with its secrets masked, containers copied; a value whose name says so is masked whole.
+
+    Of a mapping by the name of ``headers`` the names stay. Nothing said (None, empty) stays too. Text is changed only
+    where all of it is an address or a credential.
+    """
+    return _mask(value, is_secret(name), 0)
+
+
+def _mask(value: Any, secret: bool, depth: int) -> Any:
+    if depth >= _MAX_DEPTH:
+        return MASK
+    if isinstance(value, Mapping):
+        return {key: _mask(item, secret or is_secret(str(key)), depth + 1) for key, item in value.items()}
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(_mask(item, secret, depth + 1) for item in value)
+    if secret:
+        return value if value is None or value in ("", b"") or isinstance(value, bool) else MASK
+    return mask_text(value) if type(value) is str and _WHOLE.fullmatch(value) else value
+
+
+def mask_text(text: str) -> str:
+    """Text with the users of its addresses, their secret parameters and what stands behind ``Bearer`` masked."""
+    if "://" in text:
+        text = _PARAMETER.sub(rf"\1{MASK}", _USER.sub(f"{MASK}@", text))
+    return _SCHEME.sub(rf"\1 {MASK}", text)
+
+
+def mask_known(text: str, secrets: Iterable[str]) -> str:
+    """Text without the given secrets, wherever they stand; also `mask_text`."""
+    for secret in sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return mask_text(text)
+
+
+def split_address(address: str) -> tuple[str, str | None]:
+    """An address without its user part, and that part as the value of an ``authorization`` header (None: it had none).
+
+    Libraries differ in what they do with ``http://user:password@host``: one sends it, one takes it for the host's name.
+    """
+    scheme, separator, rest = address.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    if not separator or not at:
+        return address, None
+    return f"{scheme}://{host}{slash}{path}", f"Basic {b64encode(unquote(user).encode()).decode()}"

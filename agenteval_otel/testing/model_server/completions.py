@@ -1,0 +1,80 @@
+"""The wire format of OpenAI chat completions: ``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from agenteval_otel.testing.model_server.exchange import Event, Exchange
+from agenteval_otel.testing.model_server.reply import pieces
+
+__all__ = ["events", "failure", "plain"]
+
+_CREATED: Final = 1_750_000_000
+
+
+def plain(exchange: Exchange) -> dict[str, Any]:
+    """The completion, whole, with one choice."""
+    reply = exchange.reply
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
+    if reply.reasoning:
+        message["reasoning_content"] = reply.reasoning
+    if reply.tool_calls:
+        message["tool_calls"] = [_call(exchange, index) for index in range(len(reply.tool_calls))]
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.reason}
+    return _head(exchange, "chat.completion") | {"choices": [choice], "usage": _usage(exchange)}
+
+
+def events(exchange: Exchange) -> list[Event]:
+    """The completion in chunks; usage in a last one without choices where it was asked for, then ``[DONE]``."""
+    reply = exchange.reply
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": "", "refusal": None}]
+    deltas += [{"reasoning_content": part} for part in pieces(reply.reasoning)]
+    deltas += [{"content": part} for part in pieces(reply.text)]
+    for index, call in enumerate(reply.tool_calls):
+        whole = _call(exchange, index)
+        begun = {**whole, "index": index, "function": {"name": call.name, "arguments": ""}}
+        deltas.append({"tool_calls": [begun]})
+        deltas += [
+            {"tool_calls": [{"index": index, "function": {"arguments": part}}]} for part in pieces(call.arguments_json)
+        ]
+    counted = bool((exchange.request.get("stream_options") or {}).get("include_usage"))
+    head = _head(exchange, "chat.completion.chunk") | ({"usage": None} if counted else {})
+    chunks = [head | {"choices": [_choice(delta, None)]} for delta in deltas]
+    chunks.append(head | {"choices": [_choice({}, reply.reason)]})
+    if counted:
+        chunks.append(head | {"choices": [], "usage": _usage(exchange)})
+    return [*((None, chunk) for chunk in chunks), (None, "[DONE]")]
+
+
+def failure(exchange: Exchange) -> dict[str, Any]:
+    """An error by its status."""
+    status = exchange.reply.status
+    code = "rate_limit_exceeded" if status == 429 else None
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    message = exchange.reply.text or f"status {status}"
+    return {"error": {"message": message, "type": code or kind, "param": None, "code": code}}
+
+
+def _head(exchange: Exchange, kind: str) -> dict[str, Any]:
+    return {"id": exchange.id("chatcmpl-"), "object": kind, "created": _CREATED, "model": exchange.model}
+
+
+def _choice(delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+
+
+def _call(exchange: Exchange, index: int) -> dict[str, Any]:
+    call = exchange.reply.tool_calls[index]
+    function = {"name": call.name, "arguments": call.arguments_json}
+    return {"id": exchange.call_id("call_", index), "type": "function", "function": function}
+
+
+def _usage(exchange: Exchange) -> dict[str, Any]:
+    reply = exchange.reply
+    return {
+        "prompt_tokens": reply.input_tokens,
+        "completion_tokens": reply.output_tokens,
+        "total_tokens": reply.input_tokens + reply.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+    }

@@ -1,0 +1,163 @@
+"""A real Jaeger for tests, all in one and in memory: started on free loopback ports, read through its query API.
+
+    jaeger.wait_for(lambda seen: seen.traces("mine", tags={"gen_ai.evaluation.tone.label": "fail"}))
+
+Readers name the service: a shared Jaeger holds what other tests sent.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .faults import LOOPBACK
+from .process import BackendError, BackendProcess, Ports
+
+__all__ = ["Jaeger", "JaegerPorts", "JaegerSpan", "JaegerTrace"]
+
+TRACE_LIMIT = 1_500
+
+
+@dataclass(frozen=True)
+class JaegerPorts(Ports):
+    """Where a Jaeger listens on 127.0.0.1."""
+
+    otlp_grpc: int
+    otlp_http: int
+    query_http: int
+    query_grpc: int
+    admin: int
+    collector_http: int
+    collector_grpc: int
+
+
+@dataclass(frozen=True, slots=True)
+class JaegerSpan:
+    """A span as Jaeger shows it.
+
+    Attributes:
+        name: Its operation.
+        parents: The span ids that it refers to as `CHILD_OF`; empty for a root.
+        tags: Its attributes and what Jaeger adds (`span.kind`, `otel.scope.name`, ...), typed.
+        process: The resource's attributes; `service` is apart.
+        warnings: What Jaeger holds against it, such as clock skew or a parent that is missing.
+    """
+
+    name: str
+    span_id: str
+    parents: tuple[str, ...]
+    tags: Mapping[str, Any]
+    service: str
+    process: Mapping[str, Any]
+    start_us: int
+    duration_us: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JaegerTrace:
+    """A trace as Jaeger shows it, its spans in no particular order."""
+
+    trace_id: str
+    spans: tuple[JaegerSpan, ...]
+
+    def warnings(self) -> list[str]:
+        """All warnings, each behind the name of its span."""
+        return [f"{span.name}: {warning}" for span in self.spans for warning in span.warnings]
+
+    def orphans(self) -> list[str]:
+        """Names of the spans that refer to a parent which is not in the trace."""
+        known = {span.span_id for span in self.spans}
+        return [span.name for span in self.spans if not known.issuperset(span.parents)]
+
+
+class Jaeger(BackendProcess):
+    """One Jaeger process and its API. Its web pages are not in the build."""
+
+    title = "Jaeger"
+    ports_type = JaegerPorts
+    ports: JaegerPorts
+
+    @property
+    def otlp_endpoint(self) -> str:
+        """Host and port of its OTLP receiver over gRPC, as a Collector's exporter takes them."""
+        return f"{LOOPBACK}:{self.ports.otlp_grpc}"
+
+    def services(self) -> list[str]:
+        """The names of the services that have sent spans."""
+        return self._get_json(self.ports.query_http, "/api/services")["data"] or []
+
+    def traces(
+        self, service: str, *, tags: Mapping[str, str] | None = None, since_s: float = 3600.0
+    ) -> list[JaegerTrace]:
+        """Traces of the service that hold a span with these tags and began since then.
+
+        Raises:
+            BackendError: Jaeger answered with an error.
+        """
+        now_us = int(time.time() * 1e6)
+        # Without start, end and lookback it finds nothing and does not say why.
+        asked = {
+            "service": service,
+            "start": str(now_us - int(since_s * 1e6)),
+            "end": str(now_us + 60_000_000),
+            "lookback": "custom",
+            "limit": str(TRACE_LIMIT),
+            **({"tags": json.dumps(dict(tags))} if tags else {}),
+        }
+        answer = self._get_json(self.ports.query_http, "/api/traces", asked)
+        if answer.get("errors"):
+            raise BackendError(f"Jaeger answered {answer['errors']}")
+        return [_trace(found) for found in answer["data"] or []]
+
+    def trace(self, trace_id: str) -> JaegerTrace | None:
+        """The trace of this id (lower-case hexadecimal), or None when Jaeger does not have it."""
+        try:
+            answer = self._get_json(self.ports.query_http, f"/api/traces/{trace_id}")
+        except BackendError as error:
+            if "status 404" in str(error):
+                return None
+            raise
+        return _trace(answer["data"][0])
+
+    def _arguments(self) -> list[str]:
+        ports = self.ports
+        listeners = {
+            "collector.otlp.grpc.host-port": ports.otlp_grpc,
+            "collector.otlp.http.host-port": ports.otlp_http,
+            "query.http-server.host-port": ports.query_http,
+            "query.grpc-server.host-port": ports.query_grpc,
+            "admin.http.host-port": ports.admin,
+            "collector.http-server.host-port": ports.collector_http,
+            "collector.grpc-server.host-port": ports.collector_grpc,
+        }
+        return [*(f"--{flag}={LOOPBACK}:{port}" for flag, port in listeners.items()), "--log-level=warn"]
+
+    def _environment(self) -> dict[str, str]:
+        # No sampler: Jaeger sends traces of itself to port 4317, whoever listens there, and waits for it at its end.
+        return {"SPAN_STORAGE_TYPE": "memory", "OTEL_TRACES_SAMPLER": "always_off"}
+
+    def _health(self) -> tuple[int, str]:
+        return self.ports.admin, "/"
+
+
+def _trace(found: Mapping[str, Any]) -> JaegerTrace:
+    processes = found["processes"]
+    return JaegerTrace(found["traceID"], tuple(_span(span, processes[span["processID"]]) for span in found["spans"]))
+
+
+def _span(span: Mapping[str, Any], process: Mapping[str, Any]) -> JaegerSpan:
+    return JaegerSpan(
+        name=span["operationName"],
+        span_id=span["spanID"],
+        parents=tuple(to["spanID"] for to in span["references"] if to["refType"] == "CHILD_OF"),
+        tags={tag["key"]: tag["value"] for tag in span["tags"]},
+        service=process["serviceName"],
+        process={tag["key"]: tag["value"] for tag in process.get("tags") or ()},
+        start_us=span["startTime"],
+        duration_us=span["duration"],
+        warnings=tuple(span["warnings"] or ()),
+    )

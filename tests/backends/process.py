@@ -1,0 +1,212 @@
+"""What the harnesses of the real programs share: started on free loopback ports, waited for, stopped by process id.
+
+A harness says what is its own: its ports, its command line, where its health is asked for.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from threading import Event
+from typing import Any, ClassVar, Self, TypeVar
+from urllib.parse import urlencode
+
+from .faults import LOOPBACK, free_ports
+
+__all__ = ["BackendError", "BackendProcess", "Ports", "bare_environment", "http_get"]
+
+T = TypeVar("T")
+
+POLL_EVERY_S = 0.05
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 10.0
+START_TRIES = 3
+LOG_TAIL_CHARACTERS = 3000
+
+
+class BackendError(Exception):
+    """A program did not start, ended by itself, or answered with an error; the message ends with its log."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where a program listens on 127.0.0.1: each field of a subclass is one port."""
+
+    @classmethod
+    def free(cls) -> Self:
+        """Different ports that were free a moment ago."""
+        return cls(*free_ports(len(fields(cls))))
+
+
+class BackendProcess(ABC):
+    """One process of a real program.
+
+    It can be stopped and started again on the same ports, so outages can be tested.
+
+    Args:
+        binary: The built program.
+        folder: An own, empty folder for its configuration, log and data.
+    """
+
+    title: ClassVar[str]
+    ports_type: ClassVar[type[Ports]]
+
+    def __init__(self, binary: Path, folder: Path) -> None:
+        self.ports: Any = self.ports_type.free()
+        self._binary = binary
+        self._folder = folder
+        self._log = folder / f"{type(self).__name__.lower()}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "stopped"
+        return f"{type(self).__name__}({state}, {self.ports}{self._state()})"
+
+    @abstractmethod
+    def _arguments(self) -> list[str]:
+        """The command line behind the program's name; writes the files that it names."""
+
+    @abstractmethod
+    def _health(self) -> tuple[int, str]:
+        """Port and path that answer 200 once the program can be used."""
+
+    def _environment(self) -> dict[str, str]:
+        """Variables beside the inherited ones."""
+        return {}
+
+    def _state(self) -> str:
+        """What `repr` shows behind the ports."""
+        return ""
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Self:
+        """Starts the process and returns when it is healthy; other ports are tried when one was snatched.
+
+        Raises:
+            BackendError: It ended or was not healthy in time.
+        """
+        for attempt in range(1, START_TRIES + 1):
+            try:
+                self._start_once()
+                return self
+            except BackendError as error:
+                if "address already in use" not in str(error) or attempt == START_TRIES:
+                    raise
+                self.ports = self.ports_type.free()
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """Ends the own process: asks, waits, then kills."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def wait_for(self, predicate: Callable[[Self], T], timeout_s: float = 10.0) -> T:
+        """Asks again and again until the predicate gives something true; gives that.
+
+        Raises:
+            TimeoutError: It did not within the time; the message shows the state.
+            BackendError: The process has ended and the predicate does not hold.
+        """
+        deadline = time.monotonic() + timeout_s
+        never = Event()
+        while True:
+            alive = self.running
+            if found := predicate(self):
+                return found
+            if not alive:
+                raise BackendError(f"{self.title} is not running; {self._log_tail()}")
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"not seen within {timeout_s:g} s by {self!r}")
+            never.wait(POLL_EVERY_S)
+
+    def _start_once(self) -> None:
+        command = [str(self._binary), *self._arguments()]
+        log_start = self._log.stat().st_size if self._log.exists() else 0
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self._folder,
+                env={**os.environ, **self._environment()},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + START_LIMIT_S
+        never = Event()
+        while not self._healthy():
+            late = time.monotonic() >= deadline
+            if late or not self.running:
+                self.stop()
+                what = f"not healthy after {START_LIMIT_S:g} s" if late else "ended while starting"
+                raise BackendError(f"{self.title} {what}; {self._log_tail(log_start)}")
+            never.wait(POLL_EVERY_S)
+
+    def _healthy(self) -> bool:
+        port, path = self._health()
+        try:
+            status, _ = http_get(port, path, timeout_s=1)
+        except (OSError, http.client.HTTPException):
+            return False
+        # Somebody else may answer on a port that was snatched: the own process has ended then.
+        return self.running and status == http.client.OK
+
+    def _log_tail(self, start: int = 0) -> str:
+        """The end of the process's log, from byte `start` on at the earliest."""
+        text = self._log.read_bytes()[start:].decode(errors="replace") if self._log.exists() else ""
+        return f"end of its log:\n{text[-LOG_TAIL_CHARACTERS:]}"
+
+    def _get(
+        self,
+        port: int,
+        path: str,
+        parameters: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """The body that the program gives for a GET.
+
+        Raises:
+            BackendError: The status is not 200.
+        """
+        asked = f"{path}?{urlencode(parameters)}" if parameters else path
+        status, body = http_get(port, asked, headers)
+        if status != http.client.OK:
+            raise BackendError(f"{self.title} gave status {status} for {asked}: {body[:500]}; {self._log_tail()}")
+        return body
+
+    def _get_json(self, port: int, path: str, parameters: Mapping[str, str] | None = None) -> Any:
+        return json.loads(self._get(port, path, parameters))
+
+
+def bare_environment(**variables: str) -> dict[str, str]:
+    """For a program under test: the inherited variables without anybody's `OTEL_*` and `AGENTEVAL_*`, and these."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
+    return {**kept, **variables}
+
+
+def http_get(
+    port: int, path: str, headers: Mapping[str, str] | None = None, *, timeout_s: float = 10.0
+) -> tuple[int, str]:
+    """Status and body of one GET on loopback, whatever proxies the environment names."""
+    with closing(http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_s)) as connection:
+        connection.request("GET", path, headers=dict(headers or {}))
+        response = connection.getresponse()
+        return response.status, response.read().decode()

@@ -1,0 +1,133 @@
+"""A real Prometheus 3 for tests: started on a free loopback port, fed by scraping or over OTLP, asked in PromQL."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .faults import LOOPBACK
+from .process import BackendProcess, Ports
+from .received import Exemplar
+
+__all__ = ["Prometheus", "PrometheusPorts", "Sample", "prometheus_names", "scraping"]
+
+_UNITS = {"s": "seconds", "By": "bytes", "1": ""}
+
+
+@dataclass(frozen=True)
+class PrometheusPorts(Ports):
+    """Where a Prometheus listens on 127.0.0.1."""
+
+    web: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One element of an instant vector; the metric's name is the label `__name__`, where it still has one."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class Prometheus(BackendProcess):
+    """One Prometheus process with exemplar storage and its OTLP receiver open.
+
+    Args:
+        binary: The built program.
+        folder: An own, empty folder for its configuration, log and data.
+        config: What it scrapes, see `scraping`; nothing when left out.
+    """
+
+    title = "Prometheus"
+    ports_type = PrometheusPorts
+    ports: PrometheusPorts
+
+    def __init__(self, binary: Path, folder: Path, *, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(binary, folder)
+        self._config = dict(config or {})
+
+    @property
+    def url(self) -> str:
+        """What `promtool query` takes."""
+        return f"http://{LOOPBACK}:{self.ports.web}"
+
+    @property
+    def otlp_metrics_endpoint(self) -> str:
+        """For `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` with the protocol `http/protobuf`."""
+        return f"{self.url}/api/v1/otlp/v1/metrics"
+
+    def query(self, expression: str) -> list[Sample]:
+        """The instant vector of a PromQL expression, now.
+
+        Raises:
+            BackendError: Prometheus refused the expression; the message holds its reason.
+        """
+        answer = self._get_json(self.ports.web, "/api/v1/query", {"query": expression})
+        return [Sample(found["metric"], float(found["value"][1])) for found in answer["data"]["result"]]
+
+    def exemplars(self, expression: str, *, since_s: float = 3600.0) -> list[tuple[Mapping[str, str], Exemplar]]:
+        """The exemplars of the series that the expression selects, each with its series' labels."""
+        now = time.time()
+        asked = {"query": expression, "start": f"{now - since_s:.3f}", "end": f"{now + 60:.3f}"}
+        answer = self._get_json(self.ports.web, "/api/v1/query_exemplars", asked)
+        return [
+            (series["seriesLabels"], _exemplar(exemplar))
+            for series in answer["data"]
+            for exemplar in series["exemplars"]
+        ]
+
+    def _arguments(self) -> list[str]:
+        config = self._folder / "prometheus.json"
+        config.write_text(json.dumps(self._config, indent=2))
+        return [
+            f"--config.file={config}",
+            f"--web.listen-address={LOOPBACK}:{self.ports.web}",
+            f"--storage.tsdb.path={self._folder / 'data'}",
+            "--enable-feature=exemplar-storage",
+            "--web.enable-otlp-receiver",
+            "--log.level=warn",
+        ]
+
+    def _health(self) -> tuple[int, str]:
+        return self.ports.web, "/-/ready"
+
+
+def prometheus_names(name: str, unit: str, kind: str) -> tuple[str, ...]:
+    """The names under which an OpenTelemetry metric is found in Prometheus, by the documented rules of translation.
+
+    Dots become underscores; a unit is spelled out at the end unless the name holds the word, one in braces leaves no
+    trace; a `counter` ends in `total`, a `gauge` of unit `1` in `ratio`; a `histogram` is three names.
+
+    Raises:
+        KeyError: A unit that none of our metrics has had so far.
+    """
+    words = name.replace(".", "_").split("_")
+    spelled = "" if unit.startswith("{") else _UNITS[unit]
+    if spelled and spelled not in words:
+        words.append(spelled)
+    if kind == "counter":
+        words = [word for word in words if word != "total"] + ["total"]
+    if kind == "gauge" and unit == "1":
+        words = [word for word in words if word != "ratio"] + ["ratio"]
+    found = "_".join(words)
+    return (f"{found}_bucket", f"{found}_sum", f"{found}_count") if kind == "histogram" else (found,)
+
+
+def scraping(shipped: Path, *, port: int, every_s: float) -> dict[str, Any]:
+    """A shipped Prometheus configuration with nothing changed but where it scrapes on loopback, and how often."""
+    config: dict[str, Any] = yaml.safe_load(shipped.read_text())
+    for job in config["scrape_configs"]:
+        job["static_configs"] = [{"targets": [f"{LOOPBACK}:{port}"]}]
+        job["scrape_interval"] = job["scrape_timeout"] = f"{every_s:g}s"
+    return config
+
+
+def _exemplar(found: Mapping[str, Any]) -> Exemplar:
+    labels = found["labels"]
+    return Exemplar(float(found["value"]), labels.get("trace_id", ""), labels.get("span_id", ""))

@@ -1,0 +1,96 @@
+"""What the tests of the clients share: the model's replies, monitored handlers, and what has to be found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from agenteval_otel.models import EvaluationInput, ToolCall
+from agenteval_otel.testing import ModelReply
+from tests.instrumentation.support import Seen
+
+__all__ = [
+    "ANSWER",
+    "ASKED",
+    "CALLING",
+    "LOOK",
+    "ONLY_CALLING",
+    "WEATHER",
+    "found",
+    "passed_on",
+    "returned",
+    "streamed",
+]
+
+WEATHER: Any = {"name": "weather", "arguments": {"city": "Kyōto"}}
+LOOK = "Let me look."
+CALLING = ModelReply(text=LOOK, tool_calls=(WEATHER,), input_tokens=7, output_tokens=9, reasoning="The user asks.")
+ONLY_CALLING = ModelReply(tool_calls=(WEATHER,), input_tokens=7, output_tokens=9)
+ANSWER = ModelReply(text="It is sunny.", input_tokens=20, output_tokens=4)
+ASKED: list[Any] = [{"role": "system", "content": "Be nice."}, {"role": "user", "content": "How is the weather?"}]
+
+
+def returned(answer: Any, prompt: Any = "asked", **arguments: Any) -> EvaluationInput:
+    """What is captured of a handler that returns this answer."""
+    seen = Seen()
+
+    @seen.monitor
+    def handler(prompt: Any, **rest: Any) -> Any:
+        return answer
+
+    handler(prompt, **arguments)
+    return _only(seen)
+
+
+def streamed(chunks: Any) -> EvaluationInput:
+    """What is captured of a handler that passes these chunks on."""
+    seen = Seen()
+
+    @seen.monitor
+    def handler(prompt: Any) -> Any:
+        yield from chunks
+
+    for _ in handler("asked"):
+        pass
+    return _only(seen)
+
+
+def passed_on(stream: Callable[[], Any]) -> EvaluationInput:
+    """What is captured of an async handler that passes on what this async generator function gives."""
+    seen = Seen()
+
+    @seen.monitor
+    async def handler(prompt: Any) -> Any:
+        async for chunk in stream():
+            yield chunk
+
+    async def consume() -> None:
+        async for _ in handler("asked"):
+            pass
+
+    asyncio.run(consume())
+    return _only(seen)
+
+
+def found(given: EvaluationInput) -> tuple[Any, ...]:
+    """The facts that a client's answer tells: text, calls (name, arguments, result), tokens, model, finish reason."""
+    calls = given.tool_calls
+    return (
+        given.response, None if calls is None else [_call(call) for call in calls],
+        None if given.usage is None else (given.usage.input_tokens, given.usage.output_tokens),
+        given.model, given.finish_reason,
+    )  # fmt: skip
+
+
+def _call(call: ToolCall) -> tuple[Any, ...]:
+    assert call.id, "a call has its id"
+    return call.name, call.arguments, call.result
+
+
+def _only(seen: Seen) -> EvaluationInput:
+    assert seen.outcomes == {"evaluated": 1}
+    assert seen.pipeline.accounting.failures == {}
+    seen.pipeline.shutdown(5)
+    (given,) = seen.inputs
+    return given

@@ -1,0 +1,38 @@
+"""What LiteLLM gives, captured by its shape; in a process of its own, because importing it is slow and not quiet."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.capture.support import LOOK, WEATHER
+from tests.promises.programs import run_program
+
+PROGRAM = """
+    import json, sys
+    import litellm
+    from agenteval_otel.testing import ModelServer
+    from tests.capture.support import ASKED, CALLING, found, returned, streamed
+    litellm.suppress_debug_info = True
+
+    with ModelServer([CALLING]) as server:
+        for model, base in (("openai/gpt-x", f"{server.url}/v1"), ("anthropic/claude-x", server.url)):
+            asking = dict(model=model, api_base=base, api_key="test", messages=ASKED)
+            whole = litellm.completion(**asking)
+            chunks = list(litellm.completion(**asking, stream=True, stream_options={"include_usage": True}))
+            told = [returned(whole), returned(whole.model_dump()), streamed(chunks)]
+            told.append(streamed([chunk.model_dump() for chunk in chunks]))
+            for given in told:
+                print("found", json.dumps([*found(given), bool(given.response_id)]))
+"""
+
+
+def test_responses_and_chunks() -> None:
+    """Responses, chunks and their dumps tell the same, whichever provider is behind them."""
+    done = run_program(
+        PROGRAM, timeout_s=120.0, LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_TELEMETRY="False"
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    call: list[Any] = ["weather", WEATHER["arguments"], None]
+    expected = [[LOOK, [call], [7, 9], model, "tool_calls", True] for model in ("gpt-x", "claude-x") for _ in range(4)]
+    assert [json.loads(line) for line in done.lines("found")] == expected

@@ -1,0 +1,130 @@
+"""What pydantic-ai gives, captured by its shape."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from agenteval_otel.capture.responses import read_answer
+from agenteval_otel.errors import CaptureError
+from agenteval_otel.testing import ModelReply, ModelServer
+from tests.capture.support import ANSWER, CALLING, WEATHER, found, returned, streamed
+from tests.instrumentation.support import Seen
+
+ANSWERED = ("It is sunny.", [("weather", WEATHER["arguments"], "sunny in Kyōto")], (27, 13), "gpt-x", "stop")
+
+
+def with_agent(replies: Any, work: Callable[[Agent[Any, Any]], Awaitable[Any]], **settings: Any) -> Any:
+    """What the work gives that is done with an agent, whose client is closed before its loop is."""
+
+    async def open_and_close() -> Any:
+        with ModelServer(replies) as server:
+            async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="test") as client:
+                model = OpenAIChatModel("gpt-x", provider=OpenAIProvider(openai_client=client))
+                agent: Agent[Any, Any] = Agent(model, system_prompt="Be nice.", **settings)
+
+                @agent.tool_plain
+                def weather(city: str) -> str:
+                    return f"sunny in {city}"
+
+                return await work(agent)
+
+    return asyncio.run(open_and_close())
+
+
+def run(replies: Any = (CALLING, ANSWER), **settings: Any) -> Any:
+    return with_agent(replies, lambda agent: agent.run("How is the weather?"), **settings)
+
+
+def test_a_runs_result() -> None:
+    """The result, its messages and their JSON tell text, calls with results, the run's usage, model and reason."""
+    result = run(instructions="Be brief.")
+    messages = json.loads(result.all_messages_json())
+    for answer in (result, result.all_messages(), messages, {"messages": result.all_messages()}):
+        given = returned(answer, prompt=None)
+        assert found(given) == ANSWERED
+        assert (given.prompt, given.response_id) == ("How is the weather?", "chatcmpl-00000002")
+        assert [one.role for one in given.message_history or ()] == ["system", "system", "user"]
+        assert given.conversation_id == result.conversation_id
+    assert found(returned(result.response)) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
+
+
+def test_messages_are_a_conversation() -> None:
+    """Messages of an earlier run, given as a history, are the history: instructions once, results with their calls."""
+    seen, earlier = Seen(), run(instructions="Be brief.").all_messages()
+
+    @seen.monitor
+    def handler(question: str, history: Any) -> str:
+        return "Rain."
+
+    handler("And tomorrow?", history=earlier)
+    told = [(one.role, one.content) for one in seen.last.message_history or ()]
+    assert told == [
+        ("system", "Be brief."), ("system", "Be nice."), ("user", "How is the weather?"), ("assistant", "Let me look."),
+        ("tool", "sunny in Kyōto"), ("assistant", "It is sunny."), ("user", "And tomorrow?"),
+    ]  # fmt: skip
+    assert (seen.last.prompt, seen.last.tool_calls) == ("And tomorrow?", None)
+    seen.pipeline.shutdown(5)
+
+
+def test_a_structured_output() -> None:
+    """An output that is a model is told as JSON."""
+
+    class Weather(BaseModel):
+        sky: str
+        degrees: list[int]
+
+    call: Any = {"name": "final_result", "arguments": {"sky": "clear", "degrees": [20, 24]}}
+    given = returned(run([ModelReply(tool_calls=(call,))], output_type=Weather))
+    assert json.loads(given.response) == {"sky": "clear", "degrees": [20, 24]}
+
+
+def test_a_runs_events() -> None:
+    """The events of a run tell the same as its result, once; without the result at the end, what they know."""
+
+    async def collect(agent: Agent[Any, Any]) -> list[Any]:
+        async with agent.run_stream_events("How is the weather?") as stream:
+            return [event async for event in stream]
+
+    events = with_agent([CALLING, ANSWER], collect)
+    assert found(streamed(events)) == ANSWERED
+    assert found(streamed(events[:-1])) == (*ANSWERED[:2], None, None, None)
+
+
+def test_a_stream_of_text_and_of_responses() -> None:
+    """Text deltas are text; responses that grow are told by the last of them."""
+
+    async def collect(agent: Agent[Any, Any]) -> tuple[list[Any], list[Any]]:
+        async with agent.run_stream("How is the weather?") as result:
+            texts = [text async for text in result.stream_text(delta=True, debounce_by=None)]
+        async with agent.run_stream("How is the weather?") as result:
+            return texts, [response async for response in result.stream_response(debounce_by=None)]
+
+    texts, responses = with_agent([ANSWER], collect)
+    assert len(texts) > 1
+    assert streamed(texts).response == "It is sunny."
+    assert len(responses) > 1
+    assert found(streamed(responses)) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
+
+
+def test_a_streamed_result_belongs_to_its_reader_until_it_is_complete() -> None:
+    """A result that is still being streamed is not read here; one that was is an answer."""
+
+    async def ask(agent: Agent[Any, Any]) -> Any:
+        async with agent.run_stream("How is the weather?") as result:
+            with pytest.raises(CaptureError, match="stream for its reader"):
+                read_answer(result)
+            assert [text async for text in result.stream_text(delta=True)]
+        return result
+
+    given = returned(with_agent([ANSWER], ask))
+    assert found(given) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")

@@ -1,0 +1,154 @@
+"""Shapes of the handler's own making, and of what stands between handlers and clients."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel
+
+from tests.capture.support import found, returned, streamed
+from tests.instrumentation.support import Seen
+from tests.promises.programs import run_program
+
+MESSAGE = {"role": "assistant", "content": "Tomorrow."}
+CALLS = [{"id": "c", "name": "track", "arguments": {"id": 7}, "result": "on its way"}]
+
+
+class Answer(BaseModel):
+    answer: str
+    usage: dict[str, int] | None = None
+
+
+@dataclasses.dataclass
+class Report:
+    title: str
+    rows: list[Answer]
+
+
+class Unknown:
+    def __init__(self) -> None:
+        self.title, self._hidden = "a report", "x"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"answer": "Tomorrow.", "usage": {"input_tokens": 1, "output_tokens": 2}}, ("Tomorrow.", None, (1, 2))),
+        (Answer(answer="Tomorrow.", usage={"prompt_tokens": 3}), ("Tomorrow.", None, (3, None))),
+        ({"response": MESSAGE, "tool_calls": CALLS}, ("Tomorrow.", [("track", {"id": 7}, "on its way")], None)),
+        ({"message": MESSAGE, "done": True}, ("Tomorrow.", None, None)),
+        ([{"type": "text", "text": "Tomor"}, {"type": "image"}, {"type": "text", "text": "row."}],
+         ("Tomorrow.", None, None)),
+        ({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}, ("", None, None)),
+        ({"role": "model", "parts": [{"text": "Tomorrow."}]}, ("Tomorrow.", None, None)),
+        ({"role": "assistant", "content": {"when": "tomorrow"}}, ('{"when": "tomorrow"}', None, None)),
+        (JSONResponse({"answer": "Tomorrow."}), ("Tomorrow.", None, None)),
+        (json.dumps({"answer": "a JSON answer"}), ('{"answer": "a JSON answer"}', None, None)),
+        (Report("a", [Answer(answer="b")]), ('{"title": "a", "rows": [{"answer": "b", "usage": null}]}', None, None)),
+        (Unknown(), ('{"title": "a report"}', None, None)),
+        ([], ("[]", None, None)), ({}, ("{}", None, None)), (None, ("", None, None)),
+    ],
+)  # fmt: skip
+def test_answers_of_the_handlers_own_making(answer: Any, expected: Any) -> None:
+    """Models, dataclasses, dictionaries and parts give their text; a JSON answer stays as it is; facts stand beside."""
+    given = returned(answer)
+    assert found(given)[:3] == expected
+    assert (given.model, given.response_id, given.finish_reason) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "text"),
+    [
+        (["a", {"delta": "b"}, {"delta": {"content": "c"}}, {"text": "d"}, b"e", None, Answer(answer="f")], "abcdef"),
+        (["data: Hel\n\n", "data: lo\n\ndata: [DONE]\n\n"], "Hello"),
+        (['data: {"token": "x", "text": "Hel"}\n\n', 'event: end\ndata: {"text": "lo"}\n\n'], "Hello"),
+        ([": ping\n\n", "id: 1\ndata: a\ndata: b\n\n"], "a\nb"),
+        (["data: is what we need\n", "and no event"], "data: is what we need\nand no event"),
+        ([b"caf\xc3", b"\xa9"], "caf\u00e9"), ([1, 2, 3], "123"),
+        ([{"step": 1}, {"step": 2}], '{"step": 1}{"step": 2}'),
+        ([{"step": 1}, "text"], "text"), ([], ""), (["Tomor", "row.", MESSAGE], "Tomorrow."),
+        ([{"type": "text-delta", "delta": "Tomor"}, {"type": "text-delta", "delta": "row."}, {"type": "finish"}],
+         "Tomorrow."),
+    ],
+)  # fmt: skip
+def test_streams_of_the_handlers_own_making(chunks: list[Any], text: str) -> None:
+    """Text is joined, events are opened, a whole message at the end is not said twice, other objects are no text."""
+    assert streamed(chunks).response == text
+
+
+def test_a_streaming_response_is_left_to_its_server() -> None:
+    """A handler that returns a response made of a stream is counted as not captured, and the stream is whole."""
+
+    def pieces() -> Iterator[str]:
+        yield "never read"
+
+    seen, response = Seen(), StreamingResponse(pieces())
+    assert seen.monitor(lambda prompt: response)("asked") is response
+    assert (seen.outcomes, seen.inputs) == ({"capture_failed": 1}, [])
+    seen.pipeline.shutdown(5)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("Where?", "Where?"), ({"question": "Where?", "k": 1}, "Where?"),
+        (Answer(answer="x"), '{"answer": "x", "usage": null}'),
+        ({"role": "user", "content": "Where?"}, "Where?"), ([{"type": "text", "text": "Where?"}], "Where?"),
+        ({"message": {"role": "user", "content": "Where?"}}, "Where?"),
+        ([("system", "x"), ("human", "Where?")], "Where?"),
+        ({"messages": [{"role": "user", "content": "Where?"}], "system": "Be nice."}, "Where?"),
+        (Unknown(), '{"title": "a report"}'),
+        (object(), None), (iter("x"), None), (7, "7"), (None, None),
+    ],
+)  # fmt: skip
+def test_prompts(prompt: Any, expected: str | None) -> None:
+    """The question is found in texts, messages, parts, requests and states; an object that says nothing is none."""
+    assert returned("x", prompt=prompt).prompt == expected
+
+
+def test_system_text_history_and_conversation() -> None:
+    """Beside the prompt: the system text first, then the history, then the question; the id from where it stands."""
+    seen = Seen()
+
+    @seen.monitor
+    def handler(question: str, history: Any = None, system: Any = None, session_id: Any = None) -> str:
+        return "x"
+
+    handler("Now?", history=[["Then?", "No."]], system="Be nice.", session_id="s-1")
+    told = [(one.role, one.content) for one in seen.last.message_history or ()]
+    assert told == [("system", "Be nice."), ("user", "Then?"), ("assistant", "No."), ("user", "Now?")]
+    assert seen.last.conversation_id == "s-1"
+    handler("Now?")
+    assert (seen.last.message_history, seen.last.conversation_id) == (None, None)
+    seen.monitor(lambda request: "x")({"message": "Now?", "conversation_id": 7})
+    assert (seen.last.prompt, seen.last.conversation_id) == ("Now?", "7")
+    seen.pipeline.shutdown(5)
+
+
+def test_no_vendor_is_imported() -> None:
+    """Capturing what looks like every client's response loads none of the clients."""
+    program = """
+        import sys
+        from agenteval_otel.capture import CapturedCall, build_input
+        call = CapturedCall(None, "agent")
+        message = {"role": "assistant", "content": [{"type": "text", "text": "a"}], "stop_reason": "x"}
+        for answer in (message, {"choices": [{"message": message}]}, {"output": [{"type": "message", **message}]},
+                       {"messages": [{"type": "ai", "content": "a"}]},
+                       {"kind": "response", "parts": [{"part_kind": "text", "content": "a"}]}):
+            call.answer, call.prompt = answer, [message]
+            made = build_input(call, on_bad_fact=print)
+            assert made.response == "a", made
+            call.chunks = [answer]
+            assert build_input(call, on_bad_fact=print).response == "a"
+            call.chunks = None
+        vendors = ("anthropic", "openai", "langchain_core", "langgraph", "pydantic_ai", "agents", "litellm")
+        print("loaded", [name for name in vendors if name in sys.modules])
+    """
+    done = run_program(program)
+    assert done.code == 0, done.stderr
+    assert done.lines("loaded") == ["[]"]

@@ -1,0 +1,130 @@
+"""``agenteval-otel schema``: a valid schema that agrees with the loader on what is right and what is wrong."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from agenteval_otel.cli import main
+from agenteval_otel.config import SettingsError, load_settings
+from agenteval_otel.config.schema import json_schema, writable_types
+from agenteval_otel.dispatch import Dispatcher
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.sampling import Sampler
+from agenteval_otel.storage import EvaluationStorageProvider
+from tests.config.support import said
+
+RIGHT = [
+    "{}",
+    "enabled: true\nsample_rate: 0.5\nown_span: never\nplugins: []",
+    "enabled: ${ON:-true}\nsample_rate: ${RATE:-0.5}\nown_span: ${SPAN:-never}",
+    "sampler: {type: any_of, samplers: [{type: ratio, ratio: 0.1}, {type: rate_limit, max_per_s: 5}]}",
+    "evaluators: [ResponseHealth, {type: ResponseHealth, sample_rate: 0.5},"
+    " {type: KeywordCoverage, criterion_name: k, expected_keywords: [a]}]",
+    "evaluators: [{type: RuleBased, rules: [{criterion_name: a, config: {type: regex, pattern: b, flags: i}}]}]",
+    "telemetry: {endpoint: 'http://a:1', headers: {a: b}, signals: [traces], content: no_content, detail: auto}",
+    "storage: {type: console}", "storage: [{type: otlp, protocol: grpc}, {type: json_file, path: a}]",
+    "dispatcher: {type: pool, max_items: 5}",
+    "criteria: {a: [{name: b, weight: 0, objective: 1}]}\nagents: {x: {criteria: a}, y: {criteria: [{name: c}]}}",
+    "agents: {x: {evaluators: [ResponseHealth], sample_rate: 1, enabled: false}}",
+    "profiles: {ci: {enabled: false, agents: {x: {sample_rate: 0}}}}",
+]  # fmt: skip
+WRONG = [
+    "sampel_rate: 1", "sample_rate: 2", "sample_rate: lots", "enabled: perhaps", "own_span: x", "evaluators: [Nope]",
+    "evaluators: [{type: ResponseHealth, nope: 1}]", "evaluators: [{type: KeywordCoverage}]",
+    "evaluators: ResponseHealth",
+    "evaluators: [KeywordCoverage]", "evaluators: [{type: RuleBased, rules: [{criterion_name: a, config: {type: b}}]}]",
+    "sampler: {type: nope}", "sampler: {ratio: 1}", "sampler: {type: any_of, samplers: [{type: nope}]}",
+    "storage: [{type: json_file}]", "storage: [otlp]", "telemetry: {protocol: smoke}", "telemetry: {endpiont: a}",
+    "dispatcher: {type: pool, max_items: 0}", "criteria: {a: [{weight: 1}]}", "criteria: {a: [{name: b, treshold: 1}]}",
+    "agents: {x: {sampel_rate: 1}}", "agents: [x]", "profiles: {a: 7}", "plugins: a",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_what_is_right_validates_and_loads(text: str, validator: Any, tmp_path: Path) -> None:
+    """The schema takes what the loader takes."""
+    load_settings(said(tmp_path, text), environment={})
+    assert [error.message for error in validator.iter_errors(yaml.safe_load(text))] == []
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_does_neither(text: str, validator: Any, tmp_path: Path) -> None:
+    """The schema refuses what the loader refuses."""
+    with pytest.raises(SettingsError):
+        load_settings(said(tmp_path, text), environment={})
+    assert list(validator.iter_errors(yaml.safe_load(text)))
+
+
+def test_a_wrong_profile_is_refused(validator: Any) -> None:
+    """Profiles hold settings, checked like those of the file."""
+    assert list(validator.iter_errors({"profiles": {"a": {"sampel_rate": 1}}}))
+    assert list(validator.iter_errors({"profiles": {"a": {"profiles": {}}}}))
+
+
+@pytest.mark.parametrize("contract", [Evaluator, Sampler, EvaluationStorageProvider, Dispatcher])
+def test_every_writable_type_is_in_it(contract: Any) -> None:
+    """Each registered type stands in the schema with its type, its fields in snake_case and their descriptions."""
+    definitions = json_schema()["$defs"]
+    types = writable_types(contract)
+    assert types
+    for name in types:
+        found = definitions[f"{contract.contract}.{name}"]
+        assert found["properties"]["type"] == {"const": name}
+        assert "type" in found["required"]
+        assert found["additionalProperties"] is False
+        assert all(field == field.lower() for field in found["properties"])
+    assert "Func" not in types, "a function cannot be written"
+    assert "tracer_provider" not in str(definitions)
+
+
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """The output is the schema, and the help tells how an editor finds it."""
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json_schema()
+    with pytest.raises(SystemExit):
+        main(["schema", "--help"])
+    assert "yaml-language-server: $schema=" in " ".join(capsys.readouterr().out.split())
+
+
+def test_plugins_are_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """--plugin and --settings import first, so that the schema knows their types; a missing one is wrong use."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("one", "two"):
+        (tmp_path / f"schema_plugin_{name}.py").write_text(
+            textwrap.dedent(f'''
+                from agenteval_otel.evaluators import CriterionEvaluator
+
+                class Made(CriterionEvaluator, type="SchemaPlugin{name}"):
+                    """Made by a plugin.
+
+                    Attributes:
+                        depth: How deep it looks.
+                    """
+
+                    criterion_name: str = "made"
+                    depth: int = 3
+                ''')
+        )
+    file = said(tmp_path, "plugins: [schema_plugin_two]")
+    assert main(["schema", "--plugin", "schema_plugin_one", "--settings", str(file)]) == 0
+    definitions = json.loads(capsys.readouterr().out)["$defs"]
+    for name in ("one", "two"):
+        assert (
+            definitions[f"evaluator.SchemaPlugin{name}"]["properties"]["depth"]["description"] == "How deep it looks."
+        )
+    assert main(["schema", "--plugin", "schema_plugin_three"]) == 2
+    assert "cannot be imported" in capsys.readouterr().err

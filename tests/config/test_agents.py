@@ -1,0 +1,170 @@
+"""Agents' entries and criteria sets: what ``@monitor(agent=...)`` leaves out, and what a set changes in the scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel import Settings, accounting, configure, monitor
+from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.sampling import RatioSampler
+from tests.config.support import configured, wrong
+from tests.testing.doubles import Free, Keeping
+
+KEYWORDS = "{type: KeywordCoverage, criterion_name: kw, expected_keywords: [a, b], threshold: 0.75}"
+
+
+def answer(question: str = "") -> str:
+    return "only a is in it"
+
+
+def test_an_entry_fills_what_the_decorator_leaves_out(tmp_path: Path) -> None:
+    """Evaluators and rate come from the decorator, else from the agent's entry, else from the settings."""
+    kept = configured(
+        tmp_path,
+        f"""
+        sample_rate: 1.0
+        agents:
+          keywords: {{evaluators: [{KEYWORDS}]}}
+          never: {{sample_rate: 0}}
+          nobody: {{sample_rate: 1}}
+        """,
+    )
+    for agent, arguments, criteria in (
+        ("keywords", {}, ["kw"]), ("other", {}, ["response_health"]), ("never", {}, None),
+        ("never", {"sample_rate": 1.0}, ["response_health"]), ("keywords", {"evaluators": [Free()]}, ["fixed"]),
+    ):  # fmt: skip
+        kept.saved.clear()
+        monitor(agent=agent, **arguments)(answer)()
+        assert [result.criterion_name for result in kept.results] == (criteria or []), (agent, arguments)
+
+
+def test_an_agent_that_is_switched_off(tmp_path: Path) -> None:
+    """Its calls count as disabled, whatever the decorator brings; others go on; nothing of it is evaluated."""
+    kept = configured(tmp_path, "sample_rate: 1.0\nown_span: always\nagents: {off: {enabled: false}}")
+    off, on = monitor(agent="off", sampler=RatioSampler())(answer), monitor(agent="on")(answer)
+    for _ in range(3):
+        assert off() == on() == answer()
+    assert len(kept.saved) == 3
+    found = accounting()
+    assert (found["disabled"], found["evaluated"], sum(found.values())) == (3, 3, 6)
+
+
+def results_of(kept: Keeping, agent: str) -> dict[str, Any]:
+    kept.saved.clear()
+    monitor(agent=agent)(answer)()
+    (aggregated,) = kept.saved
+    return {"overall": aggregated.overall_score, **{result.criterion_name: result for result in aggregated.results}}
+
+
+def test_a_set_changes_label_and_overall_score(tmp_path: Path) -> None:
+    """Threshold and weight of a set change the label and the overall score; what it does not name stays."""
+    kept = configured(
+        tmp_path,
+        f"""
+        evaluators: [ResponseHealth, {KEYWORDS}]
+        criteria:
+          easy: [{{name: kw, threshold: 0.5, weight: 3}}]
+          default: [{{name: response_health, weight: 0}}]
+        agents:
+          easy: {{criteria: easy}}
+          own: {{criteria: [{{name: kw, scale: numeric, minimum: 0, maximum: 2}}]}}
+          plain: {{criteria: []}}
+        """,
+    )
+    plain = results_of(kept, "plain")
+    assert (plain["kw"].score, plain["kw"].label, plain["kw"].threshold) == (0.5, "fail", 0.75)
+    assert plain["overall"] == pytest.approx((1.0 + 0.5) / 2)
+    easy = results_of(kept, "easy")
+    assert (easy["kw"].score, easy["kw"].label, easy["kw"].threshold) == (0.5, "pass", 0.5)
+    assert easy["overall"] == pytest.approx((1.0 + 3 * 0.5) / 4)
+    assert easy["response_health"].label == "pass"
+    default = results_of(kept, "anybody")
+    assert default["overall"] == pytest.approx(0.5)
+    own = results_of(kept, "own")
+    assert (own["kw"].normalized, own["kw"].threshold) == (0.25, 0.75)
+
+
+def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
+    """With a set the input names every criterion that is asked for, as the set has it; without one none."""
+    seen: list[EvaluationInput] = []
+
+    def look(evaluation_input: EvaluationInput) -> bool:
+        seen.append(evaluation_input)
+        return True
+
+    kept = Keeping()
+    configure(
+        evaluators=[Free(action=look)], storage=[kept], dispatcher=InlineDispatcher(),
+        criteria={"strict": [{"name": "fixed", "objective": 0.99, "scale": "binary"}, {"name": "other"}]},
+        agents={"strict": {"criteria": "strict"}},
+    )  # fmt: skip
+    monitor(agent="strict")(answer)()
+    monitor(agent="loose")(answer)()
+    strict, loose = seen
+    assert [(one.name, one.objective, one.scale) for one in strict.criteria] == [("fixed", 0.99, "binary")]
+    assert loose.criteria == ()
+
+
+def test_wrong_entries_and_sets(tmp_path: Path) -> None:
+    """Everything that is wrong with agents and criteria is told at once, each with its line and what is known."""
+    error = wrong(
+        tmp_path,
+        """\
+        criteria:
+          support:
+            - {name: two words}
+            - {name: a, treshold: 1}
+            - {weight: -1, name: b}
+            - {name: c, objective: 2}
+          twice: [{name: a}, {name: a}]
+        agents:
+          a: {criteria: suport}
+          b: {sampel_rate: 1}
+          c: {sample_rate: 0.5, sampler: {type: ratio}}
+          d: {evaluators: [Nope, {type: RuleBased, rules: [{criterion_name: a b, config: {type: length}}]}]}
+          e: {criteria: 7}
+          f: {sample_rate: true}
+        """,
+    )
+    assert [(problem.origin, problem.path) for problem in error.found] == [
+        ("settings.yaml:3", "criteria.support[0].name"), ("settings.yaml:4", "criteria.support[1].treshold"),
+        ("settings.yaml:5", "criteria.support[2].weight"), ("settings.yaml:6", "criteria.support[3].objective"),
+        ("settings.yaml:9", "agents.a.criteria"), ("settings.yaml:10", "agents.b.sampel_rate"),
+        ("settings.yaml:11", "agents.c.sampler"), ("settings.yaml:12", "agents.d.evaluators[0]"),
+        ("settings.yaml:13", "agents.e.criteria"), ("settings.yaml:14", "agents.f.sample_rate"),
+    ], str(error)  # fmt: skip
+    shown = str(error)
+    for words in (
+        "did you mean 'threshold'?", "did you mean 'support'?", "did you mean 'sample_rate'?", "must be a slug",
+        "not both", "expected the name of a criteria set, or a list of criteria, found 7",
+    ):  # fmt: skip
+        assert words in shown
+
+
+def test_a_criterion_stands_once_in_a_set(tmp_path: Path) -> None:
+    """Twice the same name in a set is refused, in the settings and at an agent."""
+    for text, path in (
+        ("criteria: {s: [{name: a}, {name: a}]}", "criteria.s"),
+        ("agents: {x: {criteria: [{name: a}, {name: b}, {name: a}]}}", "agents.x.criteria"),
+    ):
+        error = wrong(tmp_path, text)
+        assert "criterion 'a' stands there twice" in str(error)
+        assert error.path == path
+
+
+def test_evaluators_that_do_not_say_what_they_score(tmp_path: Path) -> None:
+    """An evaluator whose criteria cannot be had is refused with its place when it is configured."""
+
+    class Silent(Free):
+        def criteria(self) -> Any:
+            raise OSError("no model file")
+
+    with pytest.raises(ConfigurationError, match=r"evaluators\[0\]: does not say what it scores: OSError: no model"):
+        configure(evaluators=[Silent()])
+    with pytest.raises(ConfigurationError, match="'two words' must be a slug"):
+        Settings(evaluators=[Free(criterion_name="two words")])

@@ -1,0 +1,246 @@
+"""What is laid over a file: profiles, variables, references, arguments; and that no secret is ever shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel import Settings
+from agenteval_otel.config import SettingsError, load_settings
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.sampling import RateLimitSampler, RatioSampler
+from agenteval_otel.storage import ConsoleStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
+from tests.config.support import load, said, wrong
+
+PROFILES = """
+    sampler: {type: rate_limit, max_per_s: 3, ratio: 0.5}
+    dispatcher: {type: pool, max_items: 7, concurrency: 2}
+    evaluators: [ResponseHealth, {type: KeywordCoverage, criterion_name: kw, expected_keywords: [a]}]
+    agents:
+      support: {sample_rate: 0.5}
+      sales: {enabled: false}
+    profiles:
+      merged: {sampler: {type: rate_limit, max_per_s: 4}, agents: {support: {enabled: false}}}
+      replaced: {sampler: {type: ratio, ratio: 0.25}, dispatcher: {type: inline}, evaluators: [ResponseHealth]}
+      rate: {sample_rate: 0.75, agents: {support: {sampler: {type: ratio, ratio: 0.1}}}}
+      nothing: {}
+    """
+
+
+def test_a_profile_is_laid_over_the_file(tmp_path: Path) -> None:
+    """Mappings merge key by key, lists are replaced, another type replaces the mapping, and agents merge too."""
+    base = load(tmp_path, PROFILES).settings
+    assert base.sampler == RateLimitSampler(max_per_s=3, ratio=0.5)
+    merged = load(tmp_path, PROFILES, profile="merged").settings
+    assert merged.sampler == RateLimitSampler(max_per_s=4, ratio=0.5)
+    assert (merged.agents["support"].sample_rate, merged.agents["support"].enabled) == (0.5, False)
+    assert not merged.agents["sales"].enabled
+    replaced = load(tmp_path, PROFILES, profile="replaced").settings
+    assert replaced.sampler == RatioSampler(ratio=0.25)
+    assert (replaced.dispatcher.type, len(replaced.evaluators)) == ("inline", 1)
+    assert load(tmp_path, PROFILES, profile="nothing").settings == base
+
+
+def test_a_rate_and_a_sampler_displace_each_other(tmp_path: Path) -> None:
+    """A profile's rate takes the place of the file's sampler, an agent's sampler that of its rate."""
+    settings = load(tmp_path, PROFILES, profile="rate").settings
+    assert (settings.sample_rate, settings.sampler) == (0.75, None)
+    support = settings.agents["support"]
+    assert (support.sample_rate, support.sampler) == (None, RatioSampler(ratio=0.1))
+
+
+def test_who_chooses_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The argument, else the variable, else none; one that is not there is an error with the known ones."""
+    monkeypatch.setenv("AGENTEVAL_PROFILE", "rate")
+    assert load(tmp_path, PROFILES).settings.sample_rate == 0.75
+    found = load(tmp_path, PROFILES, profile="nothing")
+    assert (found.settings.sample_rate, found.profile) == (None, "nothing")
+    assert found.profiles == ("merged", "replaced", "rate", "nothing")
+    for profile in ("rates", "xyz"):
+        error = str(wrong(tmp_path, PROFILES, profile=profile))
+        assert f"no profile '{profile}'" in error
+        assert ("did you mean 'rate'?" in error) is (profile == "rates")
+        assert "known: merged, nothing, rate, replaced" in error
+    assert "known: none" in str(wrong(tmp_path, "own_span: never"))
+    with pytest.raises(SettingsError, match="known: none"):
+        load_settings(profile="rate", environment={})
+
+
+def test_a_profile_variable_without_a_file_is_a_warning() -> None:
+    """A fleet may set the variable for programs that have no file."""
+    found = load_settings(environment={"AGENTEVAL_PROFILE": "production"})
+    assert found.profile is None
+    assert found.warnings == ("AGENTEVAL_PROFILE says 'production', but there is no settings file",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("profiles: [a]", "settings.yaml:1: profiles: expected a mapping of profiles by name, found list"),
+        ("profiles:\n  a: 7", "settings.yaml:2: profiles.a: expected a mapping of settings"),
+        ("profiles:\n  a: {profiles: {}}", "settings.yaml:2: profiles.a.profiles: a profile holds no profiles"),
+        ("profiles:\n  a: {sampel_rate: 1}", "settings.yaml:2: sampel_rate: unknown field (did you mean 'sample_"),
+    ],
+)  # fmt: skip
+def test_wrong_profiles(text: str, message: str, tmp_path: Path) -> None:
+    """What is wrong with a profile is told with its line."""
+    assert str(wrong(tmp_path, text, profile="a")).startswith(message)
+
+
+VARIABLES: dict[str, tuple[str, Any]] = {
+    "AGENTEVAL_ENABLED=off": ("enabled", False), "AGENTEVAL_ENABLED= NO ": ("enabled", False),
+    "AGENTEVAL_ENABLED=1": ("enabled", True), "AGENTEVAL_SAMPLE_RATE=0.25": ("sample_rate", 0.25),
+    "AGENTEVAL_OWN_SPAN=always": ("own_span", "always"), "AGENTEVAL_OWN_SPAN=": ("own_span", "never"),
+    "AGENTEVAL_TELEMETRY__ENDPOINT=http://a:1": ("telemetry.endpoint", "http://a:1"),
+    "AGENTEVAL_TELEMETRY__SIGNALS=[traces]": ("telemetry.signals", frozenset({"traces"})),
+    "AGENTEVAL_TELEMETRY__HEADERS__TENANT=0123": ("telemetry.headers", {"tenant": "0123"}),
+    "AGENTEVAL_TELEMETRY__HEADERS={x-tenant: '1'}": ("telemetry.headers", {"x-tenant": "1"}),
+    "AGENTEVAL_DISPATCHER__MAX_ITEMS=9": ("dispatcher", PoolDispatcher(max_items=9)),
+    "AGENTEVAL_SAMPLER={type: ratio, ratio: 0.5}": ("sampler", RatioSampler(ratio=0.5)),
+    "AGENTEVAL_STORAGE=[{type: console}]": ("storage", (ConsoleStorageProvider(),)),
+    "AGENTEVAL_AGENTS__SHOP_SUPPORT__SAMPLE_RATE=0.5": ("agents.Shop-Support.sample_rate", 0.5),
+    "AGENTEVAL_AGENTS__OTHER__ENABLED=false": ("agents.other.enabled", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_variables_override_the_file(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each variable wins over the file, becomes what its field wants, and finds an agent however it is spelled."""
+    name, _, value = variable.partition("=")
+    monkeypatch.setenv(name, value)
+    text = "own_span: never\ndispatcher: {type: pool}\nagents: {Shop-Support: {criteria: []}}\n"
+    found = load(tmp_path, text)
+    path, expected = VARIABLES[variable]
+    here: Any = found.settings
+    for key in path.split("."):
+        here = here[key] if isinstance(here, dict) else getattr(here, key)
+    assert here == expected
+    assert [one.name for one in found.variables] == ([name] if value else [])
+    assert found.warnings == ()
+
+
+def test_arguments_win_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Fields from code win over variables, these over the file; a rate from code displaces a sampler from the file."""
+    monkeypatch.setenv("AGENTEVAL_SAMPLE_RATE", "0.5")
+    assert load_settings(said(tmp_path, "sample_rate: 0.1")).settings.sample_rate == 0.5
+    assert load_settings(fields={"sample_rate": 0.9}).settings.sample_rate == 0.9
+    given = load(tmp_path, "sampler: {type: rate_limit}\n", fields={"sampler": RatioSampler()})
+    assert given.settings.sample_rate is None
+    assert load(tmp_path, "sampler: {type: rate_limit}\n", fields={"sample_rate": 1.0}).settings.sampler is None
+
+
+def test_wrong_variables_name_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a variable says wrongly is told with the variable, the setting and what was found."""
+    monkeypatch.setenv("AGENTEVAL_SAMPLE_RATE", "lots")
+    monkeypatch.setenv("AGENTEVAL_ENABLED", "perhaps")
+    error = str(wrong(tmp_path, "own_span: never"))
+    assert "variable AGENTEVAL_SAMPLE_RATE: sample_rate: expected a number" in error
+    assert "found 'lots'" in error
+    assert "variable AGENTEVAL_ENABLED: enabled: expected true or false" in error
+    monkeypatch.setenv("AGENTEVAL_STORAGE", "[{type: console")
+    assert str(wrong(tmp_path, "own_span: never")).startswith("AGENTEVAL_STORAGE: expected YAML: ")
+
+
+def test_variables_that_name_no_setting(tmp_path: Path) -> None:
+    """They are warnings with the name that was probably meant: another program may own them."""
+    names = {
+        "AGENTEVAL_SAMPEL_RATE": "AGENTEVAL_SAMPLE_RATE", "AGENTEVAL_SETTING": "AGENTEVAL_SETTINGS",
+        "AGENTEVAL_TELEMETRY__ENDPIONT": "AGENTEVAL_TELEMETRY__ENDPOINT", "AGENTEVAL_TELEMETRY____": "",
+        "AGENTEVAL_STORAGE__0__PATH": "", "AGENTEVAL_AGENTS__A__RATE": "", "AGENTEVAL_": "",
+    }  # fmt: skip
+    found = load_settings(said(tmp_path, "own_span: never"), environment=dict.fromkeys(names, "1"))
+    assert len(found.warnings) == len(names)
+    for name, meant in names.items():
+        (warning,) = [one for one in found.warnings if one.startswith(f"{name} ")]
+        assert f"did you mean '{meant}'" in warning if meant else True
+
+
+def test_references_are_resolved(tmp_path: Path) -> None:
+    """``${NAME}``, with a default, inside of text and for numbers and switches; every other dollar stays."""
+    text = r"""
+        enabled: ${ON}
+        sample_rate: ${RATE:-0.5}
+        own_span: ${SPAN:-never}
+        telemetry: {endpoint: "http://${HOST}:${PORT:-4317}", headers: {a: "${EMPTY}", b: "$${HOST}", c: "$5 $$ $"}}
+        dispatcher: {type: "${KIND:-pool}", max_items: "${N}"}
+        evaluators: [{type: RuleBased, rules: [{criterion_name: r, config: {type: regex, pattern: '^\$$'}}]}]
+        """
+    environment = {"ON": "no", "HOST": "collector", "EMPTY": "", "SPAN": "", "N": "12"}
+    settings = load(tmp_path, text, environment=environment).settings
+    assert (settings.enabled, settings.sample_rate, settings.own_span) == (False, 0.5, "never")
+    assert settings.telemetry.endpoint == "http://collector:4317"
+    assert settings.telemetry.headers == {"a": "", "b": "${HOST}", "c": "$5 $$ $"}
+    assert settings.dispatcher == PoolDispatcher(max_items=12)
+    assert r"pattern='^\\$$'" in repr(settings.evaluators)
+
+
+def test_missing_and_malformed_references(tmp_path: Path) -> None:
+    """Each is told with its line, its setting and its name; what else is wrong is told as well."""
+    text = (
+        "own_span: ${SPAN}\nsample_rate: ${RATE}\ntelemetry:\n  endpoint: ${}\n  headers: {a: '${A B}'}\nstorage: [x]\n"
+    )
+    error = wrong(tmp_path, text, environment={})
+    shown = [str(problem) for problem in error.found]
+    assert [line.partition(": ")[0] for line in shown] == [f"settings.yaml:{n}" for n in (1, 2, 4, 5, 6)]
+    assert "own_span: the environment variable SPAN is not set; set it, or give a default: ${SPAN:-...}" in shown[0]
+    assert all("expected ${NAME} or ${NAME:-default}" in line for line in shown[2:4])
+
+
+def test_only_what_is_in_force_needs_its_variables(tmp_path: Path) -> None:
+    """A reference in a profile that is not chosen, or below a variable that overrides it, is not looked for."""
+    text = "own_span: ${A}\nprofiles: {b: {sample_rate: '${B}'}}\n"
+    assert load(tmp_path, text, environment={"AGENTEVAL_OWN_SPAN": "never"}).settings.own_span == "never"
+
+
+SECRET = "s3cr3t-pa55-w0rd"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "own_span: ${S}", "sample_rate: ${S}", "telemetry: {protocol: '${S}'}", "telemetry: {signals: ['${S}']}",
+        "sampler: {type: '${S}'}", "evaluators: ['${S}']", "storage: [{type: otlp, detail: 'x${S}x'}]",
+        "plugins: ['${S}']", "agents: {a: {criteria: '${S}'}}", "agents: {a: {criteria: [{name: '1${S}'}]}}",
+        "evaluators: [{type: RuleBased, rules: [{criterion_name: r, config: {type: regex, pattern: '${S}('}}]}]",
+        "evaluators: [{type: RuleBased, rules: [{criterion_name: r, config: {type: regex, pattern: a, flags: ${S}}}]}]",
+        "evaluators: [{type: RuleBased, rules: [{criterion_name: '${S} x', config: {type: length}}]}]",
+        "evaluators: {headers: ['${S}']}", "telemetry: ['${S}']",
+        "telemetry: {headers: [{authorization: 'Bearer ${S}'}]}", "dispatcher: {type: pool, max_items: '${S}'}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [SECRET, "q7", SECRET * 20])
+def test_no_error_shows_what_a_variable_held(text: str, value: str, tmp_path: Path) -> None:
+    """Whatever is wrong with a value that came from a variable, the message shows the reference, never the value."""
+    error: BaseException | None = wrong(tmp_path, text, environment={"S": value})
+    while error is not None:
+        assert value not in f"{error} {error!r}"
+        assert value[:20] not in str(error) or len(value) < 20
+        error = error.__cause__
+
+
+def test_no_dump_shows_what_a_variable_held(tmp_path: Path) -> None:
+    """Neither the settings' repr nor their dump shows a secret of the telemetry."""
+    text = "telemetry: {endpoint: 'http://me:${S}@host:4317', headers: {authorization: 'Bearer ${S}'}}"
+    settings = load(tmp_path, text, environment={"S": SECRET}).settings
+    assert settings.telemetry.headers == {"authorization": f"Bearer {SECRET}"}
+    for shown in (repr(settings), str(settings), json.dumps(settings.telemetry.model_dump(mode="json"))):
+        assert SECRET not in shown
+
+
+def test_telemetry_is_the_default_of_otlp_storage(tmp_path: Path) -> None:
+    """Every ``otlp`` entry has what the telemetry section says, unless it says otherwise; instances do not."""
+    text = """
+        telemetry: {endpoint: "http://a:1", detail: none, headers: {x: y}}
+        storage: [{type: otlp, detail: result}, {type: json_file, filePath: a.jsonl}, {type: otlp}]
+        """
+    first, second, third = load(tmp_path, text).settings.storage
+    assert first == OtlpStorageProvider(endpoint="http://a:1", detail="result", headers={"x": "y"})
+    assert second == JsonFileStorageProvider(path=Path("a.jsonl"))
+    assert third == load(tmp_path, text).settings.telemetry
+    assert load(tmp_path, "telemetry: {detail: none}").settings.storage == (OtlpStorageProvider(detail="none"),)
+    own = OtlpStorageProvider()
+    assert Settings(telemetry={"detail": "none"}, storage=own).storage == (own,)
+    assert Settings(telemetry=OtlpStorageProvider(detail="none")).storage[0].detail == "none"

@@ -1,0 +1,46 @@
+"""The written reference of the settings: as generated, and its example runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from agenteval_otel import Settings
+from agenteval_otel.config import AgentSettings, Criterion, load_settings
+from agenteval_otel.config.descriptions import attributes_of
+from agenteval_otel.config.schema import json_schema
+from agenteval_otel.storage import OtlpStorageProvider
+from tests.config.support import said
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+EXAMPLE = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "configuration.md").read_text(), re.DOTALL | re.MULTILINE)[0]
+
+
+def test_the_reference_is_as_generated() -> None:
+    """``python docs/generate.py`` would change nothing."""
+    finished = subprocess.run(
+        [sys.executable, str(DOCS / "generate.py"), "--check"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("model", [Settings, AgentSettings, Criterion, OtlpStorageProvider])
+def test_every_field_is_described(model: type) -> None:
+    """No field of the settings is without a sentence that says what it is."""
+    for_code = {"tracer_provider", "logger_provider", "meter_provider"}
+    assert set(model.model_fields) - for_code == set(attributes_of(model)) - for_code  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("profile", [None, "production", "staging", "ci"])
+def test_the_example_is_right(profile: str | None, tmp_path: Path) -> None:
+    """The example of the introduction loads, with each of its profiles, and the schema agrees."""
+    settings = load_settings(said(tmp_path, EXAMPLE), profile=profile).settings
+    assert settings.sample_rate == (0.05 if profile == "production" else 0.2)
+    assert settings.enabled is (profile != "ci")
+    jsonschema.Draft202012Validator(json_schema()).validate(yaml.safe_load(EXAMPLE))

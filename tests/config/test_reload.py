@@ -1,0 +1,247 @@
+"""`reload`: takes over what is right, keeps what was before when it is not, and keeps what did not change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel import Settings, accounting, configure, disable, enable, flush, monitor, reload
+from agenteval_otel.config import process
+from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.pipeline import current_pipeline, default_pipeline
+from agenteval_otel.sampling import SamplingDecision
+from agenteval_otel.telemetry.log import log
+from tests.config.support import configured, said
+from tests.testing.doubles import Keeping
+
+
+@pytest.fixture(autouse=True)
+def _log_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was left out in another test is forgotten."""
+    monkeypatch.setattr(log, "_last", {})
+
+
+def test_what_changed_is_in_force_at_once(tmp_path: Path) -> None:
+    """Handlers that are there follow the file; what the keyword arguments said stays; outcomes go on."""
+    kept = configured(tmp_path, "sample_rate: 0")
+    handler = monitor(agent="a")(str.upper)
+    handler("x")
+    said(tmp_path, "agents: {a: {sample_rate: 1.0, evaluators: [{type: KeywordCoverage, criterion_name: kw, "
+         "expected_keywords: [x]}]}}")  # fmt: skip
+    assert reload()
+    handler("x")
+    assert [result.criterion_name for result in kept.results] == ["kw"]
+    found = accounting()
+    assert (found["not_sampled"], found["evaluated"], sum(found.values())) == (1, 1, 2)
+
+
+def test_enabled_false_switches_off_without_another_pipeline(tmp_path: Path) -> None:
+    """A file that says `enabled: false` switches off, and on again, and nothing is built anew for it."""
+    configured(tmp_path, "sample_rate: 1.0")
+    handler, before = monitor(str.upper), current_pipeline()
+    for enabled in (False, True, False):
+        said(tmp_path, f"enabled: {str(enabled).lower()}\nsample_rate: 1.0")
+        assert reload()
+        handler("a")
+        assert current_pipeline() is before
+    assert (accounting()["disabled"], accounting()["evaluated"]) == (2, 1)
+
+
+WRONG = {
+    "vanished": None, "empty": "", "half-written": "agents:\n  support: {sample_rate: 0.",
+    "wrong": "sampel_rate: 1\nsampler: {type: ratoi}", "no text": b"\xff\xfe\x00", "too large": "#" * 300_000,
+    "a bomb": "a: &a [1, 1]\nb: [" + "*a, " * 9000 + "1]", "a folder": ...,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_changes_nothing(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The settings from before stay, the failure is counted, and logged once with its problems; outcomes go on."""
+    kept = configured(tmp_path, "sample_rate: 1.0")
+    handler, before = monitor(str.upper), current_pipeline()
+    file, content = tmp_path / "settings.yaml", WRONG[case]
+    file.unlink()
+    if content is ...:
+        file.mkdir()
+    elif content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with caplog.at_level(logging.WARNING, logger="agenteval_otel"):
+        for number in range(3):
+            assert not reload()
+            handler("a")
+            assert current_pipeline() is before
+            assert (len(kept.saved), accounting()["evaluated"]) == (number + 1, number + 1)
+    assert before is not None
+    assert before.accounting.failures["reload"] == 3
+    logged = [record.getMessage() for record in caplog.records if "reload_failed" in record.getMessage()]
+    assert len(logged) == 1
+    assert "settings.yaml" in logged[0]
+    if case == "wrong":
+        assert "did you mean 'sample_rate'?" in logged[0]
+        assert "did you mean 'ratio'?" in logged[0]
+    if content is ...:
+        file.rmdir()
+    said(tmp_path, "sample_rate: 0.0")
+    assert reload()
+    handler("a")
+    assert accounting()["not_sampled"] == 1
+
+
+class Moody:
+    """A sampler of somebody's own that cannot be asked for what it is when it is armed."""
+
+    armed = False
+
+    @property
+    def by_draw(self) -> None:
+        if self.armed:
+            raise OSError("not now")
+
+    def decide(self, context: Any) -> SamplingDecision:
+        return SamplingDecision(True, 1.0, "moody")
+
+
+def test_a_handler_that_does_not_fit_keeps_all_where_they_were(tmp_path: Path) -> None:
+    """When one handler cannot move, those that moved go back, and all work as before."""
+    kept, moody = configured(tmp_path, "sample_rate: 1.0"), Moody()
+    handlers = [monitor(agent=f"a{number}", sampler=moody if number == 2 else None)(str.upper) for number in range(5)]
+    before = current_pipeline()
+    said(tmp_path, "sample_rate: 0")
+    moody.armed = True
+    assert not reload()
+    assert current_pipeline() is before
+    for handler in handlers:
+        handler("x")
+    assert len(kept.saved) == 5
+    moody.armed = False
+    assert reload()
+    for handler in handlers:
+        handler("x")
+    assert len(kept.saved) == 6
+
+
+def test_what_says_the_same_is_kept(tmp_path: Path) -> None:
+    """Storage, evaluators and a sampler whose settings did not change stay the same objects, with what they know."""
+    text = (
+        "storage: [{type: otlp}, {type: json_file, path: a.jsonl}]\n"
+        "sampler: {type: rate_limit, max_per_s: 3}\n"
+        "evaluators: [ResponseHealth, {type: KeywordCoverage, criterion_name: kw, expected_keywords: [a]}]\n"
+    )
+    configure(said(tmp_path, text))
+    before = default_pipeline()
+    said(tmp_path, text.replace("expected_keywords: [a]", "expected_keywords: [b]") + "own_span: never")
+    assert reload()
+    after = default_pipeline()
+    assert after is not before
+    assert after.sampler is before.sampler
+    assert [one is two for one, two in zip(after.storage, before.storage, strict=True)] == [True, True]
+    assert [one is two for one, two in zip(after.evaluators, before.evaluators, strict=True)] == [True, False]
+    assert reload()
+    assert default_pipeline() is after
+
+
+def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
+    """A file that nobody writes to any more is closed, after what was taken is saved; no thread is left."""
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    said(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {first}}}")
+    configure(tmp_path / "settings.yaml")
+    handler = monitor(str.upper)
+    handler("a")
+    (provider,) = default_pipeline().storage
+    assert flush(10)
+    assert provider._descriptors
+    said(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {second}}}")
+    assert reload()
+    for thread in threading.enumerate():
+        if thread.name == "agenteval-close":
+            thread.join(10)
+    assert not provider._descriptors
+    handler("b")
+    assert flush(10)
+    assert (len(first.read_text().splitlines()), len(second.read_text().splitlines())) == (1, 1)
+
+
+def test_a_profile_is_kept(tmp_path: Path) -> None:
+    """The profile that was chosen is chosen again."""
+    configured(tmp_path, "profiles: {a: {sample_rate: 0}}", profile="a")
+    said(tmp_path, "profiles: {a: {sample_rate: 0.5}}")
+    assert reload()
+    assert default_pipeline().sampler.ratio == 0.5  # type: ignore[attr-defined]
+    said(tmp_path, "profiles: {b: {}}")
+    assert not reload()
+
+
+def test_there_may_be_nothing_to_reload(caplog: pytest.LogCaptureFixture) -> None:
+    """Settings that were made in code, or none at all, cannot be read again; it is said, and nothing breaks."""
+    assert not reload()
+    configure(Settings(storage=[Keeping()], dispatcher=InlineDispatcher()))
+    assert not reload()
+    assert "nothing to read again" in caplog.text
+
+
+def test_a_signal_in_the_middle_of_a_reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that reloads while this thread reloads does not wait for itself: the file is read once more."""
+    configured(tmp_path, "sample_rate: 1.0")
+    inner: list[bool] = []
+    read = process.load_settings
+
+    def interrupted(*arguments: Any, **fields: Any) -> Any:
+        found = read(*arguments, **fields)
+        if not inner:
+            said(tmp_path, "sample_rate: 0.25")
+            signal.raise_signal(signal.SIGHUP)
+        return found
+
+    before = signal.signal(signal.SIGHUP, lambda *_: inner.append(reload()))
+    try:
+        monkeypatch.setattr(process, "load_settings", interrupted)
+        assert reload()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert inner == [False]
+    assert default_pipeline().sampler.ratio == 0.25  # type: ignore[attr-defined]
+
+
+def test_disable_holds_through_reload_and_configure(tmp_path: Path) -> None:
+    """What an operator switched off stays off whatever is reloaded, until it is switched on."""
+    configured(tmp_path, "sample_rate: 1.0")
+    handler = monitor(str.upper)
+    disable()
+    said(tmp_path, "sample_rate: 1.0\nown_span: never")
+    assert reload()
+    handler("a")
+    configured(tmp_path, "enabled: true\nsample_rate: 1.0")
+    handler("a")
+    assert (accounting()["disabled"], accounting()["evaluated"]) == (2, 0)
+    enable()
+    handler("a")
+    assert accounting()["evaluated"] == 1
+
+
+def test_enable_holds_until_the_next_reload(tmp_path: Path) -> None:
+    """`enable` also switches on what the file has off; the next reload reads the file's word again."""
+    configured(tmp_path, "enabled: false\nsample_rate: 1.0")
+    handler = monitor(str.upper)
+    enable()
+    handler("a")
+    assert reload()
+    handler("a")
+    assert (accounting()["disabled"], accounting()["evaluated"]) == (1, 1)
+
+
+def test_reload_in_a_forked_child(tmp_path: Path) -> None:
+    """A child that was forked while the parent reloaded reloads by itself."""
+    configured(tmp_path, "sample_rate: 1.0")
+    with process._STATE.lock:
+        process._STATE.busy = True
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if reload() else 1)
+        process._STATE.busy = False
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -1,0 +1,58 @@
+"""The commands of ours that documents show are commands that there are."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("*/*.md")])
+_OURS = re.compile(r"(?:^|[$&|;] ?)(?:uv run )?(agenteval-otel(?: [^&|;#\n]*)?)")
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every `agenteval-otel ...` in a console block, with its document."""
+    found = []
+    for document in DOCUMENTS:
+        for block in re.findall(r"^```console\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [(document.name, command.strip()) for line in lines for command in _OURS.findall(line)]
+    return sorted(set(found))
+
+
+def test_commands_are_found() -> None:
+    """The documents show commands, with and without uv in front, behind a prompt or not."""
+    assert {"agenteval-otel explain", "agenteval-otel demo"} <= {command for _, command in commands()}
+    assert _OURS.findall("$ pip install uv && uv run agenteval-otel demo     # no key") == ["agenteval-otel demo     "]
+    assert _OURS.findall("# in agenteval-otel explain is a command") == []
+
+
+@pytest.mark.parametrize(("document", "command"), commands())
+def test_a_documented_command_is_understood(
+    document: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is taken by the command line with these options; what explains words is run, the rest only parsed."""
+    arguments = shlex.split(command)[1:]
+    runs = arguments[:1] == ["explain"] and "--from" not in arguments
+    parsed: list[object] = []
+    for name in () if runs else cli._COMMANDS:
+        module = importlib.import_module(f"agenteval_otel.cli.{name}")
+        monkeypatch.setattr(module, "run", lambda given: parsed.append(given) or 0)
+    with contextlib.suppress(SystemExit):  # of wrong use too, but then nothing is parsed or printed
+        assert cli.main(arguments) == 0
+    assert parsed or capsys.readouterr().out
+
+
+def test_the_quick_start_starts_what_is_shipped() -> None:
+    """The images of the quick start, their versions included, are those of collector-config/README.md."""
+    image = re.compile(r"\b[a-z]+/[a-z-]+:v?\d+\.\d+\.\d+")
+    quick_start, shipped = ((ROOT / name).read_text() for name in ("docs/quick-start.md", "collector-config/README.md"))
+    assert len(image.findall(quick_start)) == 3
+    assert set(image.findall(quick_start)) == set(image.findall(shipped))

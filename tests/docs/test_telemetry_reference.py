@@ -1,0 +1,109 @@
+"""The tables of `semconv.py`, from which the reference is written, against what is really emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agenteval_otel import Score
+from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.semconv import ATTRIBUTES, INSTRUMENTS, METRIC_WEIGHT, criterion_label, criterion_score
+from agenteval_otel.testing import RecordedTelemetry
+from tests.backends.prometheus import prometheus_names
+from tests.telemetry.support import Watch
+
+
+async def mood(evaluation_input: EvaluationInput) -> Score:
+    return Score(value="calm", label="calm", reasoning="no exclamation mark", reason_code="calm")
+
+
+def breaks(evaluation_input: EvaluationInput) -> bool:
+    raise KeyError("no")
+
+
+@pytest.fixture
+def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
+    """Answers of all kinds into recorded telemetry: scored, a category of a model, failed; in a trace and outside."""
+    made = Watch(telemetry, content="span_and_event", detail="result")
+    evaluators = (
+        ResponseHealth(), KeywordCoverage(criterion_name="words", expected_keywords=["answer"], threshold=0.5),
+        Func.of(mood), Func.of(breaks),
+    )  # fmt: skip
+    facts = {"model": "m", "conversation_id": "c", "response_id": "r", "ground_truth": "An answer."}
+    made.answer(*evaluators, facts=facts)
+    made.answer(*evaluators, traced=False)
+    made.answer(*evaluators, answer="", traced=False)
+    made.answer(*evaluators, error=ValueError("no"), traced=False)
+    yield made
+    made.shutdown()
+
+
+def there(carrier: str, when: str | None = None) -> set[str]:
+    return {one.name for one in ATTRIBUTES if getattr(one, carrier) and when in (None, getattr(one, carrier))}
+
+
+def generic(names: Any) -> set[str]:
+    """Attribute names with the criterion's name replaced by its placeholder."""
+    known = {form(one): form("<criterion>") for form in (criterion_score, criterion_label)
+             for one in ("response_health", "words", "mood", "breaks")}  # fmt: skip
+    return {known.get(name, name) for name in names}
+
+
+def test_events_have_the_attributes_of_the_table(watch: Watch) -> None:
+    """An event has no attribute that the table does not know, and all that are always there; so has its span."""
+    events = [set(event.attributes) for event in watch.telemetry.events()]
+    assert len(events) >= 12
+    spans = [set(span.attributes or {}) for span in watch.telemetry.spans("evaluation ")
+             if not span.name.endswith(" support")]  # fmt: skip
+    assert len(spans) == len(events)
+    for attributes in events + spans:
+        assert there("event", "always") <= attributes <= there("event")
+    # Not met here: a stream, an injection, a criterion with a threshold that its evaluator does not declare.
+    seen = set().union(*events)
+    assert {name for name in there("event") - seen if "stream" not in name and "injection" not in name} == set()
+
+
+def test_run_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
+    """The run span likewise."""
+    runs = [generic(span.attributes or {}) for span in watch.telemetry.spans("evaluation support")]
+    assert len(runs) == 4
+    for attributes in runs:
+        assert there("run_span", "always") <= attributes <= there("run_span")
+    assert {name for name in there("run_span") - set().union(*runs) if "stream" not in name} == set()
+
+
+def test_evaluated_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
+    """A host's span gets what is known before it ends; our own the agent's name and what its handler raised, too."""
+    (host,) = watch.telemetry.spans("host work")
+    own = watch.telemetry.spans("invoke_agent support")
+    assert set(host.attributes or {}) == there("evaluated_span", "decided before it ends")
+    assert set().union(*(set(span.attributes or {}) for span in own)) == there("evaluated_span")
+
+
+def test_metrics_have_the_attributes_of_the_table(watch: Watch) -> None:
+    """Every instrument of the table is emitted, with no attribute that the table does not know; and no other is."""
+    assert watch.telemetry.metrics() == {one.name for one in INSTRUMENTS}
+    for one in INSTRUMENTS:
+        points = watch.telemetry.points(one.name)
+        assert points, one.name
+        assert set().union(*(set(point.attributes) for point in points)) == set(one.attributes), one.name
+
+
+def test_every_attribute_of_the_table_is_somewhere() -> None:
+    """What stands in the table is on some carrier or some metric."""
+    on_metrics = {name for one in INSTRUMENTS for name in one.attributes}
+    assert {one.name for one in ATTRIBUTES} - there("event") - there("run_span") - there("evaluated_span") <= on_metrics
+    assert on_metrics <= {one.name for one in ATTRIBUTES}
+    assert len({one.name for one in ATTRIBUTES}) == len(ATTRIBUTES)
+
+
+def test_names_in_prometheus() -> None:
+    """The names that the table gives for Prometheus are those of the documented rules of translation."""
+    for one in INSTRUMENTS:
+        found = prometheus_names(one.name, one.unit, one.kind)  # type: ignore[arg-type]
+        suffix = "_bucket" if one.kind == "histogram" else ""
+        assert found[0] == one.prometheus_name + suffix
+    assert METRIC_WEIGHT.prometheus_name == "agenteval_evaluation_weight_total"

@@ -1,0 +1,449 @@
+"""A10: whatever a program does with its event loops, it sees nothing of ours, and every answer is evaluated."""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+
+from tests.promises.programs import Finished, pythons, run_program
+
+FULL = os.environ.get("AGENTEVAL_PROMISES") == "full"
+CALLS = 200 if FULL else 20
+FLAGS = ("-X", "dev", "-W", "always")
+PROGRAM = """
+    import asyncio, contextvars, gc, sys, threading, warnings
+    scenario, shape, calls, watched = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "watched"
+    from agenteval_otel import monitor
+    from agenteval_otel.dispatch import PoolDispatcher
+    from agenteval_otel.evaluators import Func, ResponseHealth
+    from agenteval_otel.pipeline import Pipeline
+    from agenteval_otel.sampling import RatioSampler
+    from agenteval_otel.testing import RecordedTelemetry
+
+    gate = threading.Event()  # evaluations are pending until the program's own part is over
+
+    async def judge(given):
+        while not gate.is_set():
+            await asyncio.sleep(0.01)
+        return True
+
+    def slow(given):
+        gate.wait(20)
+        return True
+
+    telemetry = RecordedTelemetry()
+    pipeline = Pipeline(
+        sampler=RatioSampler(), storage=(telemetry.storage(detail="result"),), own_span="always",
+        evaluators=(ResponseHealth(), Func.of(judge, criterion_name="judge"), Func.of(slow, criterion_name="slow")),
+        dispatcher=PoolDispatcher(max_items=100_000),
+    )
+    watch = monitor(pipeline=pipeline, agent="agent") if watched else (lambda handler: handler)
+    tracer = telemetry.tracer()
+    seen = contextvars.ContextVar("seen")
+
+    async def turn():
+        await asyncio.sleep(0)
+
+    @watch
+    async def answers(question):
+        await turn()
+        return "an answer"
+
+    @watch
+    def answers_at_once(question):
+        return "an answer"
+
+    @watch
+    async def hangs(question):
+        await asyncio.Event().wait()
+
+    @watch
+    async def streams(question):
+        token = seen.set(question)
+        with tracer.start_as_current_span("inside") if shape == "spans" else open("/dev/null"):
+            for chunk in ("an ", "answer", "."):
+                yield chunk
+                await turn()
+
+    @watch
+    def streams_at_once(question):
+        yield from ("an ", "answer", ".")
+
+    @watch
+    def gives_coroutine(question):
+        async def inner():
+            await turn()
+            return "an answer"
+        return inner()
+
+    @watch
+    def gives_stream(question):
+        async def inner():
+            yield "an "
+            await turn()
+            yield "answer"
+        return inner()
+
+    async def ask():
+        if shape == "sync":
+            return answers_at_once("q")
+        if shape == "given":
+            return await gives_coroutine("q")
+        return await answers("q")
+
+    async def many():
+        got = await asyncio.gather(*(ask() for _ in range(calls)))
+        assert got == ["an answer"] * calls
+
+    def open_stream():
+        return {"sync": streams_at_once, "given": gives_stream}.get(shape, streams)("q")
+
+    def run_ends():
+        asyncio.run(many())
+        return calls
+
+    def loop_closed():
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(many())
+        assert asyncio.get_event_loop_policy().get_event_loop() is loop
+        loop.close()
+        asyncio.set_event_loop(None)
+        return calls
+
+    def two_loops():
+        threads = [threading.Thread(target=run_ends) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return 2 * calls
+
+    def nested_run():
+        async def main():
+            await asyncio.gather(*(asyncio.to_thread(asyncio.run, many()) for _ in range(2)), many())
+        asyncio.run(main())
+        return 3 * calls
+
+    def cancelled():
+        async def main():
+            tasks = [asyncio.ensure_future(hangs("q") if shape != "sync" else asyncio.to_thread(answers_at_once, "q"))
+                     for _ in range(calls)]
+            await turn()
+            await turn()
+            for task in tasks:
+                task.cancel()
+            got = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(one == "an answer" or isinstance(one, asyncio.CancelledError) for one in got)
+        asyncio.run(main())
+        return None if shape == "sync" else calls
+
+    def left_running():
+        async def main():
+            for _ in range(calls):
+                asyncio.ensure_future(hangs("q")).add_done_callback(lambda task: None)
+            await many()
+        asyncio.run(main())
+        return 2 * calls
+
+    def timeouts():
+        async def main():
+            for _ in range(calls):
+                try:
+                    async with asyncio.timeout(0.001):
+                        await hangs("q")
+                except TimeoutError:
+                    pass
+                try:
+                    await asyncio.wait_for(hangs("q"), 0.001)
+                except TimeoutError:
+                    pass
+        asyncio.run(main())
+        return 2 * calls
+
+    def task_group():
+        async def fails():
+            await ask()
+            raise ValueError("the host's own")
+        async def main():
+            for _ in range(calls):
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        waiting = group.create_task(hangs("q"))
+                        group.create_task(fails())
+                except* ValueError as failed:
+                    assert len(failed.exceptions) == 1
+                assert waiting.cancelled()
+        asyncio.run(main())
+        return 2 * calls
+
+    def abandoned():
+        async def main():
+            for number in range(calls):
+                stream = open_stream()
+                if shape == "sync":
+                    for chunk in stream:
+                        break
+                else:
+                    async for chunk in stream:
+                        break
+                del stream
+                if number % 5 == 0:
+                    gc.collect()
+                    await turn()
+            await turn()
+        asyncio.run(main())
+        gc.collect()
+        return calls
+
+    def passed_on():
+        async def step(stream):
+            try:
+                return await anext(stream) if shape != "sync" else next(stream)
+            except (StopAsyncIteration, StopIteration):
+                return None
+        async def end(stream):
+            await stream.aclose() if shape != "sync" else stream.close()
+        async def main():
+            for number in range(calls):
+                stream = open_stream()
+                while await asyncio.create_task(step(stream)) is not None:  # each step in a context of its own
+                    if number % 3 == 0:
+                        break
+                await asyncio.create_task(end(stream))
+        asyncio.run(main())
+        return calls
+
+    def left_open():
+        loop = asyncio.new_event_loop()
+        streams_left = []
+        async def main():
+            for _ in range(calls):
+                streams_left.append(open_stream())
+                await anext(streams_left[-1]) if shape != "sync" else next(streams_left[-1])
+        loop.run_until_complete(main())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        streams_left.clear()
+        gc.collect()
+        return calls
+
+    def closed_by_hand():
+        for number in range(calls):
+            running = ask() if shape != "sync" else answers_at_once("q")
+            if shape == "sync":
+                continue
+            try:
+                running.send(None)
+            except StopIteration:
+                continue
+            contextvars.copy_context().run(running.close) if number % 2 else running.close()
+            del running
+        gc.collect()
+        return calls
+
+    expected = globals()[scenario]()
+    gate.set()
+    if watched:
+        assert pipeline.flush(30), "not flushed"
+        outcomes = pipeline.accounting.outcomes()
+        results = pipeline.accounting.results
+        assert not pipeline.accounting.failures, pipeline.accounting.failures
+        print("evaluated", outcomes["evaluated"], flush=True)
+        print("calls", sum(outcomes.values()) if expected is None else expected, flush=True)
+        print("results", sum(results.values()), flush=True)
+        print("due", 3 * outcomes["evaluated"], flush=True)
+        print("events", len(telemetry.events()) + results["skipped"], flush=True)
+        assert pipeline.shutdown(10)
+        telemetry.shutdown()
+"""
+SCENARIOS = {
+    "run_ends": ("async", "sync", "given"), "loop_closed": ("async", "sync"), "two_loops": ("async", "sync"),
+    "nested_run": ("async", "sync"), "cancelled": ("async", "sync"), "left_running": ("async",),
+    "timeouts": ("async",), "task_group": ("async", "sync"), "abandoned": ("async", "sync", "given", "spans"),
+    "passed_on": ("async", "sync", "given", "spans"), "left_open": ("async", "sync", "given"),
+    "closed_by_hand": ("async", "sync", "given"),
+}  # fmt: skip
+WORDS = ("Task was destroyed", "never awaited", "Failed to detach", "never retrieved", "Traceback", "Warning")
+
+SLOW_HOST = re.compile(r"Executing <Task .* running at <string>.* took [\d.]+ seconds")
+"""What the debug mode says of the program's own work, on a machine that is busy; of ours it would name a file."""
+
+
+class Case(NamedTuple):
+    """A way of using event loops, and the kind of the handler."""
+
+    scenario: str
+    shape: str
+
+    def __str__(self) -> str:
+        return f"{self.scenario}-{self.shape}"
+
+
+CASES = [Case(scenario, shape) for scenario, shapes in SCENARIOS.items() for shape in shapes]
+
+
+def run(case: Case, watched: bool, version: str) -> Finished:
+    return run_program(
+        PROGRAM, *case, str(CALLS), "watched" if watched else "bare", flags=FLAGS, python=pythons()[version],
+        PYTHONASYNCIODEBUG="1",
+    )  # fmt: skip
+
+
+def complaints(program: Finished) -> dict[str, int]:
+    """How often each of the words stands on its stderr."""
+    return {word: program.stderr.count(word) for word in WORDS}
+
+
+@pytest.fixture(scope="module")
+def finished() -> dict[tuple[str, Case], tuple[Finished, Finished | None]]:
+    """Every case on every Python, two at a time; and bare, where the program itself has something on stderr."""
+    todo = [(version, case) for version in pythons() for case in CASES]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        watched = pool.map(lambda one: run(one[1], True, one[0]), todo)
+        also_bare = [one for one in todo if FULL or one[1].shape == "spans"]
+        bare = pool.map(lambda one: run(one[1], False, one[0]), also_bare)
+        others = dict(zip(also_bare, bare, strict=True))
+        return {one: (found, others.get(one)) for one, found in zip(todo, watched, strict=True)}
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_program_sees_nothing_of_ours(
+    version: str, case: Case, finished: dict[tuple[str, Case], tuple[Finished, Finished | None]]
+) -> None:
+    """In asyncio's debug mode nothing is written to stderr that the bare program does not write, and all is scored."""
+    watched, bare = finished[version, case]
+    assert watched.code == 0, watched.stderr
+    if bare is None:
+        assert [line for line in watched.stderr.splitlines() if not SLOW_HOST.match(line)] == []
+    else:
+        assert bare.code == 0, bare.stderr
+        assert complaints(watched) == complaints(bare)
+    (evaluated,), (calls,) = watched.lines("evaluated"), watched.lines("calls")
+    assert evaluated == calls, watched.stdout
+    assert watched.lines("results") == watched.lines("events") == watched.lines("due"), watched.stdout
+
+
+HUNG = """
+    import asyncio, gc, sys, threading, time
+    from agenteval_otel import monitor
+    from agenteval_otel.dispatch import PoolDispatcher
+    from agenteval_otel.evaluators import Func
+    from agenteval_otel.pipeline import Pipeline
+    from agenteval_otel.sampling import RatioSampler
+    from agenteval_otel.testing import RecordedTelemetry
+    where, never = sys.argv[1], threading.Event()
+
+    async def hang(*_):
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+
+    async def slow(*_):
+        await asyncio.sleep(1000)
+
+    def blocks(given):
+        never.wait(2.0)
+        raise ValueError("late")
+
+    class Storage:
+        save_result = staticmethod(hang if where == "stubborn storage" else slow)
+
+    telemetry = RecordedTelemetry()
+    def passes(given):
+        return True
+
+    judge = {"stubborn judge": hang, "judge": slow, "blocking judge": blocks}.get(where, passes)
+    storage = (telemetry.storage(),) if "judge" in where else (telemetry.storage(), Storage())
+    pipeline = Pipeline(
+        sampler=RatioSampler(), evaluators=(Func.of(judge),), storage=storage, own_span="always",
+        dispatcher=PoolDispatcher(),
+    )
+    answer = monitor(pipeline=pipeline)(lambda: "an answer")
+    for _ in range(20):
+        answer()
+    assert not pipeline.flush(0.5)
+    assert not pipeline.shutdown(0.5)
+    over = time.monotonic() + 4.0
+    while time.monotonic() < over:
+        gc.collect()
+        time.sleep(0.1)
+    outcomes = pipeline.accounting.outcomes()
+    print("lost", sum(outcomes.values()), outcomes["dropped_shutdown"], flush=True)
+"""
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize("where", ["judge", "stubborn judge", "blocking judge", "storage", "stubborn storage"])
+def test_what_a_shutdown_gives_up_goes_silently(where: str, version: str) -> None:
+    """Evaluations that a shutdown cannot wait for are counted; no task of theirs complains afterwards."""
+    finished = run_program(HUNG, where, flags=FLAGS, python=pythons()[version], PYTHONASYNCIODEBUG="1")
+    assert finished.code == 0, finished.stderr
+    assert finished.stderr == ""
+    assert finished.lines("lost") == ["20 20"]
+
+
+NO_FILES = """
+    import os, resource, sys, threading, time
+    from agenteval_otel import accounting, configure, flush, monitor
+    from agenteval_otel.testing import RecordedTelemetry
+    telemetry = RecordedTelemetry()
+    answer = monitor(lambda: "an answer")
+    for _ in range(2):  # the second one is new, and everything is imported
+        configure(evaluators=["ResponseHealth"], storage=[telemetry.storage()], sample_rate=1.0)
+        if not accounting()["evaluated"]:
+            answer()
+            assert flush(10)
+    while any(thread.name == "agenteval-pool" for thread in threading.enumerate()):
+        time.sleep(0.01)  # the first one's thread gives its loop back
+    held, (soft, hard) = [], resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    for _ in range(int(sys.argv[1])):
+        answer()
+        time.sleep(0.02)
+    assert not flush(0.2)
+    for one in held:
+        os.close(one)
+    time.sleep(0.2)
+    answer()
+    print("flushed", flush(10), accounting()["evaluated"], flush=True)
+"""
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize("calls", [1, 100])
+def test_a_loop_that_cannot_be_made_is_made_later(calls: int, version: str) -> None:
+    """Without a file descriptor our thread has no event loop: nothing is said on stderr, and later all is evaluated."""
+    finished = run_program(NO_FILES, str(calls), flags=FLAGS, python=pythons()[version])
+    assert finished.code == 0, finished.stderr
+    assert finished.stderr == ""
+    assert finished.lines("flushed") == [f"True {calls + 2}"]
+
+
+def test_an_inline_evaluation_leaves_the_hosts_loop_set() -> None:
+    """Evaluating inline, outside of a running loop, leaves the thread's current event loop as the host has set it."""
+    source = """
+        import asyncio
+        from agenteval_otel import configure, monitor
+        from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        configure(storage=[RecordedTelemetry().storage()], dispatcher=InlineDispatcher(), sample_rate=1.0)
+        assert monitor(lambda: "an answer")() == "an answer"
+        print("same", asyncio.get_event_loop() is loop)
+        loop.close()
+    """
+    finished = run_program(source, flags=FLAGS)
+    assert (finished.lines("same"), finished.stderr) == (["True"], "")

@@ -1,0 +1,237 @@
+"""A13: importing us, decorating and the first call leave the process's own state alone; the import is cheap and silent.
+
+`tests/test_import.py` holds what an import loads and opens. Here is what the standard library, OpenTelemetry and the
+logging hold before and after, attribute by attribute, what the kernel was asked, and what the import costs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.promises.programs import PROJECT, pythons, run_program
+
+FULL = os.environ.get("AGENTEVAL_PROMISES") == "full"
+IMPORTS = (
+    "from agenteval_otel import monitor, annotate, configure, flush, shutdown, accounting, run_evaluation, Settings"
+)
+FORBIDDEN = (
+    "anthropic", "openai", "numpy", "grpc", "sqlalchemy", "yaml", "rich", "structlog", "requests", "httpx", "rapidfuzz",
+    "jsonschema", "opentelemetry.exporter", "opentelemetry.sdk", "opentelemetry.proto", "google.protobuf",
+)  # fmt: skip
+PROGRAM = """
+    import asyncio, atexit, builtins, codecs, contextvars, gc, importlib, json, locale, logging, multiprocessing, os
+    import queue, random, signal, socket, ssl, subprocess, sys, tempfile, threading, time, types, typing, urllib.request
+    import warnings, weakref
+    from opentelemetry import _logs, baggage, context, metrics, propagate, trace
+    import opentelemetry.context.contextvars_context
+
+    step = sys.argv[1]
+    registered = []
+    register = atexit.register
+    def watched(function, *arguments, **keywords):
+        registered.append(f"{function.__module__}.{function.__qualname__}")
+        return register(function, *arguments, **keywords)
+    atexit.register = watched
+    hooked = []
+    at_fork = os.register_at_fork
+    def watched_fork(**hooks):
+        hooked.extend(hook.__module__ or type(hook.__self__).__module__ for hook in hooks.values())
+        return at_fork(**hooks)
+    os.register_at_fork = watched_fork
+
+    MODULES = (
+        asyncio, asyncio.events, asyncio.runners, atexit, builtins, codecs, contextvars, gc, importlib, json, locale,
+        logging, os, queue, random, signal, socket, ssl, subprocess, tempfile, threading, time, types, typing,
+        urllib.request, warnings, weakref, _logs, baggage, context, metrics, propagate, trace, multiprocessing,
+    )
+    CLASSES = (
+        threading.Thread, logging.Logger, logging.Handler, logging.LogRecord, socket.socket, asyncio.BaseEventLoop,
+        queue.Queue, subprocess.Popen, random.Random, json.JSONEncoder, contextvars.ContextVar,
+    )
+    # What counts and remembers by itself; filters, handlers and loggers are compared by what they hold, below.
+    VOLATILE = {"_filters_version", "filters", "onceregistry", "_handlers", "_handlerList", "_cleanup", "_counter"}
+    asyncio.get_event_loop_policy()  # made when it is first asked for
+
+    def plain(value):
+        simple = isinstance(value, (str, int, float, bool, type(None)))
+        return value if simple else f"{type(value).__name__}@{id(value)}"
+
+    def attributes(holder):
+        held = vars(holder)
+        return {
+            name: plain(held[name]) for name in list(held)
+            if name not in VOLATILE and not isinstance(held[name], types.ModuleType)
+        }
+
+    def loggers():
+        every = {"root": logging.getLogger(), **logging.root.manager.loggerDict}
+        return {
+            name: [one.level, *map(str, one.handlers), *map(str, one.filters), one.propagate, one.disabled]
+            for name, one in every.items() if isinstance(one, logging.Logger)
+        }
+
+    HOOKS = ("excepthook", "unraisablehook", "displayhook", "breakpointhook", "stdout", "stderr", "stdin")
+
+    def state():
+        return {
+            **{module.__name__: attributes(module) for module in MODULES},
+            **{cls.__qualname__ + " class": attributes(cls) for cls in CLASSES},
+            "signals": {int(number): repr(signal.getsignal(number)) for number in signal.valid_signals()},
+            "mask": [int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+            "wakeup": signal.set_wakeup_fd(-1),
+            "hooks": {name: plain(getattr(sys, name)) for name in HOOKS},
+            "traces": [sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()],
+            "asyncgen": repr(sys.get_asyncgen_hooks()), "origin": sys.get_coroutine_origin_tracking_depth(),
+            "policy": plain(asyncio.get_event_loop_policy()), "filters": [repr(one) for one in warnings.filters],
+            "loggers": loggers(), "disable": logging.root.manager.disable,
+            "factory": plain(logging.getLogRecordFactory()),
+            "logger class": plain(logging.getLoggerClass()), "locale": locale.setlocale(locale.LC_ALL),
+            "environment": dict(os.environ), "path": list(sys.path), "meta": list(map(repr, sys.meta_path)),
+            "path hooks": len(sys.path_hooks), "folder": os.getcwd(),
+            "recursion": sys.getrecursionlimit(), "switch": sys.getswitchinterval(),
+            "gc": [gc.isenabled(), gc.get_threshold(), len(gc.callbacks)],
+            "random": hash(random.getstate()), "digits": sys.get_int_max_str_digits(),
+            "threads": threading.active_count(),
+            "stack": threading.stack_size(), "timeout": socket.getdefaulttimeout(), "nice": os.nice(0),
+            "tracer": repr(type(trace.get_tracer_provider())), "meter": repr(type(metrics.get_meter_provider())),
+            "logs": repr(type(_logs.get_logger_provider())), "propagator": plain(propagate.get_global_textmap()),
+            "context": repr(context.get_current()), "set once": repr(vars(trace._TRACER_PROVIDER_SET_ONCE)),
+            "variables": sorted(variable.name for variable in contextvars.copy_context()),
+        }
+
+    before = state()
+    IMPORTS_HERE
+    if step in ("decorated", "called"):
+        @monitor
+        def answer(question):
+            return "an answer"
+        @monitor
+        async def later(question):
+            return "an answer"
+        @monitor
+        async def stream(question):
+            yield "an answer"
+    after_import = state()
+    if step == "called":
+        assert answer("q") == "an answer"
+        assert asyncio.Runner(loop_factory=asyncio.new_event_loop).run(later("q")) == "an answer"
+        assert flush(20)
+    after = state()
+    forbidden = [name for name in sys.modules for word in FORBIDDEN_HERE if name == word or name.startswith(word + ".")]
+
+    def differences(one, other, where=""):
+        if isinstance(one, dict) and isinstance(other, dict):
+            for name in sorted({*one, *other}, key=str):
+                yield from differences(one.get(name), other.get(name), f"{where}.{name}")
+        elif one != other:
+            yield f"{where}: {one!r} -> {other!r}"
+
+    for line in differences(before, after):
+        print("changed", line)
+    print("forbidden", json.dumps(sorted(set(forbidden))))
+    print("atexit", json.dumps(registered))
+    print("forks", json.dumps(sorted(set(hooked))))
+"""
+SOURCE = PROGRAM.replace("IMPORTS_HERE", IMPORTS).replace("FORBIDDEN_HERE", repr(FORBIDDEN))
+NEW_LOGGERS = (".loggers.asyncio:", ".loggers.agenteval_otel:", ".loggers.concurrent", ".loggers.structlog",
+               ".loggers.rich", ".loggers.markdown_it", ".loggers.opentelemetry")  # fmt: skip
+OF_A_THREAD = (".threads: 1 -> 2", "_num_", "_next_", "_counter")
+
+
+def is_new_logger(line: str) -> bool:
+    """A logger exists from when somebody asks for it by name; without a handler, level or filter that is no change."""
+    return line.startswith(NEW_LOGGERS) and line.endswith(": None -> [0, True, False]")
+
+
+def told(step: str, version: str) -> tuple[list[str], list[str], list[str], list[str]]:
+    """What changed, what was loaded that must not be, what was registered for exit, and who hooked into forks."""
+    finished = run_program(SOURCE, step, python=pythons()[version], AGENTEVAL_ENABLED="1")
+    assert finished.code == 0, finished.stderr
+    if step != "called":
+        assert finished.stderr == ""
+    found = [json.loads(finished.lines(word)[0]) for word in ("forbidden", "atexit", "forks")]
+    return finished.lines("changed"), found[0], found[1], found[2]
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize("step", ["imported", "decorated"])
+def test_nothing_is_changed(step: str, version: str) -> None:
+    """Hooks, handlers, patches, filters, loggers, providers, policy, locale, variables: the same before and after."""
+    changed, forbidden, registered, hooks = told(step, version)
+    assert [
+        line for line in changed if not line.startswith(NEW_LOGGERS) or not line.endswith("-> [0, True, False]")
+    ] == []
+    assert forbidden == []
+    assert [name for name in registered if name.startswith("agenteval_otel")] == []
+    known = {"agenteval_otel", "opentelemetry", *sys.stdlib_module_names}
+    assert [name for name in hooks if name.partition(".")[0] not in known] == []
+
+
+@pytest.mark.parametrize("version", pythons())
+def test_the_first_call_adds_a_thread_and_an_exit_handler(version: str) -> None:
+    """With the first calls there is our one thread, our one exit handler, and nothing else that is new."""
+    changed, _, registered, _ = told("called", version)
+    assert [
+        line for line in changed
+        if not is_new_logger(line) and not any(word in line for word in OF_A_THREAD)
+    ] == []  # fmt: skip
+    assert [name for name in registered if name.startswith("agenteval_otel")] == [
+        "agenteval_otel.pipeline.exit._at_exit"
+    ]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("code", [IMPORTS, f"{IMPORTS}\nhandler = monitor(str.upper)"])
+def test_the_kernel_is_asked_for_no_connection(tmp_path: Path, code: str) -> None:
+    """Under strace an import, and a decoration, opens no socket and starts no process."""
+    trace = tmp_path / "trace"
+    done = subprocess.run(
+        ["strace", "-f", "-e", "trace=%network,execve,fork,vfork", "-o", str(trace), sys.executable, "-c", code],
+        cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    if "ptrace" in done.stderr:
+        pytest.skip("strace may not trace here")
+    assert done.returncode == 0, done.stderr
+    calls = [line for line in trace.read_text().splitlines() if "(" in line]
+    assert [line for line in calls if "execve(" not in line] == []
+    assert len(calls) == 1  # the interpreter itself
+
+
+COST = """
+    import resource, sys
+    def cpu():
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return used.ru_utime + used.ru_stime
+    start = cpu()
+    {first}
+    middle = cpu()
+    {second}
+    print("cpu", middle - start, cpu() - middle)
+"""
+
+
+def test_the_import_is_cheap() -> None:
+    """`import agenteval_otel` costs less than 150 ms, and `monitor` not much more than what it stands on."""
+    parts = "import asyncio, pydantic, logging, regex, opentelemetry.trace, opentelemetry.metrics, opentelemetry._logs"
+    bare, ours, theirs = [], [], []
+    for _ in range(7 if FULL else 3):
+        (line,) = run_program(COST.format(first="import agenteval_otel", second=parts)).lines("cpu")
+        bare.append(float(line.split()[0]))
+        (line,) = run_program(COST.format(first=parts, second="from agenteval_otel import monitor")).lines("cpu")
+        theirs.append(float(line.split()[0]))
+        ours.append(float(line.split()[1]))
+    print(
+        f"A13 import agenteval_otel {min(bare) * 1e3:.0f} ms; monitor {min(ours) * 1e3:.0f} ms on top of "
+        f"{min(theirs) * 1e3:.0f} ms for what it stands on (medians {statistics.median(ours) * 1e3:.0f}, "
+        f"{statistics.median(theirs) * 1e3:.0f})"
+    )
+    assert min(bare) <= 0.150
+    assert min(ours) <= 3 * min(theirs)

@@ -1,0 +1,159 @@
+"""A15: the kill switch: a call that is switched off costs next to nothing, a switch works at once, nothing raises.
+
+What a call costs is compared, in the same run, with one that is sampled; the figure itself has the slack of a slow and
+noisy machine.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel import accounting, configure, disable, enable, flush, monitor, reload
+from agenteval_otel.config import enable as switch_on
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.pipeline import Pipeline, default_pipeline
+from agenteval_otel.sampling import RatioSampler
+from tests.config.support import said
+from tests.testing.doubles import Free, Keeping
+
+PASS_S, SLACK = 0.5e-6, 10
+CALLERS, CALLS, TOGGLES = 4, 3000, 400
+
+
+@pytest.fixture(autouse=True)
+def _on_again() -> Iterator[None]:
+    yield
+    switch_on()
+
+
+def answer(question: str = "") -> str:
+    return "an answer"
+
+
+def cost_of(function: Callable[[], object], calls: int = 20_000) -> float:
+    """Seconds a call: the median of several rounds."""
+    rounds = []
+    for _ in range(7):
+        began = time.perf_counter()
+        for _ in range(calls):
+            function()
+        rounds.append((time.perf_counter() - began) / calls)
+    return statistics.median(rounds)
+
+
+def test_a_call_that_is_switched_off_costs_next_to_nothing() -> None:
+    """Off costs little over the bare handler, by far less than a call that is sampled, and no draw is made."""
+    configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0, dispatcher=PoolDispatcher(max_items=1))
+    handler = monitor(answer)
+    handler()
+    sampled = cost_of(handler, 4000)
+    disable()
+    off = cost_of(handler) - cost_of(answer)
+    assert off <= PASS_S * SLACK
+    assert off <= sampled / 2
+
+
+@pytest.mark.parametrize(("value", "outcome"), [("false", "disabled"), ("true", "evaluated")])
+def test_the_variable_decides_at_start(value: str, outcome: str, tmp_path: Path) -> None:
+    """A process that starts with ``AGENTEVAL_ENABLED=false`` evaluates nothing and counts its calls."""
+    script = (
+        "from agenteval_otel import accounting, flush, monitor\n"
+        "handler = monitor(sample_rate=1.0)(str.upper)\n"
+        "assert [handler('a') for _ in range(5)] == ['A'] * 5\n"
+        "flush(10)\n"
+        "print({name: count for name, count in accounting().items() if count})\n"
+    )
+    clean = {name: text for name, text in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
+    finished = subprocess.run(
+        [sys.executable, "-c", script], env={**clean, "AGENTEVAL_ENABLED": value}, cwd=tmp_path, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert finished.stdout.strip() == str({outcome: 5}), finished.stderr
+
+
+def test_toggling_under_load_is_effective_at_once(tmp_path: Path) -> None:
+    """While callers call and others toggle, nothing raises; the next call follows each switch; all add up."""
+    configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0)
+    handler = monitor(answer)
+    raised: list[BaseException] = []
+    ready = threading.Barrier(CALLERS + 2)
+
+    def call() -> None:
+        try:
+            ready.wait(20)
+            for _ in range(CALLS):
+                assert handler() == "an answer"
+        except BaseException as error:
+            raised.append(error)
+
+    def toggle() -> None:
+        try:
+            ready.wait(20)
+            for _ in range(TOGGLES):
+                disable()
+                enable()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(CALLERS)] + [threading.Thread(target=toggle)]
+    for thread in threads:
+        thread.start()
+    ready.wait(20)
+    for thread in threads:
+        thread.join(60)
+    assert raised == []
+    for switch, outcome in ((disable, "disabled"), (enable, "evaluated"), (disable, "disabled")):
+        switch()
+        assert flush(20)
+        before = accounting()
+        handler()
+        assert flush(20)
+        after = accounting()
+        assert {name for name in after if after[name] != before[name]} <= {outcome, "dropped_queue_full"}
+    assert sum(accounting().values()) == CALLERS * CALLS + 3
+
+
+def test_the_file_switches_off_too(tmp_path: Path) -> None:
+    """`reload` picks up ``enabled: false`` while calls run, and the next call follows it."""
+    configure(said(tmp_path, "sample_rate: 1.0"), storage=[Keeping()], evaluators=[Free()])
+    handler = monitor(answer)
+    handler()
+    said(tmp_path, "sample_rate: 1.0\nenabled: false")
+    assert reload()
+    handler()
+    assert flush(20)
+    assert (accounting()["evaluated"], accounting()["disabled"]) == (1, 1)
+
+
+def test_switching_in_a_process_of_many_pipelines() -> None:
+    """While pipelines come and go on another thread, switching raises nothing and misses none that is there."""
+    configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0)
+    made: list[Pipeline] = []
+    done = threading.Event()
+
+    def build() -> None:
+        while not done.is_set() and len(made) < 300:
+            made.append(Pipeline(sampler=RatioSampler(), evaluators=(Free(),), storage=()))
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    try:
+        for _ in range(200):
+            disable()
+            assert not default_pipeline().enabled
+            enable()
+            assert default_pipeline().enabled
+    finally:
+        done.set()
+        thread.join(30)
+    disable()
+    assert not any(pipeline.enabled for pipeline in made)

@@ -1,0 +1,298 @@
+"""A16: wrong settings fail at the start, never at run time; a wrong reload keeps the settings from before.
+
+Hundreds of files, each a right one with something done to it: dropped, renamed, moved, of another type, far too large,
+null, strange text, nested junk. Each either loads, and then calls are evaluated without an exception, or is refused
+with a `ConfigurationError` that says where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel import accounting, configure, flush, monitor, reload
+from agenteval_otel.config import SettingsError, build, load_settings
+from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.pipeline import set_default_pipeline
+from agenteval_otel.storage import OtlpStorageProvider
+from tests.config.support import said
+from tests.testing.doubles import Free, Keeping
+
+RIGHT: dict[str, Any] = {
+    "enabled": True,
+    "evaluators": [
+        "ResponseHealth",
+        {"type": "KeywordCoverage", "criterion_name": "kw", "expected_keywords": ["a", "b"], "threshold": 0.5,
+         "match_whole_word": True, "sample_rate": 1.0, "timeout_s": 2.5},
+        {"type": "RuleBased", "regex_limit_s": 0.1, "rules": [
+            {"criterion_name": "short", "config": {"type": "length", "min": 1, "max": 100}},
+            {"criterion_name": "word", "config": {"type": "regex", "pattern": "a+", "flags": "i"}},
+            {"criterion_name": "has", "config": {"type": "includes", "keywords": ["x"], "expectedOutcome": "any"}},
+        ]},
+    ],
+    "criteria": {"set": [{"name": "kw", "weight": 2, "threshold": 0.75}, {"name": "short", "scale": "numeric"}],
+                 "default": [{"name": "response_health", "objective": 0.9, "minimum": 0, "maximum": 1}]},
+    "sampler": {"type": "any_of", "samplers": [{"type": "ratio", "ratio": 1.0}, {"type": "rate_limit", "max_per_s": 50},
+                                               {"type": "slow", "over_s": 0.5}, {"type": "error"}]},
+    "telemetry": {"detail": "auto", "placement": "child", "signals": ["traces"], "content": "no_content"},
+    "storage": [{"type": "otlp"}, {"type": "json_file", "path": "evaluations.jsonl"}],
+    "redaction": [{"type": "patterns", "kinds": ["secrets", "email"]}],
+    "dispatcher": {"type": "pool", "linger_s": 0.0, "max_items": 50, "concurrency": 4, "stall_s": 30.0},
+    "own_span": "sampled",
+    "agents": {"support": {"criteria": "set", "sample_rate": 1.0, "enabled": True,
+                           "evaluators": ["ResponseHealth", {"type": "KeywordCoverage", "criterion_name": "kw",
+                                                             "expected_keywords": ["a"]}]},
+               "stream": {"sampler": {"type": "ratio", "ratio": 1.0}, "criteria": [{"name": "kw", "weight": 0}]}},
+    "profiles": {"chosen": {"sample_rate": 0.5, "agents": {"support": {"enabled": False}}}},
+}  # fmt: skip
+WORDS = [
+    "type", "evaluators", "ratio", "pool", "linger_s", "stall_s", "max_items", "concurrency", "max_bytes", "timeout_s",
+    "weight", "headers", "path", "clock", "stream", "function", "tracer_provider", "fingerprint", "model_config",
+    "registry", "__class__", "agents", "", "a.b", "a b", "ж", "\x00", "[0]", "<<",
+]  # fmt: skip
+TEXTS = [
+    "", " ", "no", "inf", "-inf", "nan", "1e400", "${", "${UNSET_OF_A16}", "${HOME}", "$${x}", "{type: pool}", "\x00",
+    "\u202e", "é" * 300, "x" * 5000, "Func", "ResponseHealth", "pool", "inline", "../..", "(a+)+$", "[", "\\",
+]  # fmt: skip
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**30), 10**30), st.sampled_from([0, 1, -1, 10**18, 2**63, 10**400]),
+    st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([1e308, -1e308, 5e-324, 1e-9]),
+    st.sampled_from(TEXTS), st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+)  # fmt: skip
+JUNK = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+_NUMBERS = st.sampled_from([0, 1e-9, 0.01, 1, 2, 60, 10**6, 10**18, 1e300, 1.5, 5e-324])
+_NUDGES = {int: _NUMBERS, float: _NUMBERS, bool: st.booleans(), str: st.sampled_from([*TEXTS, *WORDS, "a", "numeric"])}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of everything inside of a document."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [one for key, item in inside for one in [(*path, key), *places(item, (*path, key))]]
+
+
+def at(document: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> dict[str, Any]:
+    """A right document with one to four things done to it."""
+    document = copy.deepcopy(RIGHT)
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3, 4]))):
+        if paths := places(document):
+            path = draw(st.sampled_from(paths))
+            _mutate(draw, document, at(document, path[:-1]), path[-1])
+    return document
+
+
+def _mutate(draw: st.DrawFn, document: Any, holder: Any, key: Any) -> None:
+    deeds = ["junk", "scalar", "drop", "wrap", "move", "nudge", "nudge", "nudge"]
+    deed = draw(st.sampled_from([*deeds, "rename", "add"] if isinstance(holder, dict) else [*deeds, "repeat"]))
+    value = holder[key]
+    if deed == "junk":
+        holder[key] = draw(JUNK)
+    elif deed == "scalar":
+        holder[key] = draw(SCALARS)
+    elif deed == "nudge":  # to what may still be right
+        holder[key] = draw(_NUDGES.get(type(value), SCALARS))
+    elif deed == "drop":
+        del holder[key]
+    elif deed == "wrap":
+        holder[key] = draw(st.sampled_from([[value], {"type": value}, {"a": value}]))
+    elif deed == "move":
+        holder[key] = copy.deepcopy(at(document, draw(st.sampled_from(places(document)))))
+    elif deed == "rename":
+        holder[draw(st.sampled_from([*WORDS, str(key).upper(), f"{key}s"]))] = holder.pop(key)
+    elif deed == "add":
+        holder[draw(st.sampled_from(WORDS))] = draw(JUNK)
+    else:
+        holder *= 2
+
+
+async def streamed(question: str) -> AsyncIterator[str]:
+    yield "a "
+    yield question
+
+
+async def read(stream: AsyncIterator[str]) -> str:
+    return "".join([chunk async for chunk in stream])
+
+
+def fail(question: str) -> str:
+    raise LookupError(question)
+
+
+def call_all(decorate: Callable[..., Any]) -> int:
+    """Call handlers of every kind, as the host would; gives the number of calls."""
+    assert decorate(agent="support")(str.upper)("a") == "A"
+    assert decorate(agent="other")(lambda question: {"answer": question})("b") == {"answer": "b"}
+    assert asyncio.run(read(decorate(agent="stream")(streamed)("c"))) == "a c"
+    with pytest.raises(LookupError, match="d"):
+        decorate(fail)("d")
+    return 4
+
+
+def without_network(found: Any) -> Any:
+    """The settings, but what would be sent to a strange address is not."""
+    storage = tuple(one for one in found.storage if not isinstance(one, OtlpStorageProvider) or one.endpoint is None)
+    return found.model_copy(update={"storage": storage})
+
+
+def says_where(error: SettingsError, file: Path) -> None:
+    """Every problem names the setting or the line, and the file; what it says can be printed."""
+    assert error.found
+    assert error.path
+    for problem in error.found:
+        assert (problem.origin or "").startswith(file.name), problem
+    assert str(error).encode()
+
+
+@settings(
+    max_examples=300, deadline=None, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+@given(document=mutated(), profile=st.sampled_from([None, None, None, "chosen"]), as_json=st.booleans())
+def test_mutated_settings_fail_at_the_start_or_not_at_all(
+    document: dict[str, Any], profile: str | None, as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is refused where it is loaded, with the setting and the file, or every call with it just works."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / ("settings.json" if as_json else "settings.yaml")
+    text = json.dumps(document) if as_json else yaml.safe_dump(document, allow_unicode=True)
+    file.write_text(text, encoding="utf-8")
+    try:
+        made = build(without_network(load_settings(file, profile=profile).settings))
+    except SettingsError as error:
+        says_where(error, file)
+        return
+    try:
+        calls = call_all(lambda function=None, **given: (
+            monitor(pipeline=made, **given) if function is None else monitor(pipeline=made)(function)
+        ))  # fmt: skip
+    finally:
+        made.shutdown(1.0)
+    assert sum(made.accounting.outcomes().values()) == calls
+    assert made.accounting.outcomes()["pipeline_failed"] == 0, made.accounting.failures
+
+
+def test_the_document_that_is_mutated_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mutation everything is evaluated: what the mutations begin with is not refused for another reason."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "settings.yaml"
+    file.write_text(yaml.safe_dump(RIGHT))
+    made = build(load_settings(file).settings)
+    calls = call_all(lambda function=None, **given: monitor(pipeline=made, **given)(function or str.upper)
+                     if function is not None else monitor(pipeline=made, **given))  # fmt: skip
+    assert made.flush(10)
+    assert made.accounting.outcomes()["evaluated"] == calls
+    assert made.accounting.failures == {}
+    made.shutdown(5.0)
+
+
+@settings(max_examples=40, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(document=mutated())
+def test_a_wrong_reload_keeps_what_was(document: dict[str, Any], tmp_path: Path) -> None:
+    """After a reload, of whatever file, calls are evaluated by the settings from before or by the new ones."""
+    kept = Keeping()
+    file = tmp_path / "settings.yaml"
+    file.write_text("sample_rate: 1.0")
+    before = configure(file, storage=[kept], dispatcher=InlineDispatcher(), evaluators=[Free()], redaction=[])
+    handler = monitor(agent="support")(str.upper)
+    handler("a")
+    file.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
+    taken = reload()
+    handler("b")
+    found = accounting()
+    assert sum(found.values()) == 2
+    if not taken:
+        assert len(kept.saved) == 2
+        assert before.sample_rate == 1.0
+    set_default_pipeline(None)
+
+
+RELOADERS, CALLERS, ROUNDS = 8, 4, 15
+TEXTS_IN_TURN = [
+    "sample_rate: 1.0", "sample_rate: 0.0", "enabled: false", "sampel_rate: 1", "agents: {a: {enabled: false}}", "",
+    "sample_rate: 1.0\nagents: {a: {criteria: [{name: fixed, threshold: 0.9}]}}", None, "a: [",
+]  # fmt: skip
+
+
+def test_reloading_under_load_from_many_threads(tmp_path: Path) -> None:
+    """Eight threads reload a file that changes, breaks and vanishes while handlers are called: all calls count."""
+    file = said(tmp_path, "sample_rate: 1.0")
+    configure(file, storage=[Keeping()], evaluators=[Free()], redaction=[])
+    handlers = [monitor(agent=name)(str.upper) for name in ("a", "b")]
+    raised: list[BaseException] = []
+    done = threading.Event()
+    calls = [0] * CALLERS
+
+    def call(number: int) -> None:
+        while not done.is_set():
+            assert handlers[number % 2]("x") == "X"
+            calls[number] += 1
+
+    def reload_often(_: int) -> None:
+        for _ in range(ROUNDS):
+            reload()
+
+    callers, reloaders = start(call, CALLERS, raised), start(reload_often, RELOADERS, raised)
+    for text in itertools.cycle(TEXTS_IN_TURN):
+        rewrite(file, text)
+        alive = [thread for thread in reloaders if thread.is_alive()]
+        if not alive:
+            break
+        alive[0].join(0.005)
+    done.set()
+    for thread in callers:
+        thread.join(60)
+    assert raised == []
+    said(tmp_path, "sample_rate: 1.0")
+    assert reload()
+    handlers[0]("x")
+    assert flush(60)
+    assert sum(accounting().values()) == sum(calls) + 1
+
+
+def start(work: Callable[[int], None], count: int, raised: list[BaseException]) -> list[threading.Thread]:
+    """Threads that do the work, each with its number; what one raises is kept."""
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def rewrite(file: Path, text: str | None) -> None:
+    """Replace the file in one step; None takes it away."""
+    if text is None:
+        file.unlink(missing_ok=True)
+        return
+    scratch = file.with_name("next.yaml")
+    scratch.write_text(text)
+    os.replace(scratch, file)

@@ -1,0 +1,443 @@
+"""A9: our warnings neither feed themselves, nor block, nor repeat, whatever the host does with its logging."""
+
+from __future__ import annotations
+
+import logging
+import os
+import statistics
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import structlog
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpLogs
+from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, SimpleLogRecordProcessor
+
+from agenteval_otel import annotate, monitor
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.evaluators import Func, ResponseHealth
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision
+from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.telemetry.log import _EVERY_S, _Log, log
+from tests.backends.faults import black_hole, refused_port
+from tests.promises.programs import pythons, run_program
+
+FULL = os.environ.get("AGENTEVAL_PROMISES") == "full"
+SECONDS = 75.0 if FULL else 4.0
+"""The long form is longer than the minute in which a cause is written once."""
+OURS = "agenteval_otel"
+
+
+class Kept(logging.Handler):
+    """Keeps what is written, with how deep the writing thread's stack was in logging."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[str, str]] = []
+        self.deepest = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        frame: Any = sys._getframe()
+        depth = 0
+        while frame is not None:
+            depth += frame.f_code.co_name == "callHandlers"
+            frame = frame.f_back
+        self.deepest = max(self.deepest, depth)
+        self.lines.append((record.name, record.getMessage()))
+
+    def ours(self) -> Counter[str]:
+        """How often each cause was written: what stands before the facts that change, of our lines."""
+        causes = (" ".join(line.split(" ")[:2]) for name, line in self.lines if name == OURS)
+        return Counter(causes)
+
+    def of_exporters(self, port: int) -> list[str]:
+        """Lines that the SDK's exporters wrote about our endpoint."""
+        return [line for name, line in self.lines if name.startswith("opentelemetry") and f"port={port}" in line]
+
+
+@pytest.fixture(autouse=True)
+def _unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that has said nothing yet, and structlog as it came."""
+    monkeypatch.setattr(log, "_last", {})
+
+
+@contextmanager
+def root_handlers(*handlers: logging.Handler) -> Iterator[None]:
+    """The root logger with these handlers and nothing else."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers[:] = handlers
+    root.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        root.handlers[:], root.level = before, level
+
+
+@contextmanager
+def exporting_handler(exporter: Any, *, batched: bool = True) -> Iterator[logging.Handler]:
+    """OpenTelemetry's own handler, which exports what is logged."""
+    provider = LoggerProvider(shutdown_on_exit=False)
+    provider.add_log_record_processor(
+        BatchLogRecordProcessor(exporter, schedule_delay_millis=100) if batched else SimpleLogRecordProcessor(exporter)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        handler = LoggingHandler(logger_provider=provider)
+    yield handler
+    threading.Thread(target=provider.shutdown, daemon=True).start()  # with a black hole it takes half a minute
+
+
+class Fussy(RatioSampler, type="fussy"):
+    """Breaks at every tenth call."""
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        if context.draw % 10 == 0:
+            raise RuntimeError("sampler")
+        return super().decide(context)
+
+
+class Broken:
+    """Storage that never saves."""
+
+    type = "broken"
+
+    async def save_result(self, aggregated: Any) -> None:
+        raise OSError("disk full")
+
+
+def warned_from_everywhere(endpoint: str, protocol: Any) -> Pipeline:
+    """A pipeline of which sampler, capture, evaluator, storage and exporter break again and again."""
+
+    def broken(given: Any) -> Any:
+        raise ValueError("evaluator")
+
+    return Pipeline(
+        sampler=Fussy(), evaluators=(ResponseHealth(), Func.of(broken, criterion_name="broken")),
+        storage=(Broken(), OtlpStorageProvider(endpoint=endpoint, protocol=protocol)),
+        dispatcher=PoolDispatcher(max_items=20_000),
+    )  # fmt: skip
+
+
+def handler_of(pipeline: Pipeline) -> Callable[[], Any]:
+    """A monitored function that also says a fact that is none."""
+
+    def answer() -> str:
+        annotate(no_such_fact=1, ground_truth=object())
+        return "an answer"
+
+    monitored: Callable[[], Any] = monitor(pipeline=pipeline, agent="agent")(answer)
+    return monitored
+
+
+def call_for(seconds: float, handlers: list[Callable[[], Any]]) -> int:
+    """Call from two threads at once; gives the number of calls. A thread that does not come back is a deadlock."""
+    over, counts, pause = time.monotonic() + seconds, [0, 0], threading.Event()
+
+    def work(index: int) -> None:
+        while time.monotonic() < over:
+            for handler in handlers:
+                handler()
+            counts[index] += len(handlers)
+            logging.getLogger("host").info("the host says something")
+            pause.wait(0.002)
+
+    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds + 20.0)
+    assert not any(thread.is_alive() for thread in threads), "deadlock"
+    return sum(counts)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+@pytest.mark.parametrize("fault", ["refused", "black hole"])
+def test_one_line_a_minute_of_each_cause(fault: str, protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root logger exports to where nobody answers, and everything of ours is broken: a line a cause, no more."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    with refused_port() as refused, black_hole() as hole:
+        port = refused if fault == "refused" else hole.port
+        target = f"http://127.0.0.1:{port}"
+        logs = GrpcLogs(endpoint=target) if protocol == "grpc" else HttpLogs(endpoint=f"{target}/v1/logs")
+        kept = Kept()
+        # The host's exporter speaks of another port, so that its lines are told from ours.
+        with exporting_handler(logs) as handler, root_handlers(handler, kept):
+            # The first exporter of the process is ours already when the handler's speaks.
+            pipeline = warned_from_everywhere(target, protocol)
+            calls = call_for(SECONDS, [handler_of(pipeline)])
+            assert not pipeline.flush(1.0)
+            pipeline.shutdown(1.0)
+    most = 1 + int(SECONDS // _EVERY_S)
+    print(f"A9 {fault}, {protocol}: {calls} calls, lines {dict(kept.ours())}, deepest {kept.deepest}")
+    assert calls > 100
+    assert {"event='storage_failed' part='broken'", "event='part_failed' part='sampler'"} <= set(kept.ours())
+    assert any(cause.startswith("event='export_failed'") for cause in kept.ours())
+    assert max(kept.ours().values()) <= most
+    assert kept.deepest <= 2
+    assert sum(pipeline.accounting.outcomes().values()) == calls
+    assert pipeline.accounting.failures["storage:broken"] > 50
+
+
+def test_the_hosts_exporter_still_says_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the SDK writes about the host's own exporter is not ours to hold back, also while ours fails beside it."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    with refused_port() as ours, refused_port() as theirs:
+        kept = Kept()
+        with (
+            exporting_handler(HttpLogs(endpoint=f"http://127.0.0.1:{theirs}/v1/logs")) as handler,
+            root_handlers(handler, kept),
+        ):
+            pipeline = warned_from_everywhere(f"http://127.0.0.1:{ours}", "http/protobuf")
+            call_for(2.0, [handler_of(pipeline)])
+            pipeline.shutdown(2.0)
+    assert kept.of_exporters(theirs)
+    assert kept.of_exporters(ours) == []
+
+
+def test_a_handler_that_exports_at_once_does_not_recurse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A root handler that exports each line on the spot, and fails, meets each of our lines once."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
+    with refused_port() as port:
+        kept = Kept()
+        exporter = HttpLogs(endpoint=f"http://127.0.0.1:{port}/v1/logs")
+        with exporting_handler(exporter, batched=False) as handler, root_handlers(kept, handler):
+            logging.getLogger("opentelemetry").propagate = False  # the SDK's own recursion is not ours
+            try:
+                pipeline = warned_from_everywhere(f"http://127.0.0.1:{port}", "http/protobuf")
+                handle = handler_of(pipeline)
+                for _ in range(50):
+                    handle()
+                pipeline.shutdown(5.0)
+            finally:
+                logging.getLogger("opentelemetry").propagate = True
+    assert max(kept.ours().values()) == 1
+
+
+class Monitored(logging.Handler):
+    """A handler that calls a monitored function for each line, which breaks and so logs again."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__()
+        self._call = call
+        self.lines = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines += 1
+        self._call()
+
+
+class Raising(logging.Handler):
+    """A handler that lets its error out."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        raise RuntimeError("a handler of the host's")
+
+
+class OtherError(BaseException):
+    """No `Exception`."""
+
+
+def test_a_handler_that_is_monitored_itself_comes_to_an_end() -> None:
+    """A log handler whose own work is monitored, and breaks, does not go round in circles."""
+    pipeline = warned_from_everywhere("http://127.0.0.1:1", "http/protobuf")
+    pipeline.sampler = Fussy()
+    handle = handler_of(pipeline)
+    handler = Monitored(handle)
+    with root_handlers(handler):
+        for _ in range(200):
+            handle()
+        assert pipeline.dispatcher.flush(10.0)
+        pipeline.shutdown(1.0)
+    assert 1 <= handler.lines < 200
+
+
+def test_a_handler_that_raises_costs_no_result() -> None:
+    """What a handler or a filter of the host's raises stays in the log line: everything else is saved and counted."""
+    kept: list[Any] = []
+
+    class Keeps:
+        async def save_result(self, aggregated: Any) -> None:
+            kept.append(aggregated)
+
+    pipeline = Pipeline(
+        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(Broken(), Keeps()),
+        dispatcher=PoolDispatcher(),
+    )  # fmt: skip
+    with root_handlers(Raising()):
+        logging.getLogger().setLevel(logging.INFO)
+        handle = handler_of(pipeline)
+        for _ in range(20):
+            handle()
+        assert pipeline.flush(10.0)
+        pipeline.shutdown(5.0)
+    assert len(kept) == pipeline.accounting.outcomes()["evaluated"] == 20
+    assert pipeline.accounting.failures["storage:broken"] == 20
+
+
+def test_causes_without_end_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """A cause that is different each time cannot make others be said again: beyond so many they share one line."""
+    ours = _Log()
+    with caplog.at_level(logging.WARNING, logger=OURS):
+        for number in range(5_000):
+            ours.warning("fact_left_out", part=f"fact {number}")
+            ours.warning("storage_failed", part="disk")
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("'disk'" in line for line in lines) == 1
+    assert len(lines) <= 258
+    assert len(ours._last) <= 257
+
+
+def test_threads_that_warn_at_once_write_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Of threads that meet the same cause in the same moment one writes."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with caplog.at_level(logging.WARNING, logger=OURS):
+            for number in range(50):
+                ours, barrier = _Log(), threading.Barrier(4)
+
+                def warn(ours: _Log = ours, barrier: threading.Barrier = barrier, number: int = number) -> None:
+                    barrier.wait(20)
+                    for _ in range(5):
+                        ours.warning("meets", part=str(number))
+
+                threads = [threading.Thread(target=warn) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(20)
+                told = int(caplog.messages[-1].partition("left_out=")[2] or 0)
+                assert told + ours._last[f"meets:{number}"].left_out == 19
+    finally:
+        sys.setswitchinterval(usual)
+    assert sum("meets" in message for message in caplog.messages) == 50
+
+
+@pytest.fixture
+def structlog_as_it_came() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+def _raises(*_: Any) -> Any:
+    raise RuntimeError("a processor of the host's")
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "raising processor": {"processors": [_raises]},
+    "dropping processor": {"processors": [lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]},
+    "no processors": {"processors": []},
+    "stdlib": {
+        "processors": [structlog.stdlib.filter_by_level, structlog.stdlib.add_logger_name,
+                       structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        "logger_factory": structlog.stdlib.LoggerFactory(), "wrapper_class": structlog.stdlib.BoundLogger,
+        "cache_logger_on_first_use": True,
+    },
+    "print": {"logger_factory": structlog.PrintLoggerFactory(sys.stderr), "cache_logger_on_first_use": True},
+    "raising factory": {"logger_factory": _raises, "wrapper_class": _raises, "context_class": _raises},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.usefixtures("structlog_as_it_came")
+def test_the_hosts_structlog_is_neither_used_nor_changed(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """However the host has set structlog up, our line goes to the standard library's logger as always."""
+    structlog.configure(**ODD[name])
+    configured = structlog.get_config()
+    with caplog.at_level(logging.WARNING, logger=OURS):
+        _Log().warning("part_failed", part="sampler", error_type="ValueError")
+    assert [record.getMessage() for record in caplog.records] == [
+        "event='part_failed' part='sampler' error_type='ValueError'"
+    ]
+    assert structlog.get_config() == configured
+
+
+def test_the_hosts_lines_cost_what_they_cost() -> None:
+    """Between our warnings and our failing exports the host's log calls take no longer at their 99th.
+
+    Evaluations themselves are waited for: what they take of the interpreter is another promise's.
+    """
+
+    def p99_s(pipelines: list[Pipeline]) -> float:
+        handlers = [handler_of(pipeline) for pipeline in pipelines]
+        own, taken = logging.getLogger("host"), []
+        for _ in range(20 if not FULL else 200):
+            for handler, pipeline in zip(handlers, pipelines, strict=True):
+                for _ in range(10):
+                    handler()
+                assert pipeline.dispatcher.flush(10.0)
+            for _ in range(100):
+                start = time.perf_counter()
+                own.info("a line of the host's")
+                taken.append(time.perf_counter() - start)
+        return statistics.quantiles(taken, n=100)[98]
+
+    rounds = []
+    with (
+        refused_port() as port,
+        exporting_handler(HttpLogs(endpoint=f"http://127.0.0.1:{port}/v1/logs")) as handler,
+        root_handlers(handler),
+    ):
+        for _ in range(3):
+            alone = p99_s([])
+            pipeline = warned_from_everywhere(f"http://127.0.0.1:{port}", "http/protobuf")
+            beside = p99_s([pipeline])
+            pipeline.shutdown(0.2)
+            rounds.append((alone, beside))
+    alone, beside = min(rounds, key=lambda pair: pair[1] - pair[0])
+    shown = ", ".join(f"{one * 1e6:.0f} -> {other * 1e6:.0f} us" for one, other in rounds)
+    print(f"A9 host log call p99: {shown}")
+    assert beside - alone <= 50e-6 + alone / 2
+
+
+FORKED = """
+    import logging, os, sys, threading, time
+    import agenteval_otel.config
+    from agenteval_otel.telemetry.log import log
+    logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="line %(message)s")
+    over = time.monotonic() + float(sys.argv[1])
+    def warn():
+        number = 0
+        while time.monotonic() < over:
+            log.warning("parent", part=str(number % 200)); number += 1
+    for _ in range(3):
+        threading.Thread(target=warn, daemon=True).start()
+    hung = children = 0
+    while time.monotonic() < over:
+        child = os.fork()
+        if child == 0:
+            log.warning("child", part="0")
+            os._exit(0)
+        children += 1
+        for _ in range(2000):
+            if os.waitpid(child, os.WNOHANG)[0]:
+                break
+            time.sleep(0.001)
+        else:
+            hung += 1
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+    print("children", children, flush=True)
+    print("hung", hung, flush=True)
+"""
+
+
+@pytest.mark.parametrize("version", pythons())
+def test_a_forked_child_can_warn(version: str) -> None:
+    """A child that is forked while other threads write our warnings writes its own, and does not hang."""
+    finished = run_program(FORKED, "20" if FULL else "2", python=pythons()[version])
+    assert finished.code == 0, finished.stderr
+    assert finished.lines("hung") == ["0"]
+    (children,) = finished.lines("children")
+    assert finished.stdout.count("event='child'") == int(children) > 10

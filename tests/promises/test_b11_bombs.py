@@ -1,0 +1,98 @@
+"""B11: settings files that are made to hurt are refused before they cost anything: at most 50 ms and 20 MB.
+
+The time is the processor's own, because machines are noisy, with the slack of a slow one; the memory is what Python
+allocates at its peak.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel import configure
+from agenteval_otel.config import SettingsError
+from agenteval_otel.pipeline import current_pipeline
+
+PASS_S, SLACK, PASS_BYTES = 0.05, 4, 20 * 1024 * 1024
+DEPTH = 5000
+
+
+def _aliases(width: int, levels: int) -> str:
+    lines = [f"l0: &l0 [{', '.join('x' * width)}]"]
+    lines += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * width)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+BOMBS: dict[str, tuple[str, str]] = {
+    "alias bomb": ("b.yaml", _aliases(9, 9)),
+    "alias bomb of mappings": ("b.yaml", "a: &a {x: 1, y: 1}\n" + "\n".join(
+        f"{name}: &{name} {{p: *{below}, q: *{below}, r: *{below}}}" for below, name in zip("abcdefghij", "bcdefghijk",
+                                                                                         strict=True))),
+    "merge bomb": ("b.yaml", "a: &a {x: {y: 1}}\n" + "\n".join(
+        f"{name}: &{name} {{<<: [{', '.join([f'*{below}'] * 20)}]}}" for below, name in zip("abcdefg", "bcdefgh",
+                                                                                          strict=True))),
+    "itself inside": ("b.yaml", "a: &a [*a, *a]"),
+    "deep lists": ("b.yaml", "a: " + "[" * DEPTH + "]" * DEPTH), "deep mappings": ("b.yaml", "{a: " * DEPTH),
+    "deep dashes": ("b.yaml", "- " * DEPTH + "a"), "deep questions": ("b.yaml", "? " * DEPTH + "a"),
+    "deep blocks": ("b.yaml", "\n".join(f"{' ' * n}a:" for n in range(600))),
+    "deep anchors": ("b.yaml", "".join(f"&a{n} [" for n in range(DEPTH))),
+    "deep toml": ("b.toml", "a = " + "[" * DEPTH + "]" * DEPTH),
+    "deep toml tables": ("b.toml", "a = " + "{a = " * DEPTH + "1" + "}" * DEPTH),
+    "deep toml keys": ("b.toml", ".".join(["a"] * DEPTH) + " = 1"),
+    "deep toml headers": ("b.toml", "[" + " . ".join(["a"] * DEPTH) + "]"),
+    "deep json": ("b.json", '{"a":' * DEPTH + "1" + "}" * DEPTH), "deep json lists": ("b.json", "[" * DEPTH),
+    "a key twice": ("b.yaml", "sample_rate: 1\nsample_rate: 0\n"),
+    "a key twice, toml": ("b.toml", "sample_rate = 1\nsample_rate = 0\n"),
+    "a key twice, json": ("b.json", '{"sample_rate": 1, "sample_rate": 0}'),
+    "10 MB": ("b.yaml", "sample_rate: 1 # " + "x" * 10_000_000), "10 MB toml": ("b.toml", "a = '" + "x" * 10_000_000),
+    "10 MB json": ("b.json", '{"a": "' + "x" * 10_000_000 + '"}'),
+    "tag": ("b.yaml", "a: !!python/object/apply:os.system ['true']"),
+    "a number without end": ("b.json", '{"a": ' + "9" * 200_000 + "}"),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _readers_are_loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Importing the parsers, and the first settings of a process, are not what is measured."""
+    for name, text in (("a.yaml", "own_span: x"), ("a.toml", "own_span = 'x'"), ("a.json", '{"own_span": "x"}')):
+        file = tmp_path_factory.mktemp("warm") / name
+        file.write_text(text)
+        with pytest.raises(SettingsError):
+            configure(file)
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_bombs_are_refused_in_time_and_space(bomb: str, tmp_path: Path) -> None:
+    """Each is refused with the file's name, within the time and the memory, and changes nothing."""
+    name, text = BOMBS[bomb]
+    file = tmp_path / name
+    file.write_text(text)
+    began = time.process_time()
+    with pytest.raises(SettingsError, match=r"b\.(yaml|toml|json)"):
+        configure(file)
+    assert time.process_time() - began <= PASS_S * SLACK
+    tracemalloc.start()
+    try:
+        with pytest.raises(SettingsError):
+            configure(file)
+        assert tracemalloc.get_traced_memory()[1] <= PASS_BYTES
+    finally:
+        tracemalloc.stop()
+    assert current_pipeline() is None
+
+
+def test_the_largest_file_that_is_read_stays_bounded(tmp_path: Path) -> None:
+    """What is just small enough to be read takes bounded memory too, whatever it holds."""
+    for text in ("a: [" + "1, " * 87_000 + "]", "".join(f"k{n}: {{a: b}}\n" for n in range(18_000))):
+        file = tmp_path / "b.yaml"
+        file.write_text(text[: 256 * 1024])
+        tracemalloc.start()
+        try:
+            with pytest.raises(SettingsError, match="more than 10000 values"):
+                configure(file)
+            assert tracemalloc.get_traced_memory()[1] <= PASS_BYTES
+        finally:
+            tracemalloc.stop()

@@ -1,0 +1,340 @@
+"""B2: our own secrets never appear: not in what is shown, dumped, said or logged, nor in what is exported."""
+
+from __future__ import annotations
+
+import base64
+import json
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import anthropic
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from agenteval_otel import Settings, configure, monitor
+from agenteval_otel.components import Component, resolve
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Func
+from agenteval_otel.masking import is_secret, mask, mask_known, mask_text, split_address
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
+from agenteval_otel.telemetry import OtlpTarget
+from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
+from tests.promises.echoes import Echo, grpc_echo, http_echo
+from tests.promises.programs import pythons, run_program
+
+KEY = "sk-own/secret@1234567890"
+"""With the characters that addresses and URL-encoding treat in their own way."""
+USER = f"user:{quote(KEY, safe='')}"
+BASIC = base64.b64encode(f"user:{KEY}".encode()).decode()
+
+
+def forms(key: str = KEY) -> set[str]:
+    """The secret as it is, encoded for an address, as JSON and as Basic authorization; and large parts of it."""
+    return {key, quote(key), quote(key, safe=""), json.dumps(key)[1:-1], BASIC, key[6:18], key[-10:]}
+
+
+def assert_hidden(*shown: object) -> None:
+    """None of its forms is in any of the texts."""
+    for text in map(str, shown):
+        found = [form for form in forms() if form in text]
+        assert not found, f"{found} in {text[:400]}"
+
+
+PROGRAM = """
+    import json, logging, os, sys, traceback
+    logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(name)s %(levelname)s %(message)s")
+    how, protocol, port, key, user = sys.argv[1:6]
+    from agenteval_otel import Settings, accounting, configure, flush, monitor, shutdown
+    from agenteval_otel.components import resolve
+    from agenteval_otel.pipeline import default_pipeline
+    from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
+
+    plain, named = f"http://127.0.0.1:{port}", f"http://{user}@127.0.0.1:{port}"
+    given = {
+        "headers": {"endpoint": plain, "headers": {"Authorization": f"Bearer {key}", "x-other": key}},
+        "address": {"endpoint": named}, "both": {"endpoint": named, "headers": {"X-Api-Key": key}},
+    }.get(how, {})
+    storage = OtlpStorageProvider(protocol=protocol, **given)
+    settings = configure(evaluators=["ResponseHealth"], storage=[storage], sample_rate=1.0)
+    answer = monitor(lambda question: "an answer")
+    for shown in (storage, settings, default_pipeline(), default_pipeline().plan("a"), storage.providers, answer):
+        print("shown", repr(shown), str(shown), f"{shown}")
+    print("dumped", storage.model_dump(), storage.model_dump(by_alias=True), storage.model_dump_json())
+    print("dumped", settings.model_dump(), storage.fingerprint)
+    for wrong in ({"headers": f"Bearer {key}"}, {"headers": {"authorization": [key]}}, {"headers": [key]},
+                  {"endpoint": [f"http://{user}@h"]}, {"protocol": named}, {"api_key": key}, {"header": {"a": key}}):
+        given = {"type": "otlp", **wrong}
+        for make in (lambda: OtlpStorageProvider(**wrong), lambda: resolve(EvaluationStorageProvider, given),
+                     lambda: Settings(storage=[given]), lambda: configure(storage=given)):
+            try:
+                make()
+            except Exception as error:
+                print("refused", "".join(traceback.format_exception(error)), repr(error), error.args, vars(error))
+                logging.getLogger("host").exception("wrong settings")
+            else:
+                print("taken", wrong.keys())
+    for _ in range(3):
+        answer("question")
+    print("flushed", flush(15), accounting(), default_pipeline().accounting.failures)
+    shutdown(5)
+    print("done", flush(1), flush=True)
+"""
+WAYS = ("headers", "address", "both", "variable", "signal variables", "variable address", "odd variable")
+
+
+def environment(how: str, port: int) -> dict[str, str]:
+    """The variables of those ways in which the secret comes from the environment."""
+    found = {"OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
+    plain = f"http://127.0.0.1:{port}"
+    if how == "variable":
+        return {**found, "OTEL_EXPORTER_OTLP_ENDPOINT": plain,
+                "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{quote(KEY, safe='')}"}  # fmt: skip
+    if how == "signal variables":
+        return {**found, "OTEL_EXPORTER_OTLP_ENDPOINT": plain, **{
+            f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": f"x-api-key={quote(KEY, safe='')}"
+            for signal in ("TRACES", "LOGS", "METRICS")
+        }}  # fmt: skip
+    if how == "variable address":
+        return {**found, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{USER}@127.0.0.1:{port}"}
+    if how == "odd variable":  # no name: the SDK says so, and quotes it
+        return {**found, "OTEL_EXPORTER_OTLP_ENDPOINT": plain, "OTEL_EXPORTER_OTLP_HEADERS": f"{KEY},x-api-key:{KEY}"}
+    return found
+
+
+@pytest.fixture(params=["http/protobuf", "grpc"])
+def echo(request: pytest.FixtureRequest) -> Iterator[tuple[str, Echo]]:
+    with (http_echo if request.param == "http/protobuf" else grpc_echo)() as made:
+        yield request.param, made
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize("how", WAYS)
+def test_nothing_shows_the_key(how: str, version: str, echo: tuple[str, Echo]) -> None:
+    """However the key came in: it reaches the receiver, which quotes it in its refusal, and nothing shows it."""
+    protocol, receiver = echo
+    finished = run_program(
+        PROGRAM, how, protocol, str(receiver.port), KEY, USER, python=pythons()[version],
+        **environment(how, receiver.port),
+    )  # fmt: skip
+    assert finished.code == 0, finished.stderr[-2000:]
+    assert_hidden(finished.stdout, finished.stderr)
+    assert KEY.encode() not in receiver.bodies
+    assert BASIC.encode() not in receiver.bodies
+    assert "event='export_failed'" in finished.stdout
+    assert len(finished.lines("refused")) >= 24
+    assert finished.lines("taken") == []
+    expected = {
+        "headers": ("authorization", f"Bearer {KEY}"), "address": ("authorization", f"Basic {BASIC}"),
+        "both": ("x-api-key", KEY), "variable": ("authorization", f"Bearer {KEY}"),
+        "signal variables": ("x-api-key", KEY), "variable address": ("authorization", f"Basic {BASIC}"),
+    }  # fmt: skip
+    if how in expected:
+        name, value = expected[how]
+        assert receiver.given(name) == {value}, "what does not arrive is hidden for nothing"
+
+
+class Vault(EvaluationStorageProvider, type="vault"):
+    """A user's own storage with secrets of every kind."""
+
+    api_key: str | None = None
+    base_url: str = "http://localhost"
+    options: dict[str, Any] = Field(default_factory=dict)
+    max_tokens: int = 5
+    pattern: str = r"https?://\S+@\S+ Bearer \w{6,}"
+    mirrors: tuple[str, ...] = ()
+
+
+def vault(**fields: Any) -> Vault:
+    given: dict[str, Any] = {
+        "api_key": KEY, "base_url": f"https://{USER}@host/v1?token={quote(KEY, safe='')}",
+        "options": {"headers": {"x": KEY}, "auth": {"clientSecret": KEY}, "region": "eu"},
+        "mirrors": (f"https://{USER}@other",),
+    }  # fmt: skip
+    return Vault(**{**given, **fields})
+
+
+def test_a_users_part_is_masked_by_the_names_of_its_fields() -> None:
+    """A component of the user's own shows, dumps and fingerprints without its secrets; all else stays as it is."""
+    made = vault()
+    dumps = [made.model_dump(), made.model_dump(mode="json"), made.model_dump(by_alias=True)]
+    assert_hidden(repr(made), str(made), *dumps, made.model_dump_json(), Settings(storage=[made]))
+    assert_hidden(Settings(storage=[made]).model_dump())
+    assert dumps[0]["pattern"] == made.pattern
+    assert dumps[0]["max_tokens"] == 5
+    assert dumps[0]["options"]["region"] == "eu"
+    assert dumps[0]["type"] == "vault"
+    assert made.fingerprint == vault(api_key="another").fingerprint
+    assert made.fingerprint != vault(max_tokens=6).fingerprint
+
+
+def test_who_asks_for_the_secrets_gets_them() -> None:
+    """A dump that is to build the same part elsewhere says so, and holds everything."""
+    made = vault()
+    dump = made.model_dump(context={"secrets": True})
+    assert resolve(EvaluationStorageProvider, dump) == made
+    assert "none" in repr(vault(api_key=None)).lower()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"api_key": [KEY]}, {"apiKey": {"k": KEY}}, {"options": KEY}, {"options": ["x", {"token": KEY}]},
+     {"mirrors": f"https://{USER}@h"}, {"max_tokens": f"https://{USER}@h"}, {"api_key": KEY.encode() + b"\xff"},
+     {"unknown_secret": KEY}],
+)  # fmt: skip
+def test_refusals_name_the_field_and_not_the_key(wrong: dict[str, Any]) -> None:
+    """What is wrong with a setting is told with its path, the key is not; nor by what the error came from."""
+    for make in (lambda: vault(**wrong), lambda: resolve(EvaluationStorageProvider, {"type": "vault", **wrong})):
+        with pytest.raises(ConfigurationError) as caught:
+            make()
+        if wrong != {"options": KEY}:  # a bare text where a mapping belongs: nothing says that it is a key
+            assert_hidden(caught.value, repr(caught.value), caught.value.problems)
+            assert_hidden("".join(traceback.format_exception(caught.value)))
+        assert next(iter(wrong)).split("_")[0].lower()[:3] in str(caught.value).lower()
+
+
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("content", ["no_content", "span_and_event"])
+def test_a_providers_error_that_quotes_the_key(
+    client: str, content: Any, telemetry: RecordedTelemetry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A judge whose provider refuses its key, quoting it, fails: the key is in no signal, file, log line or count."""
+    caplog.set_level("DEBUG")
+    key = "sk-proj-" + "aB3dE6gH9jK2mN5pQ8sT" * 2
+    path = tmp_path / "results.jsonl"
+    with ModelServer([ModelReply(text=f"Incorrect API key provided: {key}", status=401)]) as server:
+        judge = {"openai": ask_openai, "anthropic": ask_anthropic}[client](server.url, key)
+        pipeline = Pipeline(
+            sampler=RatioSampler(), evaluators=(Func.of(judge, criterion_name="judged"),),
+            storage=(telemetry.storage(detail="result", content=content), JsonFileStorageProvider(path=path)),
+        )  # fmt: skip
+        monitor(pipeline=pipeline, agent="agent")(lambda: "an answer")()
+        assert pipeline.flush(20.0)
+        assert server.requests, pipeline.accounting
+        pipeline.shutdown(5.0)
+    assert pipeline.accounting.results["failed"] == 1
+    events = [(event.body, event.attributes) for event in telemetry.events()]
+    spans = [(span.name, span.attributes, span.status.description, span.events) for span in telemetry.spans()]
+    own = [record.getMessage() for record in caplog.records if record.name.startswith("agenteval_otel")]
+    shown = [str(events), str(spans), path.read_text(), str(own), str(pipeline.accounting.failures), repr(pipeline)]
+    assert [text[:500] for text in shown if key in text or key[10:30] in text] == []
+
+
+def ask_openai(url: str, key: str) -> Callable[[Any], Any]:
+    def judge(given: Any) -> bool:
+        with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
+        return True
+
+    return judge
+
+
+def ask_anthropic(url: str, key: str) -> Callable[[Any], Any]:
+    def judge(given: Any) -> bool:
+        with anthropic.Anthropic(base_url=url, api_key=key, max_retries=0) as client:
+            client.messages.create(model="m", max_tokens=5, messages=[{"role": "user", "content": "q"}])
+        return True
+
+    return judge
+
+
+SETTINGS = """
+evaluators: [ResponseHealth]
+storage:
+  - type: otlp
+    endpoint: ${TARGET}
+    headers: {authorization: "Bearer ${OUR_KEY}", x-plain: %s}
+"""
+
+
+@pytest.mark.parametrize("text", ["right", "wrong"])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_check_command_hides_them(text: str, form: str, tmp_path: Path) -> None:
+    """`agenteval-otel check` tells what will run, or what is wrong, without values of headers, users and variables."""
+    file = tmp_path / "settings.yaml"
+    source = SETTINGS % json.dumps(KEY)
+    file.write_text(source if text == "right" else source + "    detail: ${OUR_KEY}\n    headersx: [${OUR_KEY}]\n")
+    code = "import sys; from agenteval_otel.cli import main; sys.exit(main(sys.argv[1:]))"
+    finished = run_program(
+        code, "check", str(file), "--format", form, OUR_KEY=KEY, TARGET=f"http://{USER}@127.0.0.1:4318",
+        AGENTEVAL_TELEMETRY__HEADERS=json.dumps({"x-other": KEY}),
+    )  # fmt: skip
+    assert finished.code in (0, 1), finished.stderr
+    assert "otlp" in finished.stdout or finished.code == 1
+    assert_hidden(finished.stdout, finished.stderr)
+
+
+def test_variables_are_not_kept_in_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that stands only in the environment is in no repr, dump or error of the settings."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{USER}@127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Bearer%20{quote(KEY)}")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    settings = Settings()
+    assert_hidden(repr(settings), settings.model_dump(), repr(OtlpTarget()), vars(OtlpTarget()))
+    with pytest.raises(ConfigurationError) as caught:
+        configure(evaluators=["NoSuchEvaluator"])
+    assert_hidden(caught.value, "".join(traceback.format_exception(caught.value)))
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [("api_key", True), ("apiKey", True), ("X-Api-Key", True), ("OPENAI_API_KEY", True), ("password", True),
+     ("clientSecret", True), ("aws_secret_access_key", True), ("access_token", True), ("headers", True),
+     ("Authorization", True), ("max_tokens", False), ("token_limit", False), ("key", False), ("keywords", False),
+     ("tokens_per_day", False), ("secretary", False), ("", False)],
+)  # fmt: skip
+def test_a_name_says_whether_it_is_a_secret(name: str, secret: bool) -> None:
+    """By its last word, in any spelling; words that only hold such a word are none."""
+    assert is_secret(name) is secret
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=6, max_size=40))
+def test_no_user_part_stays_in_an_address(user: str) -> None:
+    """Whatever stands before the @ of an address is neither in its masked text nor in what is connected to."""
+    encoded = quote(user, safe="")
+    for address in (f"http://{encoded}@host:4317/v1", f"http://u:{encoded}@host", f"http://u:{encoded}@host/a@b"):
+        assert encoded not in mask_text(address).removeprefix("http://***@") or encoded in "host:4317/v1/a@b"
+        plain, header = split_address(address)
+        assert plain.startswith("http://host")
+        assert header is not None
+        assert base64.b64decode(header.split(" ")[1]).decode().endswith(user)
+
+
+@given(st.text(min_size=4, max_size=30), st.text(max_size=50), st.text(max_size=50))
+def test_known_secrets_are_taken_out_of_any_text(secret: str, before: str, after: str) -> None:
+    """A secret that is known goes, wherever it stands."""
+    assert secret not in mask_known(f"{before}{secret}{after}", [secret]) or secret in f"{before}***{after}"
+
+
+def test_masking_copies_and_leaves_the_rest() -> None:
+    """What is masked is a copy; containers keep their kind, what was not said stays unsaid, depth is bounded."""
+    given = {"headers": {"a": KEY, "b": None, "c": ""}, "tags": ("x", {"password": 7}), "flag": True}
+    assert mask(given) == {
+        "headers": {"a": "***", "b": None, "c": ""}, "tags": ("x", {"password": "***"}), "flag": True,
+    }  # fmt: skip
+    assert given["headers"] == {"a": KEY, "b": None, "c": ""}
+    deep: Any = KEY
+    for _ in range(50):
+        deep = [deep]
+    assert_hidden(mask(deep, "secret"), mask({"password": deep}))
+
+
+def test_every_part_of_ours_dumps_without_secrets() -> None:
+    """No component of ours has a field whose name says secret and that its repr or dump would show."""
+    every: list[type[Component]] = [Component]
+    for kind in every:
+        every += [one for one in kind.__subclasses__() if one not in every]
+    named = {
+        f"{kind.__name__}.{name}" for kind in every if kind.__module__.startswith("agenteval_otel.")
+        for name in kind.model_fields if is_secret(name)
+    }  # fmt: skip
+    assert "OtlpStorageProvider.headers" in named
+    made = OtlpStorageProvider(endpoint=f"http://{USER}@h", headers={"a": KEY})
+    assert_hidden(repr(made), made.model_dump(), made.model_dump_json())

@@ -1,0 +1,232 @@
+"""C15: what is judged is what was returned, whatever the host does with it, or the input says that it may differ."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from agenteval_otel import monitor
+from agenteval_otel.capture.snapshots import MUTABLE, SNAPSHOT, TRUNCATED
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.testing import ModelServer
+from tests.testing.doubles import Fixed
+
+SAID, CHANGED = "as it was returned", "as it was changed"
+
+
+class Held:
+    """A pipeline whose thread waits until the host has done what it does to its answers."""
+
+    def __init__(self) -> None:
+        self.inputs: list[EvaluationInput] = []
+        self._gate = threading.Event()
+        self.pipeline = Pipeline(
+            sampler=RatioSampler(), evaluators=(Fixed(action=self._judge),), storage=(),
+            dispatcher=PoolDispatcher(linger_s=0.0),
+        )  # fmt: skip
+
+        @monitor(pipeline=self.pipeline, capture=self._wait)
+        def first() -> str:
+            return "the first call holds the pool's thread"
+
+        first()
+
+    def _wait(self, arguments: Any, answer: Any) -> dict[str, Any]:
+        assert self._gate.wait(20.0)
+        return {}
+
+    def _judge(self, given: EvaluationInput) -> float:
+        self.inputs.append(given)
+        return 1.0
+
+    def judged(self) -> list[EvaluationInput]:
+        """Let the thread go, and give what was judged after the first call."""
+        self._gate.set()
+        assert self.pipeline.flush(20.0)
+        return self.inputs[1:]
+
+    def close(self) -> None:
+        self._gate.set()
+        assert self.pipeline.shutdown(20.0)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    made = Held()
+    yield made
+    made.close()
+
+
+@dataclasses.dataclass
+class Reply:
+    content: str
+    parts: list[str] = dataclasses.field(default_factory=list)
+
+
+def state_of(given: EvaluationInput) -> Any:
+    return (given.metadata or {}).get(SNAPSHOT)
+
+
+def honest(given: EvaluationInput, said: str = SAID) -> bool:
+    """What was returned was judged, or the input says that it may be something else."""
+    return given.response == said or state_of(given) in (MUTABLE, TRUNCATED)
+
+
+FIXED: list[Any] = [
+    (lambda: SAID, lambda answer: None),
+    (lambda: {"content": SAID}, lambda answer: answer.update(content=CHANGED)),
+    (lambda: {"content": SAID}, lambda answer: answer.clear()),
+]
+CHANGES: list[Any] = [
+    (lambda: Reply(SAID), lambda answer: setattr(answer, "content", CHANGED)),
+    (lambda: {"role": "assistant", "content": [{"type": "text", "text": SAID}]},
+     lambda answer: answer["content"][0].update(text=CHANGED)),
+    (lambda: [{"role": "assistant", "content": SAID}], lambda answer: answer[0].update(content=CHANGED)),
+    (lambda: bytearray(SAID.encode()), lambda answer: answer.reverse()),
+    (lambda: {"choices": [{"message": {"role": "assistant", "content": SAID}}]},
+     lambda answer: answer["choices"][0]["message"].update(content=CHANGED)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "change"), [*FIXED, *CHANGES])
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_an_answer_that_the_host_changes(held: Held, make: Any, change: Any, kind: str) -> None:
+    """Text and flat answers are judged as they were returned; what can change below is judged, and said to be so."""
+    answer = make()
+    if kind == "function":
+        monitor(pipeline=held.pipeline)(lambda prompt: answer)("asked")
+    else:
+
+        @monitor(pipeline=held.pipeline)
+        async def handler(prompt: str) -> Any:
+            return answer
+
+        asyncio.run(handler("asked"))
+    change(answer)
+    (given,) = held.judged()
+    assert honest(given)
+    if (make, change) in FIXED:
+        assert (given.response, state_of(given)) == (SAID, None)
+    else:
+        assert state_of(given) == MUTABLE
+
+
+def test_a_clients_response_that_the_host_changes(held: Held) -> None:
+    """A client's object that the host edits, as for a footer, is judged with a mark."""
+    with ModelServer([SAID]) as server, openai.OpenAI(base_url=f"{server.url}/v1", api_key="test") as client:
+
+        @monitor(pipeline=held.pipeline)
+        def handler(prompt: str) -> Any:
+            return client.chat.completions.create(model="m", messages=[{"role": "user", "content": prompt}])
+
+        completion = handler("asked")
+    completion.choices[0].message.content += " - and a footer"
+    (given,) = held.judged()
+    assert state_of(given) == MUTABLE
+    assert given.response in (SAID, f"{SAID} - and a footer")
+
+
+def pieces(kind: str) -> Iterator[Any]:
+    """A stream whose maker uses one object again and again."""
+    again: dict[str, Any] = {}
+    for word in ("as ", "it ", "was ", "returned"):
+        if kind == "text":
+            yield word
+        elif kind == "flat":
+            again["content"] = word
+            yield again
+        else:
+            again["delta"] = again.get("delta") or {}
+            again["delta"]["content"] = word
+            yield again
+
+
+@pytest.mark.parametrize(("kind", "state"), [("text", None), ("flat", None), ("nested", MUTABLE)])
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_stream_whose_chunks_are_one_object(held: Held, kind: str, state: str | None, sync: bool) -> None:
+    """Chunks are kept as they passed, one level deep; below that the input says that they may differ."""
+    if sync:
+        for chunk in monitor(pipeline=held.pipeline)(pieces)(kind):
+            if kind == "flat":
+                chunk["content"] = CHANGED
+    else:
+
+        @monitor(pipeline=held.pipeline)
+        async def handler(kind: str) -> Any:
+            for piece in pieces(kind):
+                yield piece
+
+        async def consume() -> None:
+            async for chunk in handler(kind):
+                if kind == "flat":
+                    chunk["content"] = CHANGED
+
+        asyncio.run(consume())
+    (given,) = held.judged()
+    assert honest(given)
+    assert state_of(given) == state
+
+
+def test_calls_that_are_tried_again(held: Held) -> None:
+    """Each try is judged by what it gave itself, though one list is filled again and again."""
+    shared: list[str] = []
+    tries = iter(range(3))
+
+    @monitor(pipeline=held.pipeline)
+    def handler(prompt: str) -> Any:
+        number = next(tries)
+        shared[:] = [f"try {number}"]
+        if number == 1:
+            raise ConnectionError("again")
+        return shared
+
+    handler("asked")
+    with pytest.raises(ConnectionError):
+        handler("asked")
+    handler("asked")
+    shared.clear()
+    given = held.judged()
+    assert [one.response for one in given] == ['["try 0"]', '["try 2"]'], "an error is not judged by this evaluator"
+    assert [state_of(one) for one in given] == [None, None]
+
+
+def test_prompts_are_judged_as_they_were_asked(held: Held) -> None:
+    """A conversation that goes on in the same list does not reach the input of the turn before."""
+    conversation: list[Any] = [{"role": "user", "content": "one"}]
+    handler = monitor(pipeline=held.pipeline)(lambda messages: SAID)
+    handler(conversation)
+    conversation += [{"role": "assistant", "content": SAID}, {"role": "user", "content": "two"}]
+    handler(conversation)
+    first, second = held.judged()
+    assert [len(one.message_history or ()) for one in (first, second)] == [1, 3]
+    assert (first.prompt, second.prompt) == ("one", "two")
+
+
+@pytest.mark.parametrize("make", [lambda: "x" * 300_000, lambda: b"x" * 300_000])
+def test_an_answer_that_is_cut_says_so(held: Held, make: Any) -> None:
+    """An answer above the cap is judged by its head and tail, and said to be so."""
+    monitor(pipeline=held.pipeline)(lambda prompt: make())("asked")
+    (given,) = held.judged()
+    assert (len(given.response) < 300_000, state_of(given)) == (True, TRUNCATED)
+
+
+@pytest.mark.parametrize(("chunk", "count"), [("x" * 1_000, 400), ({"content": "x"}, 2_000)])
+def test_a_stream_of_which_not_all_is_kept_says_so(held: Held, chunk: Any, count: int) -> None:
+    """A stream that is longer than what is kept is judged by what was kept, and said to be so."""
+
+    def stream(prompt: str) -> Iterator[Any]:
+        for _ in range(count):
+            yield chunk
+
+    assert sum(1 for _ in monitor(pipeline=held.pipeline)(stream)("asked")) == count
+    (given,) = held.judged()
+    assert state_of(given) == TRUNCATED

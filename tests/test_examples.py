@@ -1,0 +1,173 @@
+"""Examples are true: each runs by itself, on loopback only, and prints what its comments promise."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples"
+EXAMPLES = sorted(FOLDER.glob("[0-9]*.py"))
+README = (FOLDER / "README.md").read_text()
+MAX_LINES = 80
+
+FOREIGN_WARNINGS = {
+    # gunicorn leaves the listener that it was handed, and its copies of it, to the garbage collector.
+    "08_gunicorn_prefork": ",ignore:unclosed:ResourceWarning",
+}
+
+
+def run(name: str, folder: Path) -> str:
+    """What an example prints, run in an empty folder without a proxy, a key or an OTLP endpoint, warnings as errors."""
+    warnings = "error" + FOREIGN_WARNINGS.get(name, "")
+    finished = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py")],
+        cwd=folder,
+        env={"PATH": "", "HOME": str(folder), "PYTHONWARNINGS": warnings, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert "event=" not in finished.stderr, "our log has nothing to complain about"
+    return finished.stdout + finished.stderr
+
+
+def said(output: str, *lines: str) -> None:
+    """Each of the lines was printed, once; their order is left open, for some are printed by other threads."""
+    assert [line for line in lines if output.splitlines().count(line) != 1] == [], output
+
+
+def test_a_plain_function(tmp_path: Path) -> None:
+    """A whole answer passes, a refusal and an empty one do not, and all three calls are accounted for."""
+    said(
+        run("01_plain_function", tmp_path),
+        "answer  overall 1.00  response_health pass",
+        "answer  overall 0.00  response_health fail (refusal)",
+        "answer  overall 0.00  response_health fail (empty)",
+        "{'evaluated': 3}",
+    )
+
+
+def test_streaming_under_fastapi(tmp_path: Path) -> None:
+    """The stream that was read to its end passes; the one whose reader left is told apart."""
+    output = run("02_streaming_fastapi", tmp_path)
+    said(output, "support  overall 1.00  response_health pass  next_step pass", "{'evaluated': 2}")
+    assert "support  overall 0.00  response_health fail (unfinished_stream)" in output
+
+
+def test_the_anthropic_client(tmp_path: Path) -> None:
+    """Text, model, stop reason and usage are read from the message, and put together from the stream's events."""
+    output = run("03_anthropic_client", tmp_path)
+    said(
+        output,
+        "Order A-17 is on its way and arrives on Tuesday.",
+        "tracking  overall 1.00  response_health pass  looked_it_up pass",
+        "chat  overall 0.00  response_health fail (truncated)  looked_it_up fail",
+        "{'evaluated': 2}",
+    )
+    assert "tracking: claude-sonnet-5 end_turn 'Order A-17 is on its way and arrives on Tuesday.'" in output
+    assert "input_tokens=120 output_tokens=14" in output
+    assert "chat: claude-sonnet-5 max_tokens 'Your order is on its way and arr'" in output
+
+
+def test_the_openai_client(tmp_path: Path) -> None:
+    """Chat completions and responses give text, tool calls, model and usage; a withheld answer counts as a refusal."""
+    output = run("04_openai_client", tmp_path)
+    said(
+        output,
+        "completion  overall 1.00  response_health pass  opened_ticket pass",
+        "response  overall 1.00  response_health pass  opened_ticket pass",
+        "stream  overall 0.00  response_health fail (refusal)  opened_ticket fail",
+        "{'evaluated': 3}",
+    )
+    assert "completion: gpt-4.1-mini stop 'I opened a ticket for your order.' []" in output
+    assert "input_tokens=31 output_tokens=9" in output
+    assert "response: gpt-4.1-mini completed '' [\"open_ticket({'order': 'A-17'})\"]" in output
+    assert "stream: gpt-4.1-mini content_filter \"I'm sorry, but I can't help with that.\" []" in output
+
+
+@pytest.mark.parametrize("name", ["05_langgraph_agent", "06_pydantic_ai_agent"])
+def test_agents_of_frameworks(name: str, tmp_path: Path) -> None:
+    """The question, the tool's result and the answer are found in what the framework gives back."""
+    said(
+        run(name, tmp_path),
+        "Order A-17 arrives on Tuesday.",
+        "'Where is A-17?' -> ['A-17 is due on Tuesday'] -> 'Order A-17 arrives on Tuesday.'",
+        "tracking  overall 1.00  response_health pass  used_what_it_found pass",
+        "{'evaluated': 1}",
+    )
+
+
+def test_a_background_worker(tmp_path: Path) -> None:
+    """When the function has returned, and when the worker has stopped, every answer so far is evaluated and saved."""
+    said(
+        run("07_background_worker", tmp_path),
+        "In short: The parcel is late.",
+        "after the function returned: 1 evaluated",
+        "after the worker stopped: 4 evaluated",
+    )
+    assert len((tmp_path / "evaluations.jsonl").read_text().splitlines()) == 4
+
+
+def test_gunicorn_prefork(tmp_path: Path) -> None:
+    """Both workers answered; the evaluations of the two, and the lines in the file, are as many as the answers."""
+    output = run("08_gunicorn_prefork", tmp_path)
+    answers = re.findall(r"^(\d+) answers from 2 workers$", output, re.MULTILINE)
+    evaluated = [int(count) for count in re.findall(r"^worker \d+: (\d+) evaluated$", output, re.MULTILINE)]
+    assert len(evaluated) == 2
+    assert min(evaluated) > 0
+    assert [str(sum(evaluated))] == answers
+    said(output, f"{answers[0]} results in evaluations.jsonl")
+
+
+def test_custom_evaluators(tmp_path: Path) -> None:
+    """What they find is weighted into the overall score; a skip and a judge's failure leave it alone."""
+    said(
+        run("09_custom_evaluator", tmp_path),
+        "research  overall 0.94  citations 1.00  short pass  helpful pass",
+        "research  overall 0.56  citations 0.50  short pass  helpful fail",
+        "research  overall 1.00  citations skipped  short pass  helpful failed (RateLimitError)",
+        "offline: 0.67",
+    )
+
+
+def test_wrapped_evaluators(tmp_path: Path) -> None:
+    """Their scores become ours, with their own verdict where they have one; without ground truth they are skipped."""
+    said(
+        run("10_wrapped_evaluator", tmp_path),
+        "capital  overall 0.92  edit_distance pass  brevity pass",
+        "capital  overall 1.00  edit_distance skipped  brevity pass",
+        "order  overall 0.90  fields fail",
+    )
+
+
+def test_custom_storage(tmp_path: Path) -> None:
+    """Every result is in the database when the flush is over."""
+    said(
+        run("11_custom_storage", tmp_path),
+        "delivered: True",
+        "[('response_health', 'fail', 10, 0.0), ('response_health', 'pass', 40, 1.0)]",
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_short_and_listed(example: Path) -> None:
+    """An example fits on a page or two, says how to run it, and stands in the folder's README with that command."""
+    text = example.read_text()
+    command = f"uv run python examples/{example.name}"
+    assert len(text.splitlines()) < MAX_LINES
+    assert command in text
+    assert f"[{example.name}]({example.name})" in README
+    assert f"`{command}`" in README
+
+
+def test_every_example_has_its_test() -> None:
+    """No example is run by nobody, and none is tested that is not there."""
+    tested = set(re.findall(r"\"(\d\d_\w+)\"", Path(__file__).read_text()))
+    assert {example.stem for example in EXAMPLES} == tested

@@ -1,0 +1,148 @@
+"""Intervals of weighted means, and differences between them."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenteval_otel.intervals import (
+    Estimate,
+    WeightedSums,
+    difference_of,
+    estimate_of,
+    wilson_interval,
+)
+
+scores = st.floats(0, 1)
+weights = st.floats(1, 50)
+scored = st.lists(st.tuples(scores, weights), min_size=1, max_size=40)
+
+
+def estimated(passes: int, trials: int) -> Estimate:
+    """The estimate of so many passes among equally weighted trials."""
+    found = estimate_of((1.0 if number < passes else 0.0, 1.0) for number in range(trials))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("passes", "trials", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_the_published_intervals_of_one_rate(passes: int, trials: int, low: float, high: float) -> None:
+    """The examples that are printed with Wilson's method in the literature come out to the last digit."""
+    assert wilson_interval(passes / trials, trials) == pytest.approx((low, high), abs=5e-5)
+    found = estimated(passes, trials)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+    assert found.effective == pytest.approx(trials)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "value", "low", "high"),
+    [((48, 80), (56, 70), 0.2, 0.0524, 0.3339), ((3, 10), (9, 10), 0.6, 0.1705, 0.8090)],
+)
+def test_the_published_intervals_of_a_difference(
+    first: tuple[int, int], second: tuple[int, int], value: float, low: float, high: float
+) -> None:
+    """So do those of the difference of two rates."""
+    found = difference_of(estimated(*first), estimated(*second))
+    assert (found.value, found.low, found.high) == pytest.approx((value, low, high), abs=5e-5)
+
+
+def test_the_pooled_test_of_two_rates() -> None:
+    """48 of 80 against 56 of 70: z = 0.2 / sqrt(p (1 - p) (1/80 + 1/70)) with p = 104/150."""
+    found = difference_of(estimated(48, 80), estimated(56, 70))
+    z = 0.2 / math.sqrt(104 / 150 * 46 / 150 * (1 / 80 + 1 / 70))
+    assert found.z == pytest.approx(z)
+    assert found.p_value == pytest.approx(math.erfc(z / math.sqrt(2)))
+    assert difference_of(estimated(5, 5), estimated(9, 9)).p_value == 1.0
+
+
+def test_uneven_sampling_is_undone() -> None:
+    """All of the 8 failures and every tenth of the 92 passes: the mean is that of the hundred, not of the sample."""
+    sampled = [(0.0, 1.0)] * 8 + [(1.0, 10.0)] * 9
+    found = estimate_of(sampled)
+    assert found is not None
+    assert found.mean == pytest.approx(90 / 98)
+    assert found.scores == 17
+    assert found.low < 0.92 < found.high
+    assert sum(score for score, _ in sampled) / len(sampled) < found.low
+
+
+@given(scored)
+def test_an_interval_holds_its_mean_and_stays_in_range(values: list[tuple[float, float]]) -> None:
+    """0 <= low <= mean <= high <= 1, whatever the scores and weights."""
+    found = estimate_of(values)
+    assert found is not None
+    assert 0 <= found.low <= found.mean + 1e-9
+    assert found.mean - 1e-9 <= found.high <= 1
+    assert found.effective > 0
+
+
+@given(scored, st.floats(1, 20))
+def test_only_the_ratio_of_weights_matters(values: list[tuple[float, float]], factor: float) -> None:
+    """All weights times a factor change neither the mean nor the interval."""
+    found = estimate_of(values)
+    scaled = estimate_of((score, weight * factor) for score, weight in values)
+    assert found is not None
+    assert scaled is not None
+    assert (scaled.mean, scaled.low, scaled.high) == pytest.approx((found.mean, found.low, found.high), abs=1e-6)
+
+
+@given(scored, scored)
+def test_sums_are_put_together_and_taken_apart(
+    first: list[tuple[float, float]], second: list[tuple[float, float]]
+) -> None:
+    """The sums of two parts are those of the whole, and the whole without one part is the other."""
+    sums = [WeightedSums(), WeightedSums(), WeightedSums()]
+    for part, values in ((0, first), (1, second), (2, [*first, *second])):
+        for score, weight in values:
+            sums[part].add(score, weight)
+    together, rest = sums[0].plus(sums[1]), sums[2].plus(sums[0], sign=-1)
+    assert together.count == sums[2].count
+    assert rest.count == len(second)
+    assert (together.w, together.w2y2) == pytest.approx((sums[2].w, sums[2].w2y2), abs=1e-6)
+    assert (rest.w, rest.wy) == pytest.approx((sums[1].w, sums[1].wy), abs=1e-6)
+
+
+@given(scored, scored)
+def test_a_difference_turned_round_changes_its_sign_only(
+    first: list[tuple[float, float]], second: list[tuple[float, float]]
+) -> None:
+    """From a to b is minus from b to a, equally sure."""
+    before, after = estimate_of(first), estimate_of(second)
+    assert before is not None
+    assert after is not None
+    there, back = difference_of(before, after), difference_of(after, before)
+    assert there.value == pytest.approx(-back.value)
+    assert (there.low, there.high) == pytest.approx((-back.high, -back.low), abs=1e-9)
+    assert there.p_value == pytest.approx(back.p_value)
+    assert 0 <= there.p_value <= 1
+
+
+def test_of_nothing_there_is_no_estimate() -> None:
+    """No scores, no mean; of no trials nothing is known."""
+    assert estimate_of([]) is None
+    assert wilson_interval(0.5, 0) == (0.0, 1.0)
+    assert repr(WeightedSums()) == "<WeightedSums count=0 w=0 wy=0>"
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.9, 0.97])
+def test_the_interval_keeps_its_promise_under_uneven_sampling(rate: float) -> None:
+    """Of 300 samples of about 100, a tenth of it taken always and the rest by half, at least 92 % hold the truth."""
+    rng = random.Random(11)
+    held = 0
+    for _ in range(300):
+        sums = WeightedSums()
+        for _ in range(180):
+            suspicious = rng.random() < 0.1
+            if suspicious or rng.random() < 0.5:
+                sums.add(float(rng.random() < (rate / 2 if suspicious else rate)), 1.0 if suspicious else 2.0)
+        found = sums.estimate()
+        assert found is not None
+        held += found.low <= 0.95 * rate <= found.high
+    assert held >= 0.92 * 300

@@ -1,0 +1,206 @@
+"""The loopback model server, as the providers' own clients see it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+from openai.types.responses import ResponseFunctionToolCall
+
+from agenteval_otel.testing import ModelReply, ModelServer
+
+WEATHER = {"name": "weather", "arguments": {"city": "Kyōto", "days": [1, 2]}}
+CALLING = ModelReply(
+    text="Let me look.", tool_calls=[WEATHER, {"name": "time", "id": "call_x"}], input_tokens=7, output_tokens=9
+)  # type: ignore[arg-type]
+ASKED: list[Any] = [{"role": "user", "content": "What is the weather?"}]
+
+
+def claude(server: ModelServer) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=server.url, api_key="test", max_retries=0)
+
+
+def gpt(server: ModelServer) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="test", max_retries=0)
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer([CALLING]) as running:
+        yield running
+
+
+def test_an_anthropic_message(server: ModelServer) -> None:
+    """The message, whole and streamed, has text, tool calls, usage, ids, stop reason and the model's name."""
+    with claude(server) as client:
+        whole = client.messages.create(model="claude-x", max_tokens=10, messages=ASKED)
+        with client.messages.stream(model="claude-x", max_tokens=10, messages=ASKED) as stream:
+            assert "".join(stream.text_stream) == "Let me look."
+            streamed = stream.get_final_message()
+    for message in (whole, streamed):
+        text, weather, hour = message.content
+        assert isinstance(text, anthropic.types.TextBlock)
+        assert isinstance(weather, anthropic.types.ToolUseBlock)
+        assert isinstance(hour, anthropic.types.ToolUseBlock)
+        assert (text.text, weather.name, weather.input) == ("Let me look.", "weather", WEATHER["arguments"])
+        assert (hour.id, hour.input) == ("call_x", {})
+        assert (message.model, message.stop_reason) == ("claude-x", "tool_use")
+        assert (message.usage.input_tokens, message.usage.output_tokens) == (7, 9)
+    assert whole.id != streamed.id
+    assert [request["messages"] for request in server.requests] == [ASKED, ASKED]
+    assert (server.paths[0], server.headers[0]["content-type"]) == ("/v1/messages", "application/json")
+
+
+def test_a_chat_completion(server: ModelServer) -> None:
+    """The completion, whole and in chunks; the chunks tell the usage only where it was asked for."""
+    with gpt(server) as client:
+        whole = client.chat.completions.create(model="gpt-x", messages=ASKED)
+        options: Any = {"include_usage": True}
+        counted = list(
+            client.chat.completions.create(model="gpt-x", messages=ASKED, stream=True, stream_options=options)
+        )
+        silent = list(client.chat.completions.create(model="gpt-x", messages=ASKED, stream=True))
+    message = whole.choices[0].message
+    assert (message.content, whole.choices[0].finish_reason, whole.model) == ("Let me look.", "tool_calls", "gpt-x")
+    assert message.tool_calls is not None
+    assert json.loads(message.tool_calls[0].function.arguments) == WEATHER["arguments"]  # type: ignore[union-attr]
+    assert whole.usage is not None
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens, whole.usage.total_tokens) == (7, 9, 16)
+    deltas = [chunk.choices[0].delta for chunk in counted if chunk.choices]
+    assert "".join(delta.content or "" for delta in deltas) == "Let me look."
+    calls = [call for delta in deltas for call in delta.tool_calls or ()]
+    assert [call.id for call in calls if call.id] == ["call_00000200", "call_x"]
+    arguments = "".join(call.function.arguments or "" for call in calls if call.index == 0 and call.function)
+    assert json.loads(arguments) == WEATHER["arguments"]
+    assert counted[-1].usage is not None
+    assert counted[-1].usage.completion_tokens == 9
+    assert all(chunk.usage is None for chunk in silent)
+
+
+def test_a_response(server: ModelServer) -> None:
+    """The response, whole and in events, ends with the whole again."""
+    with gpt(server) as client:
+        whole = client.responses.create(model="gpt-x", input="What is the weather?")
+        with client.responses.stream(model="gpt-x", input="What is the weather?") as stream:
+            events = list(stream)
+            streamed = stream.get_final_response()
+    for response in (whole, streamed):
+        assert (response.output_text, response.model, response.status) == ("Let me look.", "gpt-x", "completed")
+        weather = response.output[1]
+        assert isinstance(weather, ResponseFunctionToolCall)
+        assert json.loads(weather.arguments) == WEATHER["arguments"]
+        assert response.usage is not None
+        assert (response.usage.input_tokens, response.usage.output_tokens) == (7, 9)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "Let me look."
+
+
+def test_the_async_clients(server: ModelServer) -> None:
+    """The async clients are answered as the others are, many at once."""
+
+    async def ask() -> list[str]:
+        async with (
+            anthropic.AsyncAnthropic(base_url=server.url, api_key="test") as one,
+            openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="test") as other,
+        ):
+            messages = [one.messages.create(model="m", max_tokens=9, messages=ASKED) for _ in range(8)]
+            stream = await other.chat.completions.create(model="m", messages=ASKED, stream=True)
+            texts = ["".join([chunk.choices[0].delta.content or "" async for chunk in stream])]
+            texts += [message.content[0].text for message in await asyncio.gather(*messages)]  # type: ignore[union-attr]
+            return texts
+
+    assert asyncio.run(ask()) == ["Let me look."] * 9
+
+
+def test_replies_come_in_order_and_the_last_one_stays() -> None:
+    """Text, replies and functions of the request take turns; the last is repeated."""
+    with ModelServer(["one", lambda body: body["messages"][0]["content"], "three"]) as server, gpt(server) as client:
+        texts = [client.chat.completions.create(model="m", messages=ASKED).choices[0].message.content for _ in range(4)]
+    assert texts == ["one", "What is the weather?", "three", "three"]
+
+
+def test_reasons_and_reasoning() -> None:
+    """A finish reason is said in each format's own words, and reasoning is no text."""
+    with ModelServer([ModelReply(text="cut", reasoning="hm", finish_reason="length")]) as server:
+        with claude(server) as client:
+            message = client.messages.create(model="m", max_tokens=9, messages=ASKED)
+            with client.messages.stream(model="m", max_tokens=9, messages=ASKED) as stream:
+                streamed = stream.get_final_message()
+        with gpt(server) as other:
+            completion = other.chat.completions.create(model="m", messages=ASKED)
+            response = other.responses.create(model="m", input="x")
+            with other.responses.stream(model="m", input="x") as events:
+                list(events)
+    assert [block.type for block in message.content] == ["thinking", "text"] == [b.type for b in streamed.content]
+    assert (message.stop_reason, streamed.stop_reason) == ("max_tokens", "max_tokens")
+    assert completion.choices[0].finish_reason == "length"
+    assert response.incomplete_details is not None
+    assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert response.output_text == "cut"
+
+
+def test_errors_are_the_clients_own() -> None:
+    """A status becomes the client's error, with headers and body; clients that retry get the next reply."""
+    limited = ModelReply(status=429, text="slow down", headers={"Retry-After": "0"})
+    with ModelServer([limited]) as server:
+        with claude(server) as client, pytest.raises(anthropic.RateLimitError, match="slow down") as told:
+            client.messages.create(model="m", max_tokens=9, messages=ASKED)
+        assert told.value.response.headers["retry-after"] == "0"
+        with gpt(server) as other, pytest.raises(openai.RateLimitError, match="slow down"):
+            list(other.chat.completions.create(model="m", messages=ASKED, stream=True))
+    with ModelServer([limited, "fine"]) as server:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="test", max_retries=1) as other:
+            found = other.chat.completions.create(model="m", messages=ASKED)
+        assert found.choices[0].message.content == "fine"
+        assert len(server.requests) == 2
+    with ModelServer([ModelReply(body="no json")]) as server, httpx.Client() as plain:
+        assert plain.post(f"{server.url}/v1/messages", json={}).text == "no json"
+        assert plain.post(f"{server.url}/v1/unknown", json={}).status_code == 404
+        assert plain.post(f"{server.url}/v1/messages", content=b"{").status_code == 400
+        assert plain.get(f"{server.url}/v1/models").status_code == 404
+        assert len(server.requests) == 1
+
+
+def test_streams_and_answers_break_off() -> None:
+    """A stream that is cut ends with the connection's error after as many events; so does a plain answer."""
+    with ModelServer([ModelReply(text="Hello there, you", cut_after=3)]) as server, gpt(server) as client:
+        stream = client.chat.completions.create(model="m", messages=ASKED, stream=True)
+        assert [next(stream).choices[0].delta.content for _ in range(3)] == ["", "Hello t", "here, y"]
+        with pytest.raises((httpx.RemoteProtocolError, openai.APIConnectionError)):
+            next(stream)
+        with pytest.raises((httpx.RemoteProtocolError, openai.APIConnectionError)):
+            client.chat.completions.create(model="m", messages=ASKED)
+
+
+def test_a_reply_comes_late() -> None:
+    """A client's time limit is met by a delay, before the answer and inside of a stream."""
+    with ModelServer([ModelReply(text="late", delay_s=60.0)]) as server:
+        with pytest.raises(openai.APITimeoutError), gpt(server) as client:
+            client.with_options(timeout=0.1).chat.completions.create(model="m", messages=ASKED)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5.0, "closing ends the wait"
+    with ModelServer([ModelReply(text="late", chunk_delay_s=60.0)]) as server:
+        with pytest.raises(httpx.ReadTimeout), httpx.Client(timeout=0.1) as plain:
+            plain.post(f"{server.url}/v1/responses", json={"stream": True})
+        assert repr(server) == f"<ModelServer {server.url} requests=1>"
+
+
+def test_closing_ends_every_thread_and_refuses() -> None:
+    """A closed server has no connection and no thread left, closes twice, and needs at least one reply."""
+    server = ModelServer()
+    with httpx.Client() as plain:
+        assert plain.post(f"{server.url}/v1/messages", json={"model": "m"}).json()["content"][0]["text"] == "Hello."
+        server.close()
+        server.close()
+        with pytest.raises(httpx.TransportError):
+            plain.post(f"{server.url}/v1/messages", json={})
+    for wrong in ([], "text"):
+        with pytest.raises(ValueError, match="at least one reply"):
+            ModelServer(wrong)
