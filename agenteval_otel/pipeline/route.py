@@ -18,6 +18,7 @@ from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_inpu
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
+from agenteval_otel.errors import CaptureError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.pipeline.content import with_content, without_content
@@ -152,7 +153,9 @@ class Pipeline:
     def broken(self, part: str, error: BaseException | None = None) -> None:
         """Count and log that a part broke where nobody may notice."""
         self.accounting.fail(part)
-        log.warning("part_failed", part=part, error_type=type(error).__name__)
+        # Our own words name types and never content; what others raise may quote the conversation.
+        said = {"said": str(error)} if isinstance(error, CaptureError) else {}
+        log.warning("part_failed", part=part, error_type=type(error).__name__, **said)
 
     def _flush_providers(self, deadline: float) -> bool:
         complete = True

@@ -128,11 +128,13 @@ OUTCOMES: Final[dict[str, Explanation]] = {
     names.CAPTURE_FAILED: Explanation(
         "had an answer without text that can be had",
         (
+            "the handler returned a stream for its caller to read (a client's, an iterator, a `StreamingResponse`)",
             "a `capture=` function raised, or gave something that is not a mapping",
             "the answer or the prompt is an object whose own methods raise",
         ),
         (
-            "Look for the log line `part_failed` with `part='capture'`: `error_type` says what was raised.",
+            "Look for the log line `part_failed` with `part='capture'`: `said` names the answer's type and the reason.",
+            "Of a stream, monitor the generator that makes its pieces instead of the function that hands it on.",
             "Return text, a mapping or an object with `content`, or say it: `annotate(response=...)`.",
         ),
     ),
