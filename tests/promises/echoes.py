@@ -28,8 +28,8 @@ class Echo:
 
 
 @contextmanager
-def http_echo() -> Iterator[Echo]:
-    """OTLP over HTTP that answers 401, its reason and its body quoting the request's headers."""
+def http_echo(status: int = 401) -> Iterator[Echo]:
+    """OTLP over HTTP that answers 401 unless told otherwise; reason and body quote the request's headers."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -38,7 +38,7 @@ def http_echo() -> Iterator[Echo]:
             echo.headers.append(headers)
             echo.bodies += body
             said = f"not authorized: {headers}"
-            self.send_response(401, said.replace("\n", " "))
+            self.send_response(status, said.replace("\n", " "))
             self.send_header("content-length", str(len(said)))
             self.send_header("x-said", said)
             self.end_headers()
