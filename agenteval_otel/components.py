@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, is_secret, mask, mask_text
 
-__all__ = ["Component", "Explained", "Problems", "explain_validation", "load_each", "near", "resolve"]
+__all__ = ["Component", "Explained", "PartError", "choices", "explain_validation", "load_each", "near", "resolve"]
 
 C = TypeVar("C", bound="Component")
 T = TypeVar("T")
@@ -140,23 +140,25 @@ class Component(BaseModel, metaclass=Explained):
 
 
 def resolve(contract: type[C], value: Any, *, path: str | None = None, context: dict[str, Any] | None = None) -> C:
-    """Turn an instance or a ``{type: ...}`` mapping into a component of the contract.
+    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component of the contract.
 
     Raises:
         ConfigurationError: Not a component, unknown type (names the known ones) or wrong fields.
     """
     if isinstance(value, contract):
         return value
+    if isinstance(value, str):
+        value = {"type": value}
     if not isinstance(value, Mapping):
         found = value.__class__.__name__
         raise ConfigurationError(
-            f"expected an instance of {contract.__name__} or a mapping with 'type', found {found}", path=path
+            f"expected an instance of {contract.__name__}, a mapping with 'type' or a type's name, found {found}",
+            path=path,
         )
     name = value.get("type")
     if not isinstance(name, str) or name not in contract.registry:
-        known = ", ".join(sorted(contract.registry))
         wrong = "'type' is missing" if name is None else f"unknown {contract.contract} type {name!r}"
-        raise ConfigurationError(f"{wrong}{near(name, contract.registry)}; known: {known}", path=path)
+        raise ConfigurationError(f"{wrong}{choices(name, sorted(contract.registry))}", path=path)
     return cast(C, contract.registry[name].load(value, path=path, context=context))
 
 
@@ -170,13 +172,12 @@ def explain_validation(
             continue  # follows from another field's error, which is told
         where = _join(path, item["loc"])
         inner = item.get("ctx", {}).get("error")
-        if isinstance(inner, Problems):
+        if isinstance(inner, PartError):
             above = item["loc"] if inner.of_model else item["loc"][:-1]
             problems += inner.failure.under(_join(path, above) if path or above else None).problems
         elif item["type"] == "extra_forbidden":
             known = _fields_at(model, item["loc"][:-1])
-            listed = f"; known: {', '.join(known)}" if known else ""
-            problems.append((where, f"unknown field{near(item['loc'][-1], known)}{listed}"))
+            problems.append((where, f"unknown field{choices(item['loc'][-1], known) if known else ''}"))
         elif item["type"] == "missing":
             problems.append((where, "required field is missing"))
         else:
@@ -184,7 +185,7 @@ def explain_validation(
     return ConfigurationError.of(problems)
 
 
-class Problems(ValueError):
+class PartError(ValueError):
     """What a validator found wrong with a part that it loaded: the model's other fields are then still checked.
 
     Args:
@@ -222,6 +223,12 @@ def near(name: Any, known: Iterable[str]) -> str:
     by_form = {one.lower().replace("-", "_"): one for one in known}
     found = get_close_matches(str(name)[:64].lower().replace("-", "_"), by_form, n=1, cutoff=0.7)
     return f" (did you mean {by_form[found[0]]!r}?)" if found else ""
+
+
+def choices(name: Any, known: Iterable[str]) -> str:
+    """`near`, and then all that is known: `` (did you mean 'x'?); known: x, y``."""
+    names = list(known)
+    return f"{near(name, names)}; known: {', '.join(names) or 'none'}"
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

@@ -1,9 +1,9 @@
 """Masking: what keeps our own secrets out of everything that is shown.
 
 Keys come into the process by settings, variables and addresses, and would leave it by `repr`, dumps, error messages and
-log lines. Here is the one place that knows what a secret looks like: by the name of its field, as the user part of an
-address, as a parameter of one, or behind the name of a scheme (``Bearer ...``). What is masked is for people to read;
-nothing is ever rebuilt from it.
+log lines. Here is the one place that knows what such a secret looks like: by the name of its field, as the user part of
+an address, as a parameter of one, or behind the name of a scheme (``Bearer ...``). What is masked is for people to
+read; nothing is ever rebuilt from it. Secrets in what people and models said are `capture.redaction`'s.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["MASK", "is_secret", "mask", "mask_known", "mask_text", "split_address"]
+__all__ = ["MASK", "is_secret", "mask", "mask_known", "mask_text", "printable", "split_address"]
 
 MASK = "***"
 _MAX_DEPTH = 8
@@ -76,6 +76,11 @@ def mask_known(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return mask_text(text)
+
+
+def printable(text: str) -> str:
+    """Text for a line of a terminal: what is no character to be seen (controls, line ends, directions) as ``?``."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 def split_address(address: str) -> tuple[str, str | None]:

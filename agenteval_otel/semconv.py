@@ -7,6 +7,7 @@ which the conventions do not define but the product's specification or open prop
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 __all__ = [
@@ -57,6 +58,10 @@ SAMPLING_PROBABILITY: Final = "agenteval.sampling.probability"
 SAMPLING_REASON: Final = "agenteval.sampling.reason"
 STREAM_END: Final = "agenteval.stream.end"
 OUTCOME: Final = "agenteval.outcome"
+
+CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
+"""What a criterion may be called: its name becomes a part of the names of attributes."""
+CRITERION_NAME_RULE: Final = "a letter, then at most 63 letters, digits, '_', '.', '-'"
 
 LABEL_PASS: Final = "pass"
 LABEL_FAIL: Final = "fail"

@@ -43,7 +43,7 @@ def test_an_unknown_type_names_the_known_ones() -> None:
         match=r"tools\[0\]: unknown tool type 'Hamer' \(did you mean 'Hammer'\?\); known: Anvil, Hammer",
     ):
         resolve(Tool, {"type": "Hamer"}, path="tools[0]")
-    with pytest.raises(ConfigurationError, match="expected an instance of Tool or a mapping with 'type', found int"):
+    with pytest.raises(ConfigurationError, match="a mapping with 'type' or a type's name, found int"):
         resolve(Tool, 7)
 
 

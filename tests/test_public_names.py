@@ -23,7 +23,7 @@ NAMES: dict[str, list[str]] = {
         "main",
     ],
     "agenteval_otel.components": [
-        "Component", "Explained", "Problems", "explain_validation", "load_each", "near", "resolve",
+        "Component", "Explained", "PartError", "choices", "explain_validation", "load_each", "near", "resolve",
     ],
     "agenteval_otel.config": [
         "AgentSettings", "Criterion", "Loaded", "Problem", "Settings", "SettingsError", "accounting", "build",

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.responses import answer_text, history_of, prompt_text, read_answer, read_chunks, read_prompt
 from agenteval_otel.capture.shapes import Reading, read_calls, usage_of
+from agenteval_otel.capture.shapes.fields import MAX_ITEMS, short
 from agenteval_otel.capture.shapes.prompts import history_fields, last_question
 from agenteval_otel.capture.snapshots import SNAPSHOT, state_of_answer, state_of_chunks
-from agenteval_otel.capture.text import clean, plain, to_text
+from agenteval_otel.capture.text import plain, to_text
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
 
@@ -74,8 +75,7 @@ def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
     asked = read_prompt(call.prompt, **(call.others or {}))
     turns = asked.turns if asked.turns is not None else reading.asked or None
     usage = reading.usage
-    conversation = clean(call.conversation, 512) if call.conversation else asked.conversation_id
-    conversation = conversation or reading.conversation_id
+    conversation = short(call.conversation) or asked.conversation_id or reading.conversation_id
     return {
         "prompt": asked.prompt if call.prompt is not None or not turns else last_question(turns),
         "message_history": None if turns is None else history_fields(turns),
@@ -118,6 +118,8 @@ def _clean_facts(facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> d
             continue  # nothing was said: what was found stands
         try:
             cleaned[name] = _clean_fact(name, value)
+            if name == "tool_calls" and isinstance(value, list | tuple) and len(value) > MAX_ITEMS:
+                on_bad_fact(name)  # those beyond are left out
         except Exception:  # whatever the fact's own methods raise
             on_bad_fact(name)
     return cleaned
@@ -125,7 +127,7 @@ def _clean_facts(facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> d
 
 def _clean_fact(name: str, value: Any) -> Any:
     if name in _SHORT_TEXTS:
-        return clean(to_text(value), 512)
+        return short(to_text(value))
     if name == "prompt":
         return prompt_text(value)
     if name == "response":

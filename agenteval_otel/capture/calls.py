@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 
     from agenteval_otel.sampling.base import SamplingDecision
 
-__all__ = ["CURRENT", "EVALUATING", "IDS", "CapturedCall", "estimate_bytes", "snapshot"]
+__all__ = [
+    "CURRENT", "EVALUATING", "IDS", "OBJECT_CHARS", "SNAPSHOT_ITEMS", "STREAM_CHARS", "CapturedCall", "estimate_bytes",
+    "snapshot",
+]  # fmt: skip
 
-_SNAPSHOT_ITEMS: Final = 1_000
+SNAPSHOT_ITEMS: Final = 1_000
+"""How many items a list or dictionary may have to be copied."""
+STREAM_CHARS: Final = 256 * 1024
+"""How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
+OBJECT_CHARS: Final = 256
+"""What a chunk that is no text counts for."""
 IDS: Final = (str, int, UUID)
 """What an id may be for the caller's thread to read it: their text is made without a method of the host's."""
 
@@ -110,6 +118,6 @@ CURRENT: Final[ContextVar[CapturedCall | None]] = ContextVar("agenteval_current_
 def snapshot(value: Any) -> Any:
     """A shallow copy of a plain list or dictionary of at most 1,000 items; anything else as it is."""
     kind = type(value)
-    if (kind is list or kind is dict) and len(value) <= _SNAPSHOT_ITEMS:
+    if (kind is list or kind is dict) and len(value) <= SNAPSHOT_ITEMS:
         return value.copy()
     return value

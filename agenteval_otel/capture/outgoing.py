@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from agenteval_otel.capture.redaction.base import Redactor
 from agenteval_otel.capture.redaction.phones import PHONE_KEY
-from agenteval_otel.capture.redaction.secrets import TELLING_KEY
+from agenteval_otel.capture.redaction.secrets import SECRET, TELLING_KEY
 from agenteval_otel.capture.text import plain
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import Value
@@ -161,7 +161,7 @@ class Redaction:
                 return str(json.loads(redacted[len(before) :]))
             except ValueError:
                 pass
-        return FAILED if FAILED in redacted else "[SECRET]"
+        return FAILED if FAILED in redacted else SECRET
 
 
 @functools.lru_cache(maxsize=_MAX_KNOWN)

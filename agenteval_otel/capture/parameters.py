@@ -9,13 +9,17 @@ from typing import Any, Final
 
 from agenteval_otel.capture.calls import IDS, CapturedCall, snapshot
 
-__all__ = ["Arguments", "ConversationParameter", "OtherParameters", "PromptParameter"]
+__all__ = ["CONVERSATION_NAMES", "Arguments", "ConversationParameter", "OtherParameters", "PromptParameter"]
 
 _PROMPT_NAMES: Final = (
     "prompt", "question", "query", "user_prompt", "user_input", "user_message", "message", "messages", "input",
     "inputs", "text", "content", "request",
 )  # fmt: skip
-_CONVERSATION_NAMES: Final = ("conversation_id", "session_id", "thread_id")
+_WEB_TYPES: Final = frozenset(
+    {"BackgroundTasks", "HTTPConnection", "HttpRequest", "Request", "Response", "WSGIRequest", "WebSocket"}
+)  # fmt: skip
+CONVERSATION_NAMES: Final = ("conversation_id", "session_id", "thread_id")
+"""What a conversation's id is called, among arguments and in a prompt that is a request."""
 _SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
 _HISTORY_NAMES: Final = ("history", "message_history", "chat_history", "conversation_history", "messages")
 
@@ -61,6 +65,7 @@ class PromptParameter:
         if parameters and parameters[0].name in ("self", "cls"):
             self.index, self.name = 1, ""
         usable = [p for p in parameters[self.index :] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        usable = [p for p in usable if not _is_of_the_web(p)]
         by_name = {p.name: p for p in usable}
         chosen = next((by_name[name] for name in _PROMPT_NAMES if name in by_name), usable[0] if usable else None)
         if chosen is not None:
@@ -75,6 +80,13 @@ class PromptParameter:
         return kwargs.get(self.name)
 
 
+def _is_of_the_web(parameter: inspect.Parameter) -> bool:
+    """Whether it is annotated as what a web framework hands over beside the question: headers, cookies, sockets."""
+    annotation = parameter.annotation
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.rpartition(".")[2] in _WEB_TYPES
+
+
 class ConversationParameter:
     """Finds the conversation's id among a handler's arguments, by name; also ``config["configurable"]["thread_id"]``.
 
@@ -85,7 +97,7 @@ class ConversationParameter:
     __slots__ = ("_config", "_places", "present")
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        places = _places(function, (*_CONVERSATION_NAMES, "config"))
+        places = _places(function, (*CONVERSATION_NAMES, "config"))
         self._config = places.pop("config", None)
         self._places = tuple(places.items())
         self.present = self._config is not None or bool(self._places)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from agenteval_otel.capture.shapes import answers, prompts, streams
 from agenteval_otel.errors import CaptureError
 
-__all__ = ["answer_text", "history_of", "join_chunks", "prompt_text", "read_answer", "read_chunks", "read_prompt"]
+__all__ = ["answer_text", "history_of", "prompt_text", "read_answer", "read_chunks", "read_prompt"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,11 +43,6 @@ def answer_text(answer: Any) -> str:
         CaptureError: It is a stream, or its own methods raised.
     """
     return read_answer(answer).text
-
-
-def join_chunks(chunks: Sequence[Any]) -> str:
-    """The text of a streamed answer. Raises `CaptureError` as `answer_text`."""
-    return read_chunks(chunks).text
 
 
 def prompt_text(prompt: Any) -> str | None:

@@ -141,9 +141,9 @@ class PlainCopy:
 
     def take(self, value: Any) -> Any:
         """A copy of the value. Raises whatever its own methods raise."""
-        return self.of(value, _MAX_DEPTH, frozenset())
+        return self._of(value, _MAX_DEPTH, frozenset())
 
-    def of(self, value: Any, depth: int, above: frozenset[int]) -> Any:
+    def _of(self, value: Any, depth: int, above: frozenset[int]) -> Any:
         if value is None or isinstance(value, bool | int | float):
             return value if not isinstance(value, int) or abs(value) < 1 << 64 else "[large number]"
         if isinstance(value, Mapping | list | tuple | set | frozenset):
@@ -155,13 +155,15 @@ class PlainCopy:
             if depth == 0 or id(value) in above:
                 return "[...]"
             return self._container(held, depth - 1, above | {id(value)})
+        if isinstance(value, bytes | bytearray):
+            value = value[:CAP_CHARS]
         return self._text(value if isinstance(value, str) else str(value))
 
     def _container(self, value: Any, depth: int, above: frozenset[int]) -> Any:
         if isinstance(value, Mapping):
             pairs = self._some(value.items())
-            return {clean(str(key), 256): self.of(item, depth, above) for key, item in pairs}
-        return [self.of(item, depth, above) for item in self._some(value)]
+            return {clean(str(key), 256): self._of(item, depth, above) for key, item in pairs}
+        return [self._of(item, depth, above) for item in self._some(value)]
 
     def _some(self, items: Any) -> Any:
         for item in items:

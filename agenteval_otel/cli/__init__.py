@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 from agenteval_otel.errors import AgentEvalError
+from agenteval_otel.masking import printable
 from agenteval_otel.telemetry.events import scope_version
 
 __all__ = ["main"]
@@ -39,10 +41,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.command is None:
         parser.print_help()
         return 0
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # plugins that lie beside the settings, as where Python runs a script
     try:
-        return int(modules[chosen.command].run(chosen))
+        code = int(modules[chosen.command].run(chosen))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read has read enough (`| head`); what is still buffered must not fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except AgentEvalError as error:
-        print(f"agenteval-otel {chosen.command}: {error}", file=sys.stderr)
+        told = "\n".join(map(printable, str(error).splitlines()))
+        print(f"agenteval-otel {chosen.command}: {told}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agenteval_otel.components import Component, near
-from agenteval_otel.config.assemble import build
-from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, located, profile_names
+from agenteval_otel.components import Component, choices, near
+from agenteval_otel.config.assemble import build_loaded
+from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.masking import mask_text
+from agenteval_otel.masking import mask_text, printable
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline, Plan
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
@@ -44,13 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
     report = {"also_right": others, **_report(loaded)} if loaded is not None and not problems else {}
     if arguments.format == "json":
         found = [problem._asdict() for problem in problems]
-        print(json.dumps({"right": not problems, "problems": found, **report}, indent=2, ensure_ascii=False))
+        shown = json.dumps({"right": not problems, "problems": found, **report}, indent=2, ensure_ascii=False)
+        print("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in shown))
     elif problems:
-        print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {arguments.file}\n")
+        print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {printable(arguments.file)}\n")
         for problem in problems:
-            print(f"  {problem}")
+            print(f"  {printable(str(problem))}")
     else:
-        print("\n".join(_text_of(arguments.file, report)))
+        print("\n".join(map(printable, _text_of(arguments.file, report))))
     return 1 if problems else 0
 
 
@@ -61,30 +62,22 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
     except SettingsError as error:
         return None, list(error.found)
     if profile is not None and profile not in names:
-        known = ", ".join(names) or "none"
-        raise ConfigurationError(f"no profile {profile!r}{near(profile, names)}; known: {known}", path="--profile")
+        raise ConfigurationError(f"no profile {profile!r}{choices(profile, names)}", path="--profile")
     told: Loaded | None = None
     problems: dict[Problem, None] = {}
     for name in [profile] if profile is not None else [None, *names]:
         try:
             loaded = load_settings(file, profile=name)
-            _built(loaded)
+            build_loaded(loaded)
             told = told or loaded
         except SettingsError as error:
             problems |= dict.fromkeys(error.found)
     return told, list(problems)
 
 
-def _built(loaded: Loaded) -> Pipeline:
-    try:
-        return build(loaded.settings)
-    except ConfigurationError as error:
-        raise located(error, loaded.tree, secrets=loaded.secrets) from None
-
-
 def _report(loaded: Loaded) -> dict[str, Any]:
     """What will run, as plain data without secrets."""
-    settings, pipeline = loaded.settings, _built(loaded)
+    settings, pipeline = loaded.settings, build_loaded(loaded)
     plans = {name: pipeline.plan(name) for name in settings.agents}
     handlers = {**plans, "": pipeline.plan("")}
     report = {

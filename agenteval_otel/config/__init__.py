@@ -1,8 +1,9 @@
 """Settings, and the only place that assembles: from settings to the process's pipeline.
 
-`settings` is the model, `files` reads, `overlay` lays profiles and the environment over what was read, `load` does it
-in order and tells everything that is wrong, `assemble` builds and swaps, `process` holds
-what the process was configured with, `switch` is the kill switch, `schema` is for editors.
+`settings` and `criteria` are the models, `files` (with `bounded_yaml`) reads into a `tree`, `overlay` lays profiles and
+the environment over it, `plugins` imports what is listed, `load` does it in order and tells everything that is wrong.
+`assemble` builds and swaps, `process` holds what the process was configured with, `switch` is the kill switch. `schema`
+and `descriptions` are for editors and documents.
 """
 
 from agenteval_otel.config.assemble import build

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from agenteval_otel.config.load import Loaded, located
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.config.switch import SWITCH
 from agenteval_otel.errors import ConfigurationError
@@ -15,7 +16,7 @@ from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 
-__all__ = ["build", "close_what_is_gone", "drain", "swap"]
+__all__ = ["build", "build_loaded", "close_what_is_gone", "drain", "swap"]
 
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
@@ -46,6 +47,18 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
     if problems:
         raise ConfigurationError.of(problems)
     return pipeline
+
+
+def build_loaded(loaded: Loaded) -> Pipeline:
+    """`build` of what was read from a file and variables.
+
+    Raises:
+        SettingsError: As `build`, with where each problem was said.
+    """
+    try:
+        return build(loaded.settings)
+    except ConfigurationError as error:
+        raise located(error, loaded.tree, secrets=loaded.secrets) from None
 
 
 def _defaults(settings: Settings, name: str, agent: AgentSettings) -> AgentDefaults:

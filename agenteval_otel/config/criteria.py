@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ConfigDict, Field, field_validator
 
-from agenteval_otel.components import Explained, load_each, near
+from agenteval_otel.components import Explained, choices, load_each
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE
 
 __all__ = ["CriteriaSet", "Criterion", "check_names", "check_once", "load_set", "missing_sets"]
-
-_SLUG = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
-_SLUG_RULE = "a letter, then at most 63 letters, digits, '_', '.', '-'"
 
 
 class Criterion(EvaluationCriteria, metaclass=Explained):
@@ -41,8 +38,8 @@ class Criterion(EvaluationCriteria, metaclass=Explained):
     @field_validator("name")
     @classmethod
     def _is_a_slug(cls, value: str) -> str:
-        if not _SLUG.fullmatch(value):
-            raise ValueError(f"must be a slug: {_SLUG_RULE}")
+        if not CRITERION_NAME.fullmatch(value):
+            raise ValueError(f"must be a slug: {CRITERION_NAME_RULE}")
         return value
 
 
@@ -79,9 +76,8 @@ def _load_criterion(value: Any, path: str) -> Criterion:
 def missing_sets(chosen: Mapping[str, Any], known: Iterable[str]) -> list[tuple[str | None, str]]:
     """A problem for each agent that names a criteria set which is not there."""
     names = sorted(known)
-    listed = ", ".join(names) or "none"
     return [
-        (f"agents.{agent}.criteria", f"no criteria set {name!r}{near(name, names)}; known: {listed}")
+        (f"agents.{agent}.criteria", f"no criteria set {name!r}{choices(name, names)}")
         for agent, name in chosen.items() if isinstance(name, str) and name not in names
     ]  # fmt: skip
 
@@ -95,9 +91,9 @@ def check_names(evaluators: tuple[Evaluator, ...]) -> tuple[Evaluator, ...]:
         except Exception as error:
             found = f"{type(error).__name__}: {str(error)[:200]}"
             raise ConfigurationError(f"does not say what it scores: {found}", path=path) from error
-        wrong = next((name for name in names if not _SLUG.fullmatch(name)), None)
+        wrong = next((name for name in names if not CRITERION_NAME.fullmatch(name)), None)
         if wrong is not None:
-            raise ConfigurationError(f"criterion name {wrong[:80]!r} must be a slug: {_SLUG_RULE}", path=path)
+            raise ConfigurationError(f"criterion name {wrong[:80]!r} must be a slug: {CRITERION_NAME_RULE}", path=path)
         return evaluator
 
     return load_each(check, evaluators, path="evaluators")

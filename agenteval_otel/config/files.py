@@ -89,7 +89,7 @@ def _load_toml(text: str, name: str) -> Any:
         line = _LINE.search(str(error))
         where = f"{name}:{line[1]}" if line else name
         raise ConfigurationError(f"not TOML: {_LINE.sub('', str(error))[:80]}", path=where) from None
-    return _told(found, name, 0) if found else None
+    return _with_origins(found, name, 0) if found else None
 
 
 def _load_json(text: str, name: str) -> Any:
@@ -101,7 +101,7 @@ def _load_json(text: str, name: str) -> Any:
         raise ConfigurationError(f"not JSON: {error.msg}", path=f"{name}:{error.lineno}") from None
     except ValueError as error:
         raise ConfigurationError(f"not JSON: {str(error)[:80]}", path=name) from None
-    return _told(found, name, 0)
+    return _with_origins(found, name, 0)
 
 
 _LOADERS = {".yaml": _load_yaml, ".yml": _load_yaml, ".toml": _load_toml, ".json": _load_json}
@@ -120,7 +120,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def _told(value: Any, name: str, depth: int) -> Any:
+def _with_origins(value: Any, name: str, depth: int) -> Any:
     """The same value with its file's name as where it was said; dates and times as text, as in YAML."""
     if depth > 2 * MAX_DEPTH:
         raise RecursionError
@@ -129,10 +129,10 @@ def _told(value: Any, name: str, depth: int) -> Any:
         for key, item in value.items():
             if not key:
                 raise ConfigurationError("a key is empty", path=name)
-            section.put(key, _told(item, name, depth + 1), name)
+            section.put(key, _with_origins(item, name, depth + 1), name)
         return section
     if isinstance(value, list):
-        return Items([_told(item, name, depth + 1) for item in value], [name] * len(value))
+        return Items([_with_origins(item, name, depth + 1) for item in value], [name] * len(value))
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 

@@ -11,10 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from agenteval_otel.components import near
+from agenteval_otel.components import choices
 from agenteval_otel.config.criteria import missing_sets
 from agenteval_otel.config.files import read_file
-from agenteval_otel.config.overlay import PROFILE, SETTINGS, Variable, overlay, read_variables, substitute
+from agenteval_otel.config.overlay import (
+    EXCLUSIVE,
+    PREFIX,
+    PROFILE,
+    SETTINGS,
+    Variable,
+    overlay,
+    read_variables,
+    substitute,
+)
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.config.tree import Section, origin_of, plain
 from agenteval_otel.errors import ConfigurationError
@@ -114,8 +123,8 @@ def load_settings(
         raise located(error, tree) from None
     tree = overlay(tree, found.section)
     for key in fields or {}:
-        tree.take({"sample_rate": "sampler", "sampler": "sample_rate"}.get(key, key))
         tree.take(key)
+        tree.take(EXCLUSIVE.get(key, key))
     substitution = substitute(tree, environment)
     settings = _made(substitution.tree, substitution.problems, fields or {}, substitution.secrets)
     return Loaded(
@@ -161,8 +170,7 @@ def _with_profile(tree: Section, profiles: Section, chosen: str | None, file: st
     if chosen is None:
         return tree
     if chosen not in profiles:
-        known = ", ".join(sorted(profiles)) or "none"
-        message = f"no profile {chosen!r}{near(chosen, profiles)}; known: {known}"
+        message = f"no profile {chosen!r}{choices(chosen, sorted(profiles))}"
         raise SettingsError([Problem(file, "profiles", message)])
     if "profiles" in profiles[chosen]:
         origin = profiles[chosen].origins["profiles"]
@@ -191,7 +199,7 @@ def _unknown_fields(tree: Section) -> list[tuple[str | None, str]]:
     """Settings would tell these too, but know nothing of profiles."""
     fields = sorted([*Settings.model_fields, "profiles"])
     return [
-        (key, f"unknown field{near(key, fields)}; known: {', '.join(fields)}")
+        (key, f"unknown field{choices(key, fields)}")
         for key in tree if key not in Settings.model_fields
     ]  # fmt: skip
 
@@ -222,7 +230,7 @@ def _line_of(problem: Problem) -> int:
 
 def _origin(tree: Section, path: str | None) -> str | None:
     origin = origin_of(tree, path)
-    return f"variable {origin}" if origin is not None and origin.startswith("AGENTEVAL_") else origin
+    return f"variable {origin}" if origin is not None and origin.startswith(PREFIX) else origin
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:

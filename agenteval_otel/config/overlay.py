@@ -17,11 +17,14 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, is_secret, mask_text
 from agenteval_otel.storage import OtlpStorageProvider
 
-__all__ = ["PREFIX", "PROFILE", "SETTINGS", "Substitution", "Variable", "overlay", "read_variables", "substitute"]
+__all__ = [
+    "EXCLUSIVE", "PREFIX", "PROFILE", "SETTINGS", "Substitution", "Variable", "overlay", "read_variables", "substitute",
+]  # fmt: skip
 
+EXCLUSIVE = {"sample_rate": "sampler", "sampler": "sample_rate"}
+"""Who says the one takes the other back."""
 PREFIX = "AGENTEVAL_"
 SETTINGS, PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
-_EXCLUSIVE = {"sample_rate": "sampler", "sampler": "sample_rate"}
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 
 
@@ -33,7 +36,7 @@ def overlay(base: Section, over: Section) -> Section:
     """
     if "type" in over and over["type"] != base.get("type"):
         return over
-    gone = {_EXCLUSIVE[key] for key in over if key in _EXCLUSIVE and _EXCLUSIVE[key] not in over}
+    gone = {EXCLUSIVE[key] for key in over if key in EXCLUSIVE and EXCLUSIVE[key] not in over}
     merged = Section()
     for key, value in base.items():
         if key not in gone:

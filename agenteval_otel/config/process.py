@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from agenteval_otel.config.assemble import build, close_what_is_gone, drain, swap
+from agenteval_otel.config.assemble import build, build_loaded, close_what_is_gone, drain, swap
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.config.switch import SWITCH
@@ -218,10 +218,7 @@ def _assemble() -> Pipeline:
     """The pipeline of a process that nobody configured: by ``AGENTEVAL_SETTINGS`` and the other variables."""
     request = _Request()
     loaded = _load(request)
-    try:
-        pipeline = build(loaded.settings)
-    except ConfigurationError as error:
-        raise located(error, loaded.tree, secrets=loaded.secrets) from None
+    pipeline = build_loaded(loaded)
     _STATE.request, _STATE.settings = request, loaded.settings
     return pipeline
 

@@ -15,7 +15,6 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from agenteval_otel.components import Component
 from agenteval_otel.config.descriptions import attributes_of, summary_of
 from agenteval_otel.config.settings import AgentSettings, Settings
-from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 
@@ -138,7 +137,7 @@ class _Schema:
             self.definitions[f"{contract.contract}.{name}"] = made
             references.append({"$ref": f"#/$defs/{contract.contract}.{name}"})
         choices: list[dict[str, Any]] = [{"oneOf": references}] if references else []
-        if contract is Evaluator and bare:
+        if bare:
             choices.append({"enum": bare, "description": "A type with its defaults."})
         return {"anyOf": choices} if choices else {"not": {}}
 

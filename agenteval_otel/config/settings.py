@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from agenteval_otel.capture.redaction import Redactor, default_redactors, load_redactors
-from agenteval_otel.components import Explained, Problems, resolve
+from agenteval_otel.components import Explained, PartError, resolve
 from agenteval_otel.config.criteria import CriteriaSet, check_names, check_once, load_set, missing_sets
 from agenteval_otel.config.plugins import import_plugins
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
@@ -22,12 +22,12 @@ from agenteval_otel.instrumentation.decorator import load_evaluators, load_sampl
 from agenteval_otel.masking import mask
 from agenteval_otel.storage import OtlpStorageProvider
 
-__all__ = ["AgentSettings", "Settings", "enabled_by"]
+__all__ = ["AgentSettings", "Settings"]
 
 _WORDS = {"0": False, "false": False, "no": False, "off": False, "1": True, "true": True, "yes": True, "on": True}
 
 
-def enabled_by(word: str) -> bool:
+def _enabled_by(word: str) -> bool:
     """The kill switch as the variable ``AGENTEVAL_ENABLED`` says it; nothing said is on.
 
     Raises:
@@ -65,7 +65,7 @@ class _Explained(BaseModel, metaclass=Explained):
     def _one_way_to_sample(self) -> Any:
         if getattr(self, "sample_rate", None) is not None and getattr(self, "sampler", None) is not None:
             failure = ConfigurationError("give sample_rate or sampler, not both", path="sampler")
-            raise Problems(failure, of_model=True)
+            raise PartError(failure, of_model=True)
         return self
 
 
@@ -125,7 +125,7 @@ class Settings(_Explained):
         agents: What differs for single agents, by the agent's name.
     """
 
-    enabled: bool = Field(default_factory=lambda: enabled_by(os.environ.get("AGENTEVAL_ENABLED", "")))
+    enabled: bool = Field(default_factory=lambda: _enabled_by(os.environ.get("AGENTEVAL_ENABLED", "")))
     plugins: tuple[str, ...] = ()
     criteria: dict[str, CriteriaSet] = Field(default_factory=dict)
     evaluators: tuple[Evaluator, ...] = Field(default_factory=lambda: (ResponseHealth(),))
@@ -185,7 +185,7 @@ class Settings(_Explained):
     def _sets_are_there(self) -> Any:
         chosen = {name: agent.criteria for name, agent in self.agents.items()}
         if problems := missing_sets(chosen, self.criteria):
-            raise Problems(ConfigurationError.of(problems), of_model=True)
+            raise PartError(ConfigurationError.of(problems), of_model=True)
         return self
 
     def criteria_of(self, agent: str | None = None) -> CriteriaSet:
@@ -200,7 +200,7 @@ def _within(load: Callable[..., Any], *args: Any, **fields: Any) -> Any:
     try:
         return load(*args, **fields)
     except ConfigurationError as failure:
-        raise Problems(failure) from None
+        raise PartError(failure) from None
 
 
 def _with_defaults(entry: Any, telemetry: OtlpStorageProvider | None) -> Any:

@@ -91,9 +91,8 @@ class Worker:
     def _run(self) -> None:
         try:
             loop = _new_loop()
-        except (
-            Exception
-        ):  # no file descriptor is left, or the host's policy or log handler raises: the pool tries again
+        except Exception:
+            # No file descriptor is left, or the host's policy or log handler raises: the pool tries again.
             self.stillborn = True
             return
         loop.set_debug(False)  # the host's debug mode is about the host's loop; here it would warn on its stderr

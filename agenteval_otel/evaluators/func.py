@@ -79,10 +79,8 @@ def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
-    if isinstance(value, Evaluator | Mapping):
+    if isinstance(value, Evaluator | Mapping | str):
         return resolve(Evaluator, value, path=path)
-    if isinstance(value, str):
-        return resolve(Evaluator, {"type": value}, path=path)
     if isinstance(value, type):
         if issubclass(value, Evaluator):
             return value.load({}, path=path)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from agenteval_otel.capture import CURRENT, CapturedCall
+from agenteval_otel.capture.shapes.fields import MAX_ITEMS
 from agenteval_otel.instrumentation.wrappers import wrap
 
 __all__ = ["annotate"]
 
 _MAX_FRAMES = 500
+_MAX_FACTS = 64
+_MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more
 
 
 def annotate(**facts: Any) -> None:
@@ -29,12 +34,24 @@ def annotate(**facts: Any) -> None:
         if known is None:
             known = call.facts = {}
         for name, value in facts.items():
-            before = known.get(name)
-            if name == "tool_calls" and isinstance(before, list) and isinstance(value, list | tuple):
-                value = [*before, *value]
-            known[name] = list(value) if name == "tool_calls" and isinstance(value, tuple) else value
+            if name == "tool_calls" and isinstance(value, list | tuple):
+                value = _joined(known.get(name), value)
+            if name in known or len(known) < _MAX_FACTS:
+                known[name] = value
     except Exception:
         return
+
+
+class _Calls(list[Any]):
+    """Tool calls that were said one after another: a list of our own, so that it may grow in place."""
+
+
+def _joined(before: Any, value: Sequence[Any]) -> list[Any]:
+    if not isinstance(before, list):
+        return value if isinstance(value, list) else list(value)
+    calls = before if type(before) is _Calls else _Calls(islice(before, _MAX_CALLS))
+    calls.extend(islice(value, max(0, _MAX_CALLS - len(calls))))
+    return calls
 
 
 def _running_call() -> CapturedCall | None:

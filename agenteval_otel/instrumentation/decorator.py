@@ -69,7 +69,8 @@ def monitor(
         ConfigurationError: At decoration, with the path of the wrong argument and the known choices.
     """
     if handler is not None and not callable(handler) and not isinstance(handler, classmethod | staticmethod):
-        raise ConfigurationError(f"expected a callable, found {type(handler).__name__}", path="handler")
+        hint = f"; did you mean agent={handler!r}?" if isinstance(handler, str) else ""
+        raise ConfigurationError(f"expected a callable, found {type(handler).__name__}{hint}", path="handler")
     chosen_evaluators = None if evaluators is None else load_evaluators(evaluators)
     chosen_sampler = load_sampler(sample_rate, sampler)
     chosen_storage = None if storage is None else load_storage(storage)
@@ -126,4 +127,7 @@ def load_storage(values: Any) -> tuple[Any, ...]:
 
 def _load_provider(value: Any, path: str) -> Any:
     ready = callable(getattr(value, "save_result", None))
+    nothing = EvaluationStorageProvider.save_result
+    if isinstance(value, EvaluationStorageProvider) and type(value).save_result is nothing:
+        raise ConfigurationError(f"{type(value).__name__} has no method save_result of its own", path=path)
     return value if ready else resolve(EvaluationStorageProvider, value, path=path)

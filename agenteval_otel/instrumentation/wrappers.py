@@ -16,15 +16,14 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from agenteval_otel.capture import CapturedCall, snapshot
+from agenteval_otel.capture.calls import OBJECT_CHARS, STREAM_CHARS
 from agenteval_otel.instrumentation.door import Door
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.semconv import PIPELINE_FAILED
 
-__all__ = ["STREAM_CHARS", "wrap"]
+__all__ = ["wrap"]
 
-STREAM_CHARS = 256 * 1024
-"""How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
-_OBJECT_CHARS = 256
+_TEXTS = (str, bytes)  # what counts for its length, and for one where it is empty
 
 Enter = Callable[[tuple[Any, ...], dict[str, Any]], CapturedCall | None]
 
@@ -142,7 +141,7 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
                     if spanned is not None:
                         door.detach_span(spanned)
                 if left > 0:
-                    left -= len(chunk) if type(chunk) is str else _OBJECT_CHARS
+                    left -= (len(chunk) or 1) if type(chunk) in _TEXTS else OBJECT_CHARS
                     keep(chunk if type(chunk) is str else snapshot(chunk))
                 try:
                     given = yield chunk
@@ -158,7 +157,7 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
         finally:
             given = None
             if call is not None:
-                door.leave_stream(call, chunks, end, problem)
+                _leave_stream(door, call, chunks, end, problem)
             problem = None  # the frame and its exception must not hold each other
 
     return monitored
@@ -193,7 +192,7 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
                     if spanned is not None:
                         door.detach_span(spanned)
                 if left > 0:
-                    left -= len(chunk) if type(chunk) is str else _OBJECT_CHARS
+                    left -= (len(chunk) or 1) if type(chunk) in _TEXTS else OBJECT_CHARS
                     keep(chunk if type(chunk) is str else snapshot(chunk))
                 try:
                     given = yield chunk
@@ -209,10 +208,21 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
         finally:
             given = None
             if call is not None:
-                door.leave_stream(call, chunks, end, problem)
+                _leave_stream(door, call, chunks, end, problem)
             problem = None
 
     return monitored
+
+
+def _leave_stream(
+    door: Door, call: CapturedCall, chunks: list[Any], end: StreamEnd, problem: BaseException | None
+) -> None:
+    """The door's, at the end of the stack too: where the handler had room for a frame, so has this."""
+    try:
+        door.leave_stream(call, chunks, end, problem)
+    except Exception:
+        if not call.settled:
+            call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
 
 
 def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:

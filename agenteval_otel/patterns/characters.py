@@ -1,6 +1,6 @@
 """Characters of JavaScript patterns: escapes, classes and the letters that are equal without regard to case.
 
-The lower half of `patterns`: what a single atom of a pattern stands for, as code points and ranges of them.
+The lower half of `expressions`: what a single atom of a pattern stands for, as code points and ranges of them.
 """
 
 from __future__ import annotations

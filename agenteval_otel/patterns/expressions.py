@@ -2,9 +2,8 @@
 
 Every construct is rewritten explicitly (nothing is passed through on trust), so that a pattern cannot reach syntax that
 only `regex` knows, and letters fold as ECMAScript has it: without ``u`` never from outside ASCII into it. Patterns
-match
-code points; the original's halves of surrogate pairs are not told apart. Searching is bounded in time and lets other
-threads run meanwhile.
+match code points; the original's halves of surrogate pairs are not told apart. Searching is bounded in time and lets
+other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.patterns.characters import AtomReader, Ranges, as_ranges, escaped, fold_closure, is_digits
 
-__all__ = ["DEFAULT_LIMIT_S", "JsPattern", "compile_pattern"]
+__all__ = ["DEFAULT_LIMIT_S", "JsPattern", "check_flags", "compile_pattern"]
 
 DEFAULT_LIMIT_S = 0.1
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.semconv import OTHER
 
-__all__ = ["is_category", "with_content", "without_content"]
+__all__ = ["with_content", "without_content"]
 
 _CATEGORY = re.compile(r"[^\W_][\w.:/+-]{0,39}(?: [\w.:/+-]{1,20}){0,2}")
-_OTHER = "_other"
 
 
-def is_category(word: str) -> bool:
+def _is_category(word: str) -> bool:
     """Whether a text reads like a category: at most 40 characters, three words and three digits."""
     return len(word) <= 40 and _CATEGORY.fullmatch(word) is not None and sum(map(str.isdigit, word)) <= 3
 
@@ -42,7 +42,7 @@ def without_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, 
 
 def _in_words(result: EvaluationResult) -> EvaluationResult:
     words = {name: getattr(result, name) for name in ("label", "reason_code", "error_type", "score")}
-    wrong = {name: _OTHER for name, word in words.items() if isinstance(word, str) and not is_category(word)}
+    wrong = {name: OTHER for name, word in words.items() if isinstance(word, str) and not _is_category(word)}
     return result.model_copy(update=wrong) if wrong else result
 
 
@@ -52,5 +52,5 @@ def _without(result: EvaluationResult) -> EvaluationResult:
     }  # fmt: skip
     if result.skip_reason is not None:
         reason = result.skip_reason.partition(":")[0]
-        update["skip_reason"] = reason if is_category(reason) else "skipped"
+        update["skip_reason"] = reason if _is_category(reason) else "skipped"
     return result.model_copy(update=update)

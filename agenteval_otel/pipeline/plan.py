@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +10,7 @@ from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.runner import EvaluationRunner
 from agenteval_otel.sampling import Sampler, SamplingContext, SamplingDecision
-from agenteval_otel.semconv import DISABLED
+from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, DISABLED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from agenteval_otel.pipeline.route import Pipeline
 
 __all__ = ["AgentDefaults", "Plan"]
-
-_SLUG = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 
 
 class AgentDefaults(NamedTuple):
@@ -92,10 +89,9 @@ class Plan:
             self.emitter.observe(pipeline.accounting, pipeline.dispatcher.state)
         names = [criterion.name for criterion in self.runner.criteria]
         for name in names:
-            if not _SLUG.fullmatch(name):
+            if not CRITERION_NAME.fullmatch(name):
                 raise ConfigurationError(
-                    f"criterion name {name!r} must be a slug: a letter, then at most 63 letters, digits, '_', '.', '-'",
-                    path="evaluators",
+                    f"criterion name {name!r} must be a slug: {CRITERION_NAME_RULE}", path="evaluators"
                 )
         self.evaluated_attributes = evaluated_attributes(names)
         self.unsampled_attributes = agent_attributes(agent)

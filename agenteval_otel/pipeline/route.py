@@ -26,7 +26,7 @@ from agenteval_otel.pipeline.exit import LIVE, watch_exit
 from agenteval_otel.pipeline.plan import AgentDefaults, Plan
 from agenteval_otel.runner import Lanes, aggregate
 from agenteval_otel.sampling import Sampler, SamplingContext
-from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
+from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.log import log
@@ -44,6 +44,8 @@ class Pipeline:
     Args:
         dispatcher: Where evaluations run; a `PoolDispatcher` when left out.
         sampler, evaluators, storage, criteria: What a handler gets that brings none of its own.
+        accounting: Where calls are counted; one of its own when left out.
+        own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agents: What differs for single agents, by the agent's name.
         redactors: What is taken out of all that leaves the process; a `PatternRedactor` when left out.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
@@ -75,6 +77,7 @@ class Pipeline:
         # gone already.
         self._providers: dict[int, Any] = {id(provider): provider for provider in self.storage}
         self._storage_open = True
+        self._unsaved = 0
         self.dispatcher.start(self._process, self._settle)
         LIVE.add(self)
 
@@ -118,16 +121,22 @@ class Pipeline:
             size += estimate_bytes(call.facts)
         if call.arguments is not None:
             size += estimate_bytes(call.arguments)
+        if call.conversation is not None:
+            size += len(call.conversation)
         if call.others is not None:
             size += estimate_bytes(call.others)
         self.dispatcher.submit(call, size)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything taken before is evaluated, saved and exported; True only if it is."""
+        """Wait until everything taken before is evaluated, saved and exported; True only if it is.
+
+        A save that failed since the flush before makes it False, whichever provider it was.
+        """
         deadline = time.monotonic() + timeout_s
         evaluated = self.dispatcher.flush(timeout_s)
         exported = self._flush_providers(deadline)
-        return evaluated and exported
+        unsaved, self._unsaved = self._unsaved, 0
+        return evaluated and exported and not unsaved
 
     def retire(self) -> None:
         """Another pipeline takes over: what was taken is still delivered, then no thread is left. Returns at once."""
@@ -147,6 +156,7 @@ class Pipeline:
 
     def storage_failed(self, name: str, error: BaseException) -> None:
         """Count and log a storage provider's failure."""
+        self._unsaved += 1
         self.accounting.fail(f"storage:{name}")
         log.warning("storage_failed", part=name, error_type=type(error).__name__)
 
@@ -213,12 +223,14 @@ class Pipeline:
         try:
             context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
             decision = plan.sampler.decide(context)
+            call.decision = decision
+            call.draw = call.draw if decision.draw is None else decision.draw
+            if decision.sampled and decision.applies:
+                return None
+            return OUTCOMES[OUTCOMES.index(decision.outcome)]  # one that is unknown could not be counted
         except Exception as error:
             self.broken("sampler", error)
             return PIPELINE_FAILED
-        call.decision = decision
-        call.draw = call.draw if decision.draw is None else decision.draw
-        return None if decision.sampled and decision.applies else decision.outcome
 
     async def _evaluate(self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput) -> None:
         span = self._open_run_span(call, plan)
@@ -274,8 +286,10 @@ class Pipeline:
         self.broken(f"redaction:{redactor}", error)
 
     def _bad_fact(self, name: str) -> None:
-        self.accounting.fail(f"annotate:{name}"[:64] if len(self.accounting.failures) < 64 else "annotate")
-        log.warning("fact_left_out", part=name[:64])
+        # A name may come from data: what is no name is not told.
+        told = self.redaction.text(name) if type(name) is str and len(name) <= 48 and name.isidentifier() else "other"
+        self.accounting.fail(f"annotate:{told}" if len(self.accounting.failures) < 64 else "annotate")
+        log.warning("fact_left_out", part=told)
 
 
 class _FlushJob:

@@ -58,9 +58,15 @@ class ConversationSampler(Sampler, type="conversation"):
         return decision._replace(draw=draw, reason=reason)
 
 
+_MOST_CHARS, _BEGINNING = 512, 256
 _UNSETTLED = SamplingDecision(False, None, "conversation", settled=False)
 
 
 def draw_of_conversation(conversation: str) -> int:
-    """A conversation's draw in [0, 2^64): BLAKE2b of its id in eight bytes, the same in every process."""
+    """A conversation's draw in [0, 2^64): BLAKE2b of its id in eight bytes, the same in every process.
+
+    Of an id that is too long to be kept whole only the beginning counts: here on the caller's thread, and later.
+    """
+    if len(conversation) > _MOST_CHARS:
+        conversation = conversation[:_BEGINNING]
     return int.from_bytes(blake2b(conversation.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

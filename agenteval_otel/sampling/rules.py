@@ -153,6 +153,8 @@ class FunctionSampler(RuleSampler, type="function"):
         if context.evaluation_input is None:
             return self._unsettled[context.draw < self._bound]
         found: Any = self.function(context.evaluation_input)
+        if not isinstance(found, int | float) and callable(getattr(found, "item", None)):
+            found = found.item()  # a number of an array library
         if isinstance(found, bool):
             return self._decisions[2 * found + (context.draw < self._bound)]
         if not isinstance(found, int | float) or not 0 <= found <= 1:

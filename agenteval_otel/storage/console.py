@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from agenteval_otel.masking import printable
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.storage.base import EvaluationStorageProvider
 
@@ -27,7 +28,7 @@ class ConsoleStorageProvider(EvaluationStorageProvider, type="console"):
         parts = [f"{aggregated.agent or 'evaluation'}", f"overall {overall}", *map(_shown, aggregated.results)]
         line = "  ".join(parts)
         # Control characters never reach a terminal, whatever a category or an agent is called.
-        print("".join(char if char.isprintable() else "?" for char in line), file=self.stream or sys.stderr)
+        print(printable(line), file=self.stream or sys.stderr)
 
 
 def _shown(result: EvaluationResult) -> str:

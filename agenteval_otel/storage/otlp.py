@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from opentelemetry import trace
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from agenteval_otel.capture.text import cap, sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
@@ -22,7 +22,7 @@ from agenteval_otel.storage.attributes import event_attributes, event_body, run_
 from agenteval_otel.storage.base import EvaluationStorageProvider
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
-from agenteval_otel.telemetry.private import OtlpTarget
+from agenteval_otel.telemetry.private import OtlpTarget, is_endpoint
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import Placement, context_of, write_result_span
 
@@ -64,6 +64,13 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     tracer_provider: Any = Field(default=None, exclude=True, repr=False)
     logger_provider: Any = Field(default=None, exclude=True, repr=False)
     meter_provider: Any = Field(default=None, exclude=True, repr=False)
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and not is_endpoint(value):
+            raise ValueError("expected http://HOST:PORT such as http://localhost:4317")
+        return value
 
     @cached_property
     def providers(self) -> Providers:

@@ -180,7 +180,11 @@ FAILURES: Final[dict[str, Explanation]] = {
     ),
     "annotate:<fact>": Explanation(
         "A fact given to `annotate` or by `capture=` was left out: its name is unknown or its value does not fit.",
-        ("a misspelled name", "a value of another type than the field's"),
+        (
+            "a misspelled name; one that is no identifier is told as `other`",
+            "a value of another type than the field's",
+            "more than 1,000 tool calls: those beyond are left out",
+        ),
         ("Look at the log line `fact_left_out`, and compare with the facts that `annotate` knows: `help(annotate)`.",),
     ),
     "redaction:<type>": Explanation(

@@ -20,7 +20,7 @@ from agenteval_otel.masking import split_address
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.quiet import Quiet
 
-__all__ = ["OtlpTarget", "private_provider"]
+__all__ = ["OtlpTarget", "is_endpoint", "private_provider"]
 
 _QUEUE_SIZE = 8_192
 
@@ -73,6 +73,15 @@ class OtlpTarget:
         """Import what a private provider of the signal needs: the SDK cannot be imported at the process's exit."""
         importlib.import_module(f"opentelemetry.sdk.{_SDK_ROOMS[signal]}.export")
         _exporter_class(signal, self.protocol(signal).startswith("http"))
+
+
+def is_endpoint(url: str) -> bool:
+    """Whether it is ``http://HOST:PORT`` or ``https://...``: without a scheme gRPC would try TLS and fail on stderr."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _variable(signal: str, what: str) -> str:

@@ -272,3 +272,17 @@ def test_a_call_shows_its_state() -> None:
     assert repr(call) == "<CapturedCall support answered>"
     call.error_type = "ValueError"
     assert repr(call) == "<CapturedCall support ValueError>"
+
+
+class Request:
+    """As web frameworks call it."""
+
+
+def test_what_the_web_framework_hands_over_is_no_prompt() -> None:
+    """A request, a socket or background tasks beside the question are passed over, whatever they are called."""
+
+    def plain(request: Request, item: str) -> None: ...
+    def spelled(request: starlette.requests.Request, item: str) -> None: ...  # type: ignore[name-defined] # noqa: F821
+    def own(request: dict[str, str], item: str) -> None: ...
+
+    assert [PromptParameter(handler).name for handler in (plain, spelled, own)] == ["item", "item", "request"]

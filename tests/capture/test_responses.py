@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from agenteval_otel.capture.responses import answer_text, history_of, join_chunks, prompt_text
+from agenteval_otel.capture.responses import answer_text, history_of, prompt_text, read_chunks
 from agenteval_otel.errors import CaptureError
 from tests.capture.test_text import BrokenMapping, BrokenText, anything
 
@@ -93,9 +93,9 @@ def test_hostile_texts_and_mappings() -> None:
 
 def test_chunks_are_joined() -> None:
     """A streamed answer is its chunks one after another, of whatever shape, without separators."""
-    assert join_chunks(["Hel", "lo", {"content": " wor"}, Reply(text="ld"), b"!"]) == "Hello world!"
-    assert join_chunks([]) == ""
-    assert join_chunks(["\ud83d", "\ude80"]) == "\U0001f680"
+    assert read_chunks(["Hel", "lo", {"content": " wor"}, Reply(text="ld"), b"!"]).text == "Hello world!"
+    assert read_chunks([]).text == ""
+    assert read_chunks(["\ud83d", "\ude80"]).text == "\U0001f680"
 
 
 def test_the_prompt_of_a_conversation_is_the_users_last_message() -> None:

@@ -153,12 +153,12 @@ def test_what_cannot_be_used_is_refused(arguments: list[str], message: str, caps
 
 
 def test_a_collector_that_is_down_breaks_nothing() -> None:
-    """The run ends with its scores and code 0, says that nobody listens, and does not wait for it."""
+    """The run ends with its scores, says that nobody listens, does not wait for it, and does not pass for a success."""
     with refused_port() as port:
         began = time.monotonic()
         ended = spoken("--calls", "20", "--seconds", "0.5", "--otlp-endpoint", f"http://127.0.0.1:{port}")
         took_s = time.monotonic() - began
-    assert ended.returncode == 0
+    assert ended.returncode == 1
     assert outcomes(ended.stdout)["calls"] == 20
     assert f"Not everything reached http://127.0.0.1:{port}" in ended.stdout
     assert "Nobody listens there." in ended.stdout
@@ -170,9 +170,16 @@ def test_a_collector_that_never_answers_breaks_nothing() -> None:
     """An endpoint that takes connections and says nothing is given up on, too, and told apart from nobody."""
     with black_hole() as hole:
         ended = spoken("--calls", "20", "--seconds", "0.5", "--otlp-endpoint", hole.endpoint)
-    assert ended.returncode == 0
+    assert ended.returncode == 1
     assert "Something listens there." in ended.stdout
     assert ended.stderr == ""
+
+
+def test_a_replay_has_no_length(tmp_path: Path) -> None:
+    """How long a replay lasts is not to be chosen, and that is said instead of passed over."""
+    ended = spoken("--traffic", str(tmp_path / "any.jsonl"), "--seconds", "4")
+    assert ended.returncode == 2
+    assert "--seconds: a replay takes as long as it takes" in ended.stderr
 
 
 def test_telemetry_switched_off_is_told() -> None:

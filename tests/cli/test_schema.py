@@ -29,6 +29,7 @@ RIGHT = [
     " {type: KeywordCoverage, criterion_name: k, expected_keywords: [a]}]",
     "evaluators: [{type: RuleBased, rules: [{criterion_name: a, config: {type: regex, pattern: b, flags: i}}]}]",
     "telemetry: {endpoint: 'http://a:1', headers: {a: b}, signals: [traces], content: no_content, detail: auto}",
+    "storage: [otlp, console]\nsampler: error\ndispatcher: pool\nredaction: [patterns]",
     "storage: {type: console}", "storage: [{type: otlp, protocol: grpc}, {type: json_file, path: a}]",
     "dispatcher: {type: pool, max_items: 5}",
     "criteria: {a: [{name: b, weight: 0, objective: 1}]}\nagents: {x: {criteria: a}, y: {criteria: [{name: c}]}}",
@@ -41,7 +42,7 @@ WRONG = [
     "evaluators: ResponseHealth",
     "evaluators: [KeywordCoverage]", "evaluators: [{type: RuleBased, rules: [{criterion_name: a, config: {type: b}}]}]",
     "sampler: {type: nope}", "sampler: {ratio: 1}", "sampler: {type: any_of, samplers: [{type: nope}]}",
-    "storage: [{type: json_file}]", "storage: [otlp]", "telemetry: {protocol: smoke}", "telemetry: {endpiont: a}",
+    "storage: [{type: json_file}]", "storage: [otpl]", "telemetry: {protocol: smoke}", "telemetry: {endpiont: a}",
     "dispatcher: {type: pool, max_items: 0}", "criteria: {a: [{weight: 1}]}", "criteria: {a: [{name: b, treshold: 1}]}",
     "agents: {x: {sampel_rate: 1}}", "agents: [x]", "profiles: {a: 7}", "plugins: a",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.pipeline import default_pipeline
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
-from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from tests.testing.doubles import Free, Keeping
 from tests.testing.threads import no_thread_left
 
@@ -207,3 +207,37 @@ def test_flush_waits_for_what_was_taken_before() -> None:
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     assert flush(20)
     assert len(kept.saved) == accounting()["evaluated"] == 100
+
+
+def test_flush_tells_of_what_could_not_be_saved() -> None:
+    """A save that failed since the flush before makes it False, once, while the other providers have the result."""
+
+    class Broken:
+        broken = True
+
+        async def save_result(self, aggregated: Any) -> None:
+            if self.broken:
+                raise OSError("no space left")
+
+    broken, kept = Broken(), Keeping()
+    configure(storage=[broken, kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
+    handler = monitor(str.upper)
+    handler("a")
+    assert not flush(20)
+    assert flush(20)
+    broken.broken = False
+    handler("b")
+    assert flush(20)
+    assert len(kept.saved) == 2
+    assert shutdown(20)
+
+
+def test_a_provider_that_cannot_save_is_refused() -> None:
+    """A class of the contract without a save of its own is told at start, and not with each result."""
+
+    class Forgetful(EvaluationStorageProvider):
+        async def save(self, aggregated: Any) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="Forgetful has no method save_result of its own") as caught:
+        configure(storage=[Forgetful()])
+    assert caught.value.path == "storage[0]"

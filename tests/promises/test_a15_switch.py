@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel import accounting, configure, disable, enable, flush, monitor, reload
-from agenteval_otel.config import enable as switch_on
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.pipeline import Pipeline, default_pipeline
 from agenteval_otel.sampling import RatioSampler
@@ -32,7 +31,7 @@ CALLERS, CALLS, TOGGLES = 4, 3000, 400
 @pytest.fixture(autouse=True)
 def _on_again() -> Iterator[None]:
     yield
-    switch_on()
+    enable()
 
 
 def answer(question: str = "") -> str:

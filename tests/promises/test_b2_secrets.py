@@ -260,14 +260,14 @@ def test_the_check_command_hides_them(text: str, form: str, tmp_path: Path) -> N
     """`agenteval-otel check` tells what will run, or what is wrong, without values of headers, users and variables."""
     file = tmp_path / "settings.yaml"
     source = SETTINGS % json.dumps(KEY)
-    file.write_text(source if text == "right" else source + "    detail: ${OUR_KEY}\n    headersx: [${OUR_KEY}]\n")
+    file.write_text(source if text == "right" else source + "    detail: ${OUR_KEY}\n    headersx: ['${OUR_KEY}']\n")
     code = "import sys; from agenteval_otel.cli import main; sys.exit(main(sys.argv[1:]))"
     finished = run_program(
         code, "check", str(file), "--format", form, OUR_KEY=KEY, TARGET=f"http://{USER}@127.0.0.1:4318",
         AGENTEVAL_TELEMETRY__HEADERS=json.dumps({"x-other": KEY}),
     )  # fmt: skip
-    assert finished.code in (0, 1), finished.stderr
-    assert "otlp" in finished.stdout or finished.code == 1
+    assert finished.code == (0 if text == "right" else 1), finished.stderr
+    assert ("otlp: to ***" if text == "right" else "headersx") in finished.stdout
     assert_hidden(finished.stdout, finished.stderr)
 
 

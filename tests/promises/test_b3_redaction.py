@@ -17,7 +17,7 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.capture.redaction import PatternRedactor, Redactor
-from agenteval_otel.capture.responses import join_chunks
+from agenteval_otel.capture.responses import read_chunks
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.models import EvaluationInput, Score
@@ -136,7 +136,7 @@ def test_five_thousand_secrets_in_streams_are_found() -> None:
         text = placed(source, secret)
         edges = sorted(source.sample(range(1, len(text)), k=min(12, len(text) - 1)))
         chunks = [text[start:end] for start, end in zip([0, *edges], [*edges, len(text)], strict=True)]
-        redacted = REDACTOR.redact(join_chunks(chunks))
+        redacted = REDACTOR.redact(read_chunks(chunks).text)
         missed[kind] += core(kind, secret) in redacted
     assert not {kind: count for kind, count in missed.items() if count and kind in SECRETS}
     assert all(missed[kind] <= 0.02 * 5_000 / len(kinds) for kind in CONTACTS)

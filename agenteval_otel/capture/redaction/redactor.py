@@ -96,10 +96,8 @@ class PatternRedactor(Redactor, type="patterns"):
         if self.patterns:
             kept = [match.span() for match in _MARKER.finditer(text)]
             for marker, pattern in self._own:
-                found += (
-                    Finding(start, end, marker) for start, end in pattern.spans(text, limit_s=self.limit_s)
-                    if not any(start < last and first < end for first, last in kept)
-                )  # fmt: skip
+                spans = pattern.spans(text, limit_s=self.limit_s)
+                found += (Finding(start, end, marker) for start, end in _apart(spans, kept))
         return merged(found)
 
     def _built_in(self, text: str) -> Iterator[Finding]:
@@ -120,6 +118,16 @@ class PatternRedactor(Redactor, type="patterns"):
                 for finding in find_numbers(window, numbers, done):
                     done = finding.end
                     yield finding
+
+
+def _apart(spans: list[tuple[int, int]], kept: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The spans that touch none of those kept; both are in order and without overlaps."""
+    at = 0
+    for start, end in spans:
+        while at < len(kept) and kept[at][1] <= start:
+            at += 1
+        if at == len(kept) or kept[at][0] >= end:
+            yield start, end
 
 
 def _replaced(text: str, findings: list[Finding]) -> str:

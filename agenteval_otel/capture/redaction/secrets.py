@@ -13,9 +13,10 @@ from typing import Final
 from agenteval_otel.capture.redaction.scan import Finding, Window
 from agenteval_otel.patterns import lazily
 
-__all__ = ["TELLING_KEY", "find_secrets"]
+__all__ = ["SECRET", "TELLING_KEY", "find_secrets"]
 
-_SECRET: Final = "[SECRET]"
+SECRET: Final = "[SECRET]"
+"""The marker that stands for a secret."""
 
 _DASHED: Final = lazily(
     rb"-(?:(?<=sk-)|(?<=glpat-)|(?<=gldt-)|(?<=glrt-)|(?<=xox[a-z]-)|(?<=xapp-)|(?<=pypi-)|(?<=GOCSPX-)|(?<=pplx-))"
@@ -135,7 +136,7 @@ def _token(pattern: re.Pattern[str], text: str, at: int, prefix: int) -> tuple[i
             before = text[start - 1 : start]
             if match[0].startswith("sk-") and before.isascii() and before.isalnum():
                 continue  # risk-..., task-...
-            return match.end(), (Finding(start, match.end(), _SECRET),)
+            return match.end(), (Finding(start, match.end(), SECRET),)
     return at + 1, ()
 
 
@@ -152,7 +153,7 @@ def _jwt(text: str, at: int) -> tuple[int, Sequence[Finding]]:
 
 
 def _whole(match: re.Match[str] | None, at: int) -> tuple[int, Sequence[Finding]]:
-    return (match.end(), (Finding(match.start(), match.end(), _SECRET),)) if match else (at + 1, ())
+    return (match.end(), (Finding(match.start(), match.end(), SECRET),)) if match else (at + 1, ())
 
 
 def _aws(text: str, at: int) -> tuple[int, Sequence[Finding]]:
@@ -161,8 +162,8 @@ def _aws(text: str, at: int) -> tuple[int, Sequence[Finding]]:
     if match is None:
         return at + 1, ()
     near = _AWS_KEY.finditer(text, max(0, at - 256), min(len(text), match.end() + 256))
-    keys = (Finding(key.start(), key.end(), _SECRET) for key in near)
-    return match.end(), (Finding(at, match.end(), _SECRET), *keys)
+    keys = (Finding(key.start(), key.end(), SECRET) for key in near)
+    return match.end(), (Finding(at, match.end(), SECRET), *keys)
 
 
 def _pem(text: str, at: int) -> tuple[int, Sequence[Finding]]:
@@ -174,7 +175,7 @@ def _pem(text: str, at: int) -> tuple[int, Sequence[Finding]]:
     end = _PEM_END.match(text, tail) if tail >= 0 else None
     body = end or _PEM_BODY.match(text, head.end())
     last = body.end() if body else head.end()
-    return last, (Finding(at, last, _SECRET),)
+    return last, (Finding(at, last, SECRET),)
 
 
 def _userinfo(text: str, at: int) -> tuple[int, Sequence[Finding]]:
@@ -190,7 +191,7 @@ def _authorization(text: str, at: int) -> tuple[int, Sequence[Finding]]:
 
 
 def _group(match: re.Match[str] | None, at: int) -> tuple[int, Sequence[Finding]]:
-    return (match.end(), (Finding(match.start(1), match.end(1), _SECRET),)) if match else (at + 1, ())
+    return (match.end(), (Finding(match.start(1), match.end(1), SECRET),)) if match else (at + 1, ())
 
 
 def _assigned(needle: bytes, pattern: re.Pattern[str], text: str, at: int) -> tuple[int, Sequence[Finding]]:
@@ -206,4 +207,4 @@ def _assigned(needle: bytes, pattern: re.Pattern[str], text: str, at: int) -> tu
     spoken = group == "word" and match["sign"] == ":" and text[match.start("word") - 1].isspace()
     if spoken and needle in (b"secret", b"token", b"key") and _WORD_OF_PROSE.match(value):
         return at + 1, ()  # "The secret: patience."
-    return match.end(group), (Finding(match.start(group), match.end(group), _SECRET),)
+    return match.end(group), (Finding(match.start(group), match.end(group), SECRET),)

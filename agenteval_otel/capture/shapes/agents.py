@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from agenteval_otel.capture.shapes.answers import take_answer, take_item
 from agenteval_otel.capture.shapes.calls import call_of
@@ -13,7 +14,10 @@ from agenteval_otel.capture.shapes.reading import Reading
 from agenteval_otel.capture.shapes.turns import all_turns, is_message, turns_of
 from agenteval_otel.capture.shapes.usage import add
 
-__all__ = ["take_agent_event", "take_graph_chunk", "take_message_chunk"]
+__all__ = ["MAX_UPDATES", "take_agent_event", "take_graph_chunk", "take_message_chunk"]
+
+MAX_UPDATES: Final = 64
+"""How many nodes of a graph one update may come from."""
 
 
 def take_message_chunk(reading: Reading, chunk: Any) -> bool:
@@ -75,7 +79,7 @@ def _take_payload(reading: Reading, payload: Any) -> bool:
     if isinstance(messages, list) and is_message(messages[0] if messages else None):
         reading.conversation(all_turns(messages))
         return True
-    updates = [field(payload, name) for name in list(payload)[:64]]
+    updates = [field(payload, name) for name in islice(payload, MAX_UPDATES)]
     updated = [update for update in updates if isinstance(field(update, "messages"), list)]
     if not updated or any(update is not None and not isinstance(update, Mapping) for update in updates):
         return False

@@ -24,6 +24,7 @@ from agenteval_otel.capture.shapes.fields import (
     kind_of,
     last_items,
     own_fields,
+    real_id,
     says_nothing,
 )
 from agenteval_otel.capture.shapes.reading import Reading
@@ -35,6 +36,7 @@ from agenteval_otel.errors import CaptureError
 __all__ = ["read_answer", "take_answer", "take_plain"]
 
 _MAX_DEPTH: Final = 3
+_IS_A_STREAM: Final = "is a stream for its reader: monitor what makes its pieces"
 _OF_ONE: Final = frozenset({"message", "function_call", "reasoning", "custom_tool_call"})
 """Items that one response of a model puts out; `_ITEMS` are those of several, with what the tools gave between them."""
 _ITEMS: Final = _OF_ONE | {"function_call_output", "custom_tool_call_output"}
@@ -74,7 +76,7 @@ def take_plain(reading: Reading, answer: Any) -> None:
     text = text_field(answer)
     if text is None:
         if is_stream(answer):
-            raise CaptureError(f"{type(answer).__name__} is a stream for its reader: monitor what makes its pieces")
+            raise CaptureError(f"{type(answer).__name__} {_IS_A_STREAM}")
         if says_nothing(answer):
             fields = own_fields(answer)
             if fields is None:
@@ -138,7 +140,7 @@ def _take_response(reading: Reading, answer: Any, depth: int) -> bool:
     if not named and not (output and all(kind_of(item) in _ITEMS for item in output)):
         return False
     turn = Turn("assistant", usage=_total(field(answer, "usage")), model=first(answer, "model"))
-    turn.key = turn.response_id = _real(first(answer, "id", "response_id"))
+    turn.key = turn.response_id = real_id(first(answer, "id", "response_id"))
     stopped = first(field(answer, "incomplete_details"), "reason")
     turn.finish_reason = stopped or first(answer, "status")
     _take_items(reading, output, turn)
@@ -228,7 +230,7 @@ def _take_agent_result(reading: Reading, answer: Any, depth: int) -> bool:
 
 def _take_http(reading: Reading, answer: Any, depth: int) -> bool:
     """A web framework's response whose body is at hand."""
-    body = field(answer, "body")
+    body = field(answer, "body") or field(answer, "_content")
     if not isinstance(body, bytes) or not isinstance(field(answer, "status_code"), int):
         return False
     text = to_text(body)
@@ -289,9 +291,4 @@ def _total(usage: Any) -> Tokens | None:
 
 def _must_be_complete(answer: Any) -> None:
     if field(answer, "is_complete") is False:
-        raise CaptureError(f"{type(answer).__name__} is a stream for its reader: monitor what makes its pieces")
-
-
-def _real(id: str | None) -> str | None:
-    """An id, unless it stands in for one that is not known."""
-    return None if id is not None and id.startswith("__") else id
+        raise CaptureError(f"{type(answer).__name__} {_IS_A_STREAM}")

@@ -7,8 +7,8 @@ from typing import Any, Final
 from agenteval_otel.capture.shapes.answers import take_answer
 from agenteval_otel.capture.shapes.calls import call_of
 from agenteval_otel.capture.shapes.content import content_text
-from agenteval_otel.capture.shapes.fields import field, first, items, kind_of
-from agenteval_otel.capture.shapes.reading import Open, Reading
+from agenteval_otel.capture.shapes.fields import field, first, items, kind_of, real_id
+from agenteval_otel.capture.shapes.reading import OpenTurn, Reading
 from agenteval_otel.capture.shapes.turns import Turn
 from agenteval_otel.capture.shapes.usage import usage_of
 
@@ -36,7 +36,7 @@ def take_completion_chunk(reading: Reading, chunk: Any) -> bool:
     return True
 
 
-def _grow_call(reading: Reading, turn: Open, call: Any, position: int) -> None:
+def _grow_call(reading: Reading, turn: OpenTurn, call: Any, position: int) -> None:
     function, index = field(call, "function"), field(call, "index")
     reading.grow_call(
         turn, index if isinstance(index, int) else position, id=first(call, "id"), name=first(function, "name"),
@@ -61,7 +61,7 @@ def take_response_event(reading: Reading, event: Any) -> bool:
         turn = reading.turn()
         turn.key = first(told, "id")
         known = Turn("assistant", model=first(told, "model"))
-        known.response_id = None if (turn.key or "").startswith("__") else turn.key
+        known.response_id = real_id(turn.key)
         reading.tell(turn, known)
     elif kind in ("response.output_text.delta", "response.refusal.delta"):
         reading.grow(reading.turn(), field(event, "delta"))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
-from agenteval_otel.capture.text import CAP_CHARS, clean
+from agenteval_otel.capture.text import CAP_CHARS, clean, model_fields
 
 __all__ = [
     "MAX_ITEMS",
     "field",
     "first",
+    "is_connection",
     "is_stream",
     "items",
     "json_object",
@@ -20,6 +22,7 @@ __all__ = [
     "last_items",
     "number",
     "own_fields",
+    "real_id",
     "says_nothing",
     "short",
 ]
@@ -27,7 +30,10 @@ __all__ = [
 MAX_ITEMS: Final = 1_000
 """How many messages, parts, tool calls or choices of one object are looked at."""
 _ATOMS: Final = (str, bytes, bytearray, int, float, complex, list, tuple, set, frozenset, type(None))
+_PROPERTIES: Final = (property, cached_property)
 _SHORT_CHARS: Final = 512
+_MADE_UP: Final = ("lc_", "run-", "__")
+"""How ids begin that a client makes up where it does not know the provider's."""
 
 
 def field(value: Any, name: str) -> Any:
@@ -35,9 +41,17 @@ def field(value: Any, name: str) -> Any:
     try:
         if isinstance(value, Mapping):
             return value.get(name)
-        return None if isinstance(value, _ATOMS) else getattr(value, name, None)
+        return None if isinstance(value, _ATOMS) or _uses_up(value, name) else getattr(value, name, None)
     except Exception:
         return None
+
+
+def _uses_up(value: Any, name: str) -> bool:
+    """Whether a field is a property of what can be iterated: to read it could take from its reader what it holds."""
+    kind = type(value)
+    if not any(hasattr(kind, way) for way in ("__iter__", "__next__", "__aiter__")) or model_fields(value) is not None:
+        return False
+    return isinstance(next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None), _PROPERTIES)
 
 
 def first(value: Any, *names: str) -> str | None:
@@ -52,6 +66,11 @@ def first(value: Any, *names: str) -> str | None:
 def short(value: Any) -> str | None:
     """Text that is an identifier, cleaned and at most 512 characters long; None for anything else."""
     return clean(value, _SHORT_CHARS) if isinstance(value, str) else None
+
+
+def real_id(id: str | None) -> str | None:
+    """A response's id; None for one that the client made up."""
+    return None if id is not None and id.startswith(_MADE_UP) else id
 
 
 def kind_of(value: Any, name: str = "type") -> str:
@@ -113,7 +132,17 @@ def says_nothing(value: Any) -> bool:
     return kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
 
 
+def is_connection(value: Any) -> bool:
+    """Whether it is a web framework's request, or what one is made of: its headers hold cookies and keys."""
+    scope = value if isinstance(value, Mapping) else field(value, "scope")
+    if field(scope, "type") in ("http", "websocket") and field(scope, "headers") is not None:
+        return True
+    return any(isinstance(field(value, name), Mapping) for name in ("META", "environ"))
+
+
 def is_stream(value: Any) -> bool:
     """Whether it is something that its reader uses up: an iterator, or a response that is made of one."""
     kind = type(value)
-    return any(hasattr(kind, name) for name in ("__next__", "__anext__")) or field(value, "body_iterator") is not None
+    if any(hasattr(kind, name) for name in ("__next__", "__anext__")) or field(value, "body_iterator") is not None:
+        return True
+    return field(value, "_content") is False  # the response of a web client whose body was not read yet

@@ -6,9 +6,19 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from agenteval_otel.capture.parameters import CONVERSATION_NAMES
 from agenteval_otel.capture.shapes.calls import plain_calls
 from agenteval_otel.capture.shapes.content import content_text, is_content
-from agenteval_otel.capture.shapes.fields import field, is_stream, items, last_items, own_fields, says_nothing
+from agenteval_otel.capture.shapes.fields import (
+    field,
+    is_connection,
+    is_stream,
+    items,
+    last_items,
+    own_fields,
+    says_nothing,
+    short,
+)
 from agenteval_otel.capture.shapes.turns import Turn, all_turns, is_message
 from agenteval_otel.capture.text import PlainCopy, clean, model_fields, to_text
 
@@ -19,7 +29,6 @@ _PROMPT_KEYS: Final = (
 )  # fmt: skip
 _CONVERSATION_KEYS: Final = ("messages", "input", "history", "message_history")
 _SYSTEM_KEYS: Final = ("system", "system_prompt", "instructions")
-_ID_KEYS: Final = ("conversation_id", "session_id", "thread_id")
 
 
 class Asked(NamedTuple):
@@ -41,6 +50,8 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Aske
     Raises:
         CaptureError: The prompt's own methods raised.
     """
+    if is_connection(prompt):
+        prompt = None
     turns = _turns(prompt)
     question = last_question(turns) if turns is not None else _text(prompt)
     before = _pairs(history) if turns is None else None
@@ -151,8 +162,8 @@ def _system_of(prompt: Any) -> str | None:
 
 
 def _conversation_id(prompt: Any) -> str | None:
-    for name in _ID_KEYS:
+    for name in CONVERSATION_NAMES:
         found = field(prompt, name)
         if isinstance(found, str | UUID) or type(found) is int:
-            return clean(str(found), 512) or None
+            return short(str(found)) or None
     return None

@@ -16,11 +16,11 @@ from agenteval_otel.capture.shapes.turns import Turn
 from agenteval_otel.capture.shapes.usage import Tokens, add
 from agenteval_otel.capture.text import clean
 
-__all__ = ["Open", "Reading"]
+__all__ = ["OpenTurn", "Reading"]
 
 
 @dataclass(slots=True, eq=False)
-class Open:
+class OpenTurn:
     """One of the model's responses, as far as it came."""
 
     number: int
@@ -46,8 +46,8 @@ class Reading:
         self.asked: list[Turn] = []
         self.usage_total: Tokens | None = None
         self.conversation_id: str | None = None
-        self._turns: list[Open] = []
-        self._segments: list[tuple[Open | None, str]] = []
+        self._turns: list[OpenTurn] = []
+        self._segments: list[tuple[OpenTurn | None, str]] = []
 
     @property
     def empty(self) -> bool:
@@ -90,14 +90,14 @@ class Reading:
         if text:
             self._segments.append((None, text))
 
-    def begin(self, key: str | None = None) -> Open:
+    def begin(self, key: str | None = None) -> OpenTurn:
         """A new turn; the last one again where it has said nothing yet."""
         if not self._turns or self._turns[-1].says:
-            self._turns.append(Open(len(self._turns)))
+            self._turns.append(OpenTurn(len(self._turns)))
         self._turns[-1].key = key or self._turns[-1].key
         return self._turns[-1]
 
-    def turn(self, key: str | None = None) -> Open:
+    def turn(self, key: str | None = None) -> OpenTurn:
         """The turn of this key, begun where there is none; without a key the last one."""
         if self._turns and (key is None or self._turns[-1].key in (key, None)):
             self._turns[-1].key = key or self._turns[-1].key
@@ -105,23 +105,25 @@ class Reading:
         known = next((turn for turn in reversed(self._turns[-64:]) if turn.key == key), None)
         return known if known is not None else self.begin(key)
 
-    def grow(self, turn: Open, text: Any) -> None:
+    def grow(self, turn: OpenTurn, text: Any) -> None:
         """The next piece of a turn's text."""
         if isinstance(text, str) and text:
             turn.says = True
             self._segments.append((turn, text))
 
-    def grow_call(self, turn: Open, index: Any, *, id: str | None = None, name: str | None = None, piece: Any) -> None:
+    def grow_call(
+        self, turn: OpenTurn, index: Any, *, id: str | None = None, name: str | None = None, piece: Any
+    ) -> None:
         """The next piece of one of a turn's tool calls."""
         turn.says = True
         self.calls.grow((turn.number, index), id=id, name=name, piece=piece)
 
-    def add_call(self, turn: Open, call: Call, index: Any = None) -> None:
+    def add_call(self, turn: OpenTurn, call: Call, index: Any = None) -> None:
         """A whole tool call of a turn."""
         turn.says = True
         self.calls.add(call, None if index is None else (turn.number, index))
 
-    def whole(self, told: Turn) -> Open:
+    def whole(self, told: Turn) -> OpenTurn:
         """A turn that is told as a whole: in one piece, or once more after its pieces."""
         turn = self._open_of(told)
         if told.text is not None and told.text != self.text and told.text != self._text_of(turn):
@@ -134,7 +136,7 @@ class Reading:
         self.tell(turn, told)
         return turn
 
-    def tell(self, turn: Open, told: Turn) -> None:
+    def tell(self, turn: OpenTurn, told: Turn) -> None:
         """What is known of a turn besides its text."""
         self.use(turn, told.usage)
         turn.model = told.model or turn.model
@@ -142,7 +144,7 @@ class Reading:
         turn.finish_reason = told.finish_reason or turn.finish_reason
         self.conversation_id = told.conversation_id or self.conversation_id
 
-    def use(self, turn: Open, tokens: Tokens | None) -> None:
+    def use(self, turn: OpenTurn, tokens: Tokens | None) -> None:
         """The turn's usage; a number that is told again takes the earlier one's place."""
         if tokens is not None:
             before = turn.usage or (None, None)
@@ -170,11 +172,11 @@ class Reading:
         else:
             self.results(turn.results)
 
-    def _answering(self) -> Open | None:
+    def _answering(self) -> OpenTurn | None:
         saying = next((turn for turn in reversed(self._turns) if turn.says), None)
         return saying or (self._turns[-1] if self._turns else None)
 
-    def _open_of(self, told: Turn) -> Open:
+    def _open_of(self, told: Turn) -> OpenTurn:
         for key in filter(None, (told.key, told.response_id)):
             known = next((turn for turn in reversed(self._turns[-64:]) if key in (turn.key, turn.response_id)), None)
             if known is not None:
@@ -183,5 +185,5 @@ class Reading:
             return self._turns[-1]
         return self.begin(told.key)
 
-    def _text_of(self, turn: Open) -> str:
+    def _text_of(self, turn: OpenTurn) -> str:
         return "".join(text for owner, text in self._segments if owner is turn)

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, Final
 
+from agenteval_otel.capture.text import CAP_CHARS
+
 __all__ = ["events_in"]
 
 _LINE: Final = re.compile(r"(?:data|event|id|retry)?:")
@@ -15,11 +17,13 @@ _BEGINS: Final = ("data:", "event:", "id:", "retry:", ":")
 def events_in(text: str) -> list[Any] | None:
     """What the events of a stream carry: JSON data, or text where it is none; None where the text is no such stream.
 
-    A stream that breaks off in an event gives those before it.
+    A stream that breaks off in an event, or goes beyond the cap, gives those before it.
     """
     text = text.lstrip("\r\n\ufeff")
     if not text.startswith(_BEGINS) or "data:" not in text:
         return None
+    if len(text) > CAP_CHARS:
+        text = text[: max(text.rfind("\n\n", 0, CAP_CHARS), text.rfind("\r\n\r\n", 0, CAP_CHARS), 0)]
     found: list[Any] = []
     for block in re.split(r"\r?\n\r?\n", text):
         lines = block.splitlines()

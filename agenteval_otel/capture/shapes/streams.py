@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
-from agenteval_otel.capture.shapes.agents import take_agent_event, take_graph_chunk, take_message_chunk
+from agenteval_otel.capture.shapes.agents import MAX_UPDATES, take_agent_event, take_graph_chunk, take_message_chunk
 from agenteval_otel.capture.shapes.answers import take_answer
 from agenteval_otel.capture.shapes.content import text_field
 from agenteval_otel.capture.shapes.events import Echoes, take_completion_chunk, take_message_event, take_response_event
 from agenteval_otel.capture.shapes.fields import field, items, kind_of
 from agenteval_otel.capture.shapes.reading import Reading
 from agenteval_otel.capture.shapes.sse import events_in
-from agenteval_otel.capture.text import CAP_CHARS, to_text
+from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 
 __all__ = ["read_chunks"]
 
 _MAX_DEPTH: Final = 4
+_FEW: Final = 16
+_MAX_MESSAGES: Final = 20_000
 Take = Callable[[Reading, Any], bool]
 
 
@@ -37,6 +40,7 @@ class _Stream:
         self.reading = Reading()
         self.echoes = Echoes()
         self._others: list[Any] = []
+        self._messages, self._last_passed = 0, None
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def read(self, chunks: Sequence[Any]) -> Reading:
@@ -50,9 +54,26 @@ class _Stream:
             self.reading.say(whole)
         else:
             for chunk, text in zip(chunks, texts, strict=True):
-                self._one(chunk if text is None else text)
+                if text is not None or not self._goes_too_far(chunk):
+                    self._one(chunk if text is None else text)
+            self._one(self._last_passed)
         self._finish()
         return self.reading
+
+    def _goes_too_far(self, chunk: Any) -> bool:
+        """Whether a chunk is one more of many long conversations, such as a graph's states: the last one tells all."""
+        part = chunk[-1] if type(chunk) is tuple and chunk else chunk
+        listed = field(field(part, "data") or part, "messages") if not isinstance(part, list) else part
+        if listed is None and isinstance(part, Mapping):
+            updates = [field(field(part, name), "messages") for name in islice(part, MAX_UPDATES)]
+            listed = [message for update in updates for message in items(update)]
+        count = len(items(listed))
+        if count > _FEW:
+            self._messages += count
+        if count <= _FEW or self._messages <= _MAX_MESSAGES:
+            return False
+        self._last_passed = chunk
+        return True
 
     def _text(self, chunk: Any) -> str | None:
         if isinstance(chunk, bytes | bytearray):
@@ -61,7 +82,7 @@ class _Stream:
 
     def _one(self, chunk: Any) -> None:
         if isinstance(chunk, str):
-            self.reading.say(chunk)
+            self.reading.say(cap(chunk, 2 * CAP_CHARS))
         elif chunk is not None and not self._take(chunk, _MAX_DEPTH):
             self._others.append(chunk)
 

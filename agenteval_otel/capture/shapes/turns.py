@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from agenteval_otel.capture.shapes.calls import Call, call_of
 from agenteval_otel.capture.shapes.content import Result, content_text, part_calls, part_results, result_of
-from agenteval_otel.capture.shapes.fields import field, first, items, kind_of, last_items, short
+from agenteval_otel.capture.shapes.fields import field, first, items, kind_of, last_items, real_id, short
 from agenteval_otel.capture.shapes.usage import Tokens, usage_of
 from agenteval_otel.capture.text import to_text
 
@@ -24,8 +24,6 @@ _TYPED: Final = frozenset({
     "human", "ai", "system", "tool", "function", "AIMessageChunk", "HumanMessageChunk", "SystemMessageChunk",
     "ToolMessageChunk",
 })  # fmt: skip
-_MADE_UP: Final = ("lc_", "run-", "__")
-"""How ids begin that a client makes up where it does not know the provider's."""
 
 
 @dataclass(slots=True)
@@ -162,9 +160,7 @@ def _tell(turn: Turn, message: Any) -> None:
     turn.finish_reason = stopped or first(told, "status") or first(message, "stop_reason", "finish_reason")
     # The id of a message is the response's only where the message is the whole response, with what belongs to one.
     whole = turn.usage is not None or turn.model is not None or turn.finish_reason is not None
-    turn.response_id = first(told, "id") or (first(message, "id") if whole else None)
-    if turn.response_id is not None and turn.response_id.startswith(_MADE_UP):
-        turn.response_id = None
+    turn.response_id = real_id(first(told, "id") or (first(message, "id") if whole else None))
 
 
 def _is_item(value: Any) -> bool:

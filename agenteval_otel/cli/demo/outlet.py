@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry.private import OtlpTarget, private_provider
+from agenteval_otel.telemetry.private import OtlpTarget, is_endpoint, private_provider
 
 __all__ = ["SERVICE", "Outlet", "check_endpoint", "quiet_exporters", "service_name"]
 
@@ -35,14 +35,7 @@ def check_endpoint(url: str | None) -> None:
     Raises:
         ConfigurationError: Not ``http://`` or ``https://`` with a host, or a port that is none.
     """
-    if url is None:
-        return
-    try:
-        parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        fits = False
-    if not fits:
+    if url is not None and not is_endpoint(url):
         raise ConfigurationError(
             f"found {url!r}, expected http://HOST:PORT such as http://localhost:4317", path="--otlp-endpoint"
         )
@@ -117,7 +110,10 @@ def service_name() -> str:
 
 @contextmanager
 def quiet_exporters() -> Iterator[None]:
-    """Hold the exporters' own log lines off the screen: what they have to say is told once, at the end."""
+    """Hold the exporters' own log lines off the screen: what they have to say is told once, at the end.
+
+    Meanwhile variables that nobody set name the service and have metrics exported every two seconds.
+    """
     loggers = [logging.getLogger(name) for name in ("opentelemetry", "agenteval_otel")]
     before = [(logger, logger.propagate) for logger in loggers]
     silent = logging.NullHandler()

@@ -27,6 +27,7 @@ from agenteval_otel.cli.demo.state import RunState
 from agenteval_otel.cli.demo.summary import print_summary
 from agenteval_otel.cli.demo.traffic import LiveTraffic, Traffic
 from agenteval_otel.cli.demo.view import watch
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import ErrorSampler, FirstOfSampler, RatioSampler, Sampler, SlowSampler
 
@@ -41,12 +42,14 @@ _EVALUATE_S, _EXPORT_S, _EXPORT_TO_NOBODY_S, _SPANS_S = 10.0, 3.0, 2.0, 0.5
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
-    """Run it; gives the exit code: 0 accounted for, 1 not, 130 after Ctrl-C.
+    """Run it; gives the exit code: 0 accounted for and delivered, 1 not, 130 after Ctrl-C.
 
     Raises:
         ConfigurationError: A file that cannot be replayed, or an endpoint that is none.
     """
     check_endpoint(arguments.otlp_endpoint)
+    if arguments.traffic is not None and arguments.seconds is not None:
+        raise ConfigurationError("a replay takes as long as it takes; --calls ends it earlier", path="--seconds")
     recording = Recording(arguments.traffic) if arguments.traffic is not None else None
     with quiet_exporters():
         run = _Run(arguments, recording)
@@ -89,7 +92,9 @@ class _Run:
             state, self._console, delivery=delivery, recording=self._recording, evaluated=evaluated, planted=planted
         )
         adds_up = evaluated and sum(state.outcomes.values()) == state.traffic.calls
-        if not adds_up:
+        # Jaeger takes spans and nothing else: that is delivered.
+        undelivered = delivery.address is not None and not (delivery.complete or delivery.spans)
+        if not adds_up or (undelivered and not state.interrupted):
             return 1
         return INTERRUPTED if state.interrupted else 0
 

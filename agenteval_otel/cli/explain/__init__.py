@@ -39,8 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from agenteval_otel.cli.explain.reading import counts_from
     from agenteval_otel.cli.explain.words import full, overview, report
+    from agenteval_otel.masking import printable
 
     counts = None if arguments.source is None else counts_from(arguments.source)
     told = overview() if counts is None else report(counts)
-    print("\n".join(full(arguments.words, counts) if arguments.words else told))
+    print("\n".join(map(printable, full(arguments.words, counts) if arguments.words else told)))
     return 0

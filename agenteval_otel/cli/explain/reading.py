@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from agenteval_otel import semconv as names
-from agenteval_otel.components import near
+from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import mask_text, split_address
 
@@ -137,7 +137,7 @@ def _of_json(text: str) -> Counts:
         found = {"outcomes": found}
     for name in found:
         if name not in sections:
-            raise _wrong(f"unknown field{near(name, sections)}; known: {', '.join(sections)}", path=name)
+            raise _wrong(f"unknown field{choices(name, sections)}", path=name)
     counted = {name: _numbers(found.get(name, {}), name, known) for name, known in sections.items()}
     return Counts({"": counted["outcomes"]}, counted["failures"], counted["results"], {}, {})
 
@@ -147,7 +147,7 @@ def _numbers(value: Any, path: str, known: tuple[str, ...] | None) -> dict[str, 
         raise _wrong(f"expected a mapping of counts, found {type(value).__name__}", path=path)
     for name, count in value.items():
         if known is not None and name not in known:
-            raise _wrong(f"unknown{near(name, known)}; known: {', '.join(known)}", path=f"{path}.{name}")
+            raise _wrong(f"unknown{choices(name, known)}", path=f"{path}.{name}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise _wrong(f"expected a whole number from 0, found {count!r}"[:200], path=f"{path}.{name}")
     return dict(value)

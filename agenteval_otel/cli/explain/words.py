@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from agenteval_otel.cli.explain.reading import Counts
-from agenteval_otel.components import near
+from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.telemetry.explanations import (
     ERROR_TYPES,
@@ -48,7 +48,7 @@ def full(words: Sequence[str], counts: Counts | None) -> list[str]:
         found = OUTCOMES.get(word) or ERROR_TYPES.get(word) or explanation_of_failure(word)
         if found is None:
             known = (*OUTCOMES, *FAILURES, *ERROR_TYPES)
-            raise ConfigurationError(f"unknown{near(word, known)}; known: {', '.join(known)}", path=word[:64])
+            raise ConfigurationError(f"unknown{choices(word, known)}", path=word[:64])
         shown = f": {_of_calls(totals.get(word, 0), totals)}" if counts is not None and word in OUTCOMES else ""
         blocks.append([word + shown, *_in_full(found, is_outcome=word in OUTCOMES)])
     return _joined(blocks)
@@ -79,7 +79,9 @@ def report(counts: Counts) -> list[str]:
         hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
         blocks.append([f"Failed results: {failed:,}", f"  {hint}"])
     if not (lost or failed or any(counts.failures.values()) or any(counts.errors.values())):
-        blocks.append(["Nothing was lost, and nothing broke."])
+        told = bool(counts.failures or counts.results)
+        unknown = "Nothing was lost. What broke is not in this source: give failures and results beside the outcomes."
+        blocks.append(["Nothing was lost, and nothing broke." if told else unknown])
         most = max(totals, key=lambda name: totals[name])  # harmless, but it may be why somebody misses a score
         blocks.append([f"{most}: {_of_calls(totals[most], totals)}", *_in_full(OUTCOMES[most], is_outcome=True)])
     return _joined([block for block in blocks if block])

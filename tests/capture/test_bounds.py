@@ -1,0 +1,208 @@
+"""Answers that are made to hurt: what unfolds without end, repeats itself, or is used up by being read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agenteval_otel import annotate, monitor
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.redaction import PatternRedactor
+from agenteval_otel.capture.responses import answer_text, read_chunks
+from agenteval_otel.capture.snapshots import MUTABLE, state_of_answer, state_of_chunks
+from agenteval_otel.capture.text import CAP_CHARS
+from agenteval_otel.errors import CaptureError
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.testing import InlineDispatcher
+from tests.capture.support import returned, streamed
+from tests.testing.doubles import Free, Keeping
+
+SLOW_S = 10.0
+"""Far above what any of these takes, far below what they took without a bound (for ever, mostly)."""
+
+
+def _doubled(times: int) -> Any:
+    value: Any = ()
+    for _ in range(times):
+        value = (value, value)
+    return value
+
+
+def test_a_tuple_that_unfolds_to_a_billion() -> None:
+    """Whether a tuple can change is told after a thousand items, in answers and in chunks."""
+    assert state_of_answer(_doubled(60)) == state_of_chunks(["a", _doubled(60)]) == MUTABLE
+    assert state_of_answer((1, ("a", (2.0, None, frozenset({3}))))) is None
+    assert state_of_answer(("a", ([],))) == MUTABLE
+    deep: Any = ()
+    for _ in range(50_000):
+        deep = (deep,)
+    assert state_of_answer(deep) == MUTABLE
+    assert returned(_doubled(60)).response.startswith("[[")
+
+
+def test_one_piece_with_millions_of_events() -> None:
+    """Server-sent events beyond the cap are not read, however large the piece that holds them."""
+    began = time.process_time()
+    text = streamed(['data: {"text": "a"}\n\n' * 1_000_000]).response
+    assert time.process_time() - began < SLOW_S
+    assert text == "a" * len(text)
+    assert 1_000 < len(text) <= CAP_CHARS
+
+
+def test_a_long_state_that_is_streamed_again_and_again() -> None:
+    """Of a graph that streams its whole conversation a thousand times the last state counts."""
+    messages = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"m{n}"} for n in range(1_000)]
+    states = [{"messages": [*messages, {"role": "assistant", "content": f"end {n}"}]} for n in range(1_000)]
+    began = time.process_time()
+    assert read_chunks(states).text == "end 999"
+    assert read_chunks([("values", state) for state in states]).text == "end 999"
+    assert time.process_time() - began < 2 * SLOW_S
+
+
+def test_states_of_an_ordinary_conversation_are_all_read() -> None:
+    """What every state says first stays: calls of a state that a later one trimmed are known."""
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "name": "find", "args": {}}]}
+    first = [{"role": "user", "content": "q"}, call]
+    reading = read_chunks([{"messages": first}, {"messages": [first[0], {"role": "assistant", "content": "done"}]}])
+    assert reading.text == "done"
+    assert [made["name"] for made in reading.calls.finished() or ()] == ["find"]
+
+
+def test_bytes_inside_of_an_answer_are_cut_before_they_are_shown() -> None:
+    """Large bytes in a mapping do not become text four times as large first."""
+    assert len(returned({"data": b"\0" * 100_000_000}).response) <= 3 * CAP_CHARS
+
+
+class Unread:
+    """A web client's response whose body is still in the line: reading `content` takes it from its reader."""
+
+    def __init__(self) -> None:
+        self._content: Any = False
+        self.status_code = 200
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter([self.content])
+
+    @property
+    def content(self) -> bytes:
+        self._content = b"the body"
+        return b"the body"
+
+    @property
+    def text(self) -> str:
+        return self.content.decode()
+
+
+def test_a_response_that_was_not_read_is_left_to_its_reader() -> None:
+    """No property is asked of what can be iterated: it could use it up."""
+    response = Unread()
+    with pytest.raises(CaptureError, match="Unread is a stream for its reader"):
+        answer_text(response)
+    assert response._content is False
+    assert response.content == b"the body"
+    assert answer_text(response) == "the body"
+
+
+def test_own_patterns_beside_many_markers() -> None:
+    """What is kept and what is found are gone through side by side, not each with each."""
+    redactor = PatternRedactor(kinds=(), patterns={"customer": "C-[0-9]{6}|[A-Z]\\]"})
+    text = "[EMAIL]" * 20_000 + "C-123456 " * 20_000
+    began = time.process_time()
+    assert redactor.redact(text) == "[EMAIL]" * 20_000 + "[CUSTOMER] " * 20_000
+    assert time.process_time() - began < SLOW_S
+
+
+def test_numbers_that_are_nobodys_cost_little() -> None:
+    """Groups of digits that look like the beginning of a number, over a whole answer."""
+    redactor = PatternRedactor()
+    began = time.process_time()
+    for seed in ("aa00 ", "4111 1111 ", "(1"):
+        redactor.redact(seed * (CAP_CHARS // len(seed) // 4))
+    assert time.process_time() - began < SLOW_S
+    assert redactor.redact("GB82 WEST 1234 5698 7654 32 and 4111 1111 1111 1111 99") == "[IBAN] and [CARD] 99"
+
+
+def _kept(function: Callable[..., Any], **settings: Any) -> tuple[Any, Pipeline]:
+    kept = Keeping()
+    pipeline = Pipeline(
+        sampler=RatioSampler(), evaluators=(Free(),), storage=(kept,), dispatcher=InlineDispatcher()
+    )  # fmt: skip
+    monitor(pipeline=pipeline, **settings)(function)("q")
+    return kept, pipeline
+
+
+def test_a_fact_whose_name_is_no_name() -> None:
+    """What `capture=` names is left out and counted without its words; the call is evaluated."""
+    facts = {5: 1, "said by somebody": 2, "x" * 100: 3, "prompted": 4}
+    _, pipeline = _kept(str.upper, capture=lambda arguments, answer: facts)
+    assert pipeline.accounting.outcomes()["evaluated"] == 1
+    assert pipeline.accounting.failures == {"annotate:other": 3, "annotate:prompted": 1}
+
+
+def test_tool_calls_that_are_said_without_end() -> None:
+    """A thousand of them are kept, in time that grows with their number; that there were more is counted."""
+
+    def handler(prompt: str) -> str:
+        for number in range(100_000):
+            annotate(tool_calls=[{"name": f"t{number}"}])
+        return prompt
+
+    seen: list[Any] = []
+    _, pipeline = _kept(handler, evaluators=[Free(action=lambda given: seen.append(given) or 1.0)])
+    assert [call.name for call in seen[0].tool_calls] == [f"t{number}" for number in range(1_000)]
+    assert pipeline.accounting.failures == {"annotate:tool_calls": 1}
+
+
+def test_what_a_handler_annotated_stays_its_own() -> None:
+    """The list that was given first does not grow by what is said later."""
+    mine = [{"name": "a"}]
+
+    def handler(prompt: str) -> str:
+        annotate(tool_calls=mine)
+        annotate(tool_calls=({"name": "b"},))
+        annotate(tool_calls=[{"name": "c"}])
+        return prompt
+
+    seen: list[Any] = []
+    _kept(handler, evaluators=[Free(action=lambda given: seen.append(given) or 1.0)])
+    assert [call.name for call in seen[0].tool_calls] == ["a", "b", "c"]
+    assert mine == [{"name": "a"}]
+
+
+def test_names_that_are_annotated_without_end() -> None:
+    """Sixty-four facts are kept of a call, whatever they are called."""
+    held: list[CapturedCall] = []
+
+    def handler(prompt: str) -> str:
+        from agenteval_otel.capture import CURRENT
+
+        for number in range(1_000):
+            annotate(**{f"fact_{number}": number})
+        held.append(CURRENT.get())  # type: ignore[arg-type]
+        assert len(held[0].facts or ()) == 64
+        return prompt
+
+    _, pipeline = _kept(handler)
+    assert pipeline.accounting.outcomes()["evaluated"] == 1
+
+
+@pytest.mark.parametrize("piece", ["", b"", b"x" * 65_536], ids=["empty text", "no bytes", "many bytes"])
+def test_a_stream_of_nothing_or_of_bytes_is_not_kept_for_ever(piece: Any) -> None:
+    """Every chunk takes a place, and bytes count for their number."""
+    kept: list[int] = []
+
+    def handler(prompt: str) -> Iterator[Any]:
+        for _ in range(300_000):
+            yield piece
+
+    pipeline = Pipeline(sampler=RatioSampler(), evaluators=(Free(),), storage=(), dispatcher=InlineDispatcher())
+    submit = pipeline.submit
+    pipeline.submit = lambda call: (kept.append(len(call.chunks or ())), submit(call))[1]  # type: ignore[method-assign]
+    for _ in monitor(pipeline=pipeline)(handler)("q"):
+        pass
+    assert kept == [CAP_CHARS // max(1, len(piece))]
+    assert pipeline.accounting.outcomes()["evaluated"] == 1
