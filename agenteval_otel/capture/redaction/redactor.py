@@ -29,7 +29,7 @@ _LONG_CHARS: Final = 512 * 1024
 _SHORT_CHARS: Final = 512
 # Short text, such as an id, mostly has none of what every built-in kind needs.
 _GLANCE: Final = lazily(
-    r"(?i)@|:[/:]|[0-9a-f]:|eyJ|A[KS]IA|AIza|-----|pass|pwd|secret|token|key|bearer|authorization"
+    r"(?i)@|:[/:]|[0-9a-f]:|eyJ|A[KS]IA|AIza|-----|pass|pwd|secret|token|key|bearer|authorization|cookie"
     r"|(?:sk|gl[a-z]{1,3}|xox[a-z]|xapp|pypi|gocspx|pplx)-|(?:gh[opsur]|github|[rsp]k|hf|npm|whsec|gsk|dop)_"
     r"|\b[a-z]{2}[0-9]{2}[ \u00a0-]?[a-z0-9]{4}|[0-9](?:[^a-z0-9]{0,3}[0-9]){6}|[0-9]\.[0-9]{1,3}\.[0-9]"
 )

@@ -51,11 +51,18 @@ _PEM_BODY: Final = lazily(
 _PEM_MAX: Final = 64 * 1024
 _USERINFO: Final = lazily(r"://((?!\[SECRET\]@)[^\s/\"'<>\\]{1,512})@")
 _BEARER_HEAD: Final = lazily(rb"b(?=earer )")
-_BEARER: Final = lazily(r"(?i:bearer)[\s:]{1,4}((?=[^\s]{0,40}[0-9]|[^\s]{20})[\w.~+/=-]{8,8192}+)", re.ASCII)
+_BEARER: Final = lazily(
+    r"(?i:bearer)[\s:]{1,4}((?=[^\s]{0,40}[0-9]|[^\s]{20}|(?:sk|pk|key|tok)[_-])[\w.~+/=-]{8,8192}+)", re.ASCII
+)
 _SCHEME: Final = r"(?:(?i:basic|bearer|digest|token|apikey)\s{1,4})"
 _AUTHORIZATION: Final = lazily(
     rf"(?i:authorization)[\"'\]\\]{{0,3}}\s{{0,4}}[:=]\s{{0,4}}[\"'\\]{{0,2}}(?:{_SCHEME})?(?!{_SCHEME})"
     r"([^\s\"',;\[\\]{6,8192}+)"
+)
+
+# What a cookie's header holds: names and values, all of them, because any may be the session's.
+_COOKIE: Final = lazily(
+    r"(?i:cookie)[\"'\]\\]{0,3}\s{0,4}[:,=]\s{0,4}b?[\"'\\]{0,2}((?:[\w.-]{1,64}+=[^\s;,\"'\\]{1,4096}+(?:;\s?)?){1,64}+)"
 )
 
 # A name that is given a value; the value is quoted (then all of it) or one word.
@@ -118,6 +125,7 @@ def _looks(window: Window) -> Iterator[tuple[Iterator[int], _Look]]:
         yield window.places(needle, folded=True), partial(_assigned, needle, pattern)
     yield window.matches(_BEARER_HEAD, folded=True), _bearer
     yield window.places(b"authorization", folded=True), _authorization
+    yield window.places(b"cookie", folded=True), _cookie
 
 
 def _dashed(text: str, at: int) -> tuple[int, Sequence[Finding]]:
@@ -188,6 +196,10 @@ def _bearer(text: str, at: int) -> tuple[int, Sequence[Finding]]:
 
 def _authorization(text: str, at: int) -> tuple[int, Sequence[Finding]]:
     return _group(_AUTHORIZATION.match(text, at), at)
+
+
+def _cookie(text: str, at: int) -> tuple[int, Sequence[Finding]]:
+    return _group(_COOKIE.match(text, at), at)
 
 
 def _group(match: re.Match[str] | None, at: int) -> tuple[int, Sequence[Finding]]:
