@@ -23,8 +23,6 @@ from agenteval_otel.semconv import PIPELINE_FAILED
 
 __all__ = ["wrap"]
 
-_TEXTS = (str, bytes)  # what counts for its length, and for one where it is empty
-
 Enter = Callable[[tuple[Any, ...], dict[str, Any]], CapturedCall | None]
 
 
@@ -141,8 +139,11 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
                     if spanned is not None:
                         door.detach_span(spanned)
                 if left > 0:
-                    left -= (len(chunk) or 1) if type(chunk) in _TEXTS else OBJECT_CHARS
-                    keep(chunk if type(chunk) is str else snapshot(chunk))
+                    if type(chunk) is str:
+                        left -= len(chunk) or 1
+                        keep(chunk)
+                    else:
+                        left -= _kept(chunk, keep)
                 try:
                     given = yield chunk
                     resume = send
@@ -161,6 +162,12 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
             problem = None  # the frame and its exception must not hold each other
 
     return monitored
+
+
+def _kept(chunk: Any, keep: Callable[[Any], None]) -> int:
+    """Keep a chunk that is no text; gives what it takes of the stream's cap."""
+    keep(snapshot(chunk))
+    return (len(chunk) or 1) if type(chunk) is bytes else OBJECT_CHARS
 
 
 def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:  # noqa: C901
@@ -192,8 +199,11 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
                     if spanned is not None:
                         door.detach_span(spanned)
                 if left > 0:
-                    left -= (len(chunk) or 1) if type(chunk) in _TEXTS else OBJECT_CHARS
-                    keep(chunk if type(chunk) is str else snapshot(chunk))
+                    if type(chunk) is str:
+                        left -= len(chunk) or 1
+                        keep(chunk)
+                    else:
+                        left -= _kept(chunk, keep)
                 try:
                     given = yield chunk
                     resume = send
