@@ -46,7 +46,7 @@ NAMES: dict[str, list[str]] = {
         "Difference", "Estimate", "WeightedSums", "Z_95", "difference_of", "estimate_of", "wilson_interval",
     ],
     "agenteval_otel.masking": [
-        "MASK", "is_secret", "mask", "mask_known", "mask_text", "split_address",
+        "MASK", "is_secret", "mask", "mask_known", "mask_text", "printable", "split_address",
     ],
     "agenteval_otel.models": [
         "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Message",

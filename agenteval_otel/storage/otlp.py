@@ -68,9 +68,9 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     @field_validator("endpoint")
     @classmethod
     def _is_an_address(cls, value: str | None) -> str | None:
-        if value is not None and not is_endpoint(value):
+        if value and not is_endpoint(value):
             raise ValueError("expected http://HOST:PORT such as http://localhost:4317")
-        return value
+        return value or None  # an empty variable says nothing
 
     @cached_property
     def providers(self) -> Providers:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.dispatch.executor import MAX_THREADS, DaemonExecutor
+from tests.backends.process import bare_environment
 
 
 def threads_of() -> int:
@@ -89,5 +90,6 @@ def test_the_last_answer_is_evaluated_while_the_interpreter_ends(work: str, tmp_
         answer("a question")
     """)
     )
-    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, str(script)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=bare_environment(), check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")

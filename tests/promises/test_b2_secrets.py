@@ -151,6 +151,9 @@ class Vault(EvaluationStorageProvider, type="vault"):
     pattern: str = r"https?://\S+@\S+ Bearer \w{6,}"
     mirrors: tuple[str, ...] = ()
 
+    async def save_result(self, aggregated: Any) -> None:
+        """Keep it to itself."""
+
 
 def vault(**fields: Any) -> Vault:
     given: dict[str, Any] = {

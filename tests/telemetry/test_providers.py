@@ -11,6 +11,7 @@ import pytest
 from opentelemetry import _logs, metrics, trace
 
 from agenteval_otel import monitor
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import Pipeline
@@ -176,12 +177,23 @@ def test_providers_that_come_later_are_found(monkeypatch: pytest.MonkeyPatch, te
     assert len(telemetry.events()) == 2
 
 
-def test_an_endpoint_that_is_none_costs_no_result(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_endpoint_that_is_none_costs_no_result(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Telemetry that cannot be built is said once for each signal; results are evaluated and saved elsewhere."""
-    assert len(emit(OtlpStorageProvider(endpoint="http://localhost:no-port"), times=5).results) == 2
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:no-port")
+    assert len(emit(OtlpStorageProvider(), times=5).results) == 2
     messages = [entry.getMessage() for entry in caplog.records]
     assert len(messages) == 3
     assert all("wrong_telemetry" in message and "ValueError" in message for message in messages)
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4317", "http://localhost:no-port", "http://", "ftp://a:1"])
+def test_an_endpoint_in_the_settings_is_looked_at(endpoint: str) -> None:
+    """What is no address is refused at start, with an example; the exporter would say so much later, on stderr."""
+    with pytest.raises(ConfigurationError, match="such as http://localhost:4317"):
+        OtlpStorageProvider(endpoint=endpoint)
+    assert OtlpStorageProvider(endpoint="").endpoint is None
 
 
 @pytest.mark.parametrize("value", ["true", "TRUE", " true "])
