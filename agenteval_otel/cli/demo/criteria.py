@@ -7,7 +7,7 @@ from typing import Any
 
 from agenteval_otel import EvaluationInput, Score
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased
+from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased
 
 __all__ = ["demo_evaluators", "names_the_topic", "next_step", "tools_worked"]
 
@@ -16,6 +16,7 @@ _NEXT_STEP = re.compile(
     r"\?\s*$|\b(?:repl(?:y|ies)|ticket|let me know|please (?:confirm|provide|reply|share|send)|would you like)\b",
     re.IGNORECASE,
 )
+_COURTESY = {"type": "includes", "keywords": ["thank", "please", "happy"], "expected_outcome": "any"}
 # Words of five letters and more that questions are full of whatever they are about.
 _COMMON = frozenset({
     "about", "again", "anything", "because", "could", "doing", "going", "great", "hello", "maybe", "myself", "never",
@@ -29,10 +30,12 @@ def demo_evaluators(*, max_characters: int) -> tuple[Evaluator, ...]:
     return (
         ResponseHealth(),
         RuleBased.load(
-            {"rules": [{"criterion_name": "short_enough", "config": {"type": "length", "max": max_characters}}]}
-        ),
-        KeywordCoverage(
-            criterion_name="courtesy", expected_keywords=("thanks", "thank", "please", "happy"), threshold=0.25
+            {
+                "rules": [
+                    {"criterion_name": "short_enough", "config": {"type": "length", "max": max_characters}},
+                    {"criterion_name": "courtesy", "config": _COURTESY},
+                ]
+            }
         ),
         Func.of(names_the_topic),
         Func.of(next_step),
