@@ -91,7 +91,7 @@ class Plan:
         for name in names:
             if not CRITERION_NAME.fullmatch(name):
                 raise ConfigurationError(
-                    f"criterion name {name!r} must be a slug: {CRITERION_NAME_RULE}", path="evaluators"
+                    f"criterion name {name!r} must be a slug: {CRITERION_NAME_RULE}{_hint(name)}", path="evaluators"
                 )
         self.evaluated_attributes = evaluated_attributes(names)
         self.unsampled_attributes = agent_attributes(agent)
@@ -110,3 +110,7 @@ def _changed(
         for criterion in criteria
     }
     return tuple(criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared)
+
+
+def _hint(name: str) -> str:
+    return "; name a lambda: Func(criterion_name=..., function=...)" if name == "<lambda>" else ""

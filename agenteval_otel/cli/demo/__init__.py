@@ -49,14 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else 0
     if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
+        raise argparse.ArgumentTypeError("must be a whole number, at least 1")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value) or not 0.5 <= value <= 3600:
-        raise argparse.ArgumentTypeError("must be between 0.5 and 3600")
+        raise argparse.ArgumentTypeError("must be a number of seconds between 0.5 and 3600")
     return value
