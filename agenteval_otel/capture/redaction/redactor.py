@@ -22,10 +22,10 @@ __all__ = ["KINDS", "Kind", "PatternRedactor", "default_redactors", "load_redact
 Kind = Literal["secrets", "email", "card", "phone", "iban", "ip"]
 KINDS: Final[tuple[Kind, ...]] = ("secrets", "email", "card", "phone", "iban", "ip")
 _NAME: Final = lazily(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
-# A marker is an edge where a letter was none: what stood right beside what was found may be found now. Once through
-# has to do for text beyond what travels the route.
+# A marker is an edge where a letter was none: what stood right beside what was found may be found now. The longer the
+# text, the fewer times through have to do: two for the longest that travels the route.
 _MAX_PASSES: Final = 6
-_LONG_CHARS: Final = 512 * 1024
+_SCANNED_CHARS: Final = 512 * 1024
 _SHORT_CHARS: Final = 512
 # Short text, such as an id, mostly has none of what every built-in kind needs.
 _GLANCE: Final = lazily(
@@ -79,13 +79,11 @@ class PatternRedactor(Redactor, type="patterns"):
         Raises:
             TimeoutError: An own pattern took longer than `limit_s`.
         """
-        for _ in range(_MAX_PASSES):
+        for _ in range(min(_MAX_PASSES, max(1, _SCANNED_CHARS // max(1, len(text))))):
             findings = self.findings(text)
             if not findings:
                 break
             text = _replaced(text, findings)
-            if len(text) > _LONG_CHARS:
-                break
         return text
 
     def findings(self, text: str) -> list[Finding]:
