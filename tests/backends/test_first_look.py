@@ -88,7 +88,7 @@ def seen(
         alone = scrape | {"scrape_configs": []}
         direct = stack.enter_context(running(Prometheus(prometheus_binary, folder("direct"), config=alone)))
         demo = _started(
-            "-m", "agenteval_otel", "demo", "--seconds=4", "--no-live", f"--otlp-endpoint={collector.grpc_endpoint}"
+            "-m", "agenteval_otel", "demo", "--seconds=10", "--no-live", f"--otlp-endpoint={collector.grpc_endpoint}"
         )
         shop = _started(
             "-m",
