@@ -19,6 +19,8 @@ _TRUE = frozenset({"true", "pass", "yes", "1"})
 _FALSE = frozenset({"false", "fail", "no", "0"})
 # The specification's custom scale literally named "string" takes these four words and nothing else.
 _STRING_SCALE = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
+_OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)
+"""``8/10`` is a number on another scale: its 8 is none on ours."""
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
@@ -46,7 +48,7 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
 def _finite(score: int | float) -> float | None:
     try:
         number = float(score)
-    except OverflowError:  # a whole number beyond the largest float
+    except Exception:  # a whole number beyond the largest float, or a number of the user's own class that raises
         return None
     return number if math.isfinite(number) else None
 
@@ -79,7 +81,9 @@ def _normalize_text(text: str, criterion: EvaluationCriteria) -> float | None:
         return _STRING_SCALE.get(text.lower())
     if criterion.scale in ("likert5", "numeric"):
         match = _LEADING_NUMBER.match(text)
-        return normalize(float(match.group(1)), criterion) if match else None
+        if match is None or _OF_SO_MANY.match(text, match.end()):
+            return None
+        return normalize(float(match.group(1)), criterion)
     return None
 
 

@@ -89,7 +89,11 @@ OTHER: Final = "_other"
 MAX_AGENTS: Final = 64
 MAX_MODELS: Final = 8
 MAX_WORDS: Final = 16
-"""Distinct categories, and distinct error types, of one criterion."""
+"""Distinct categories of one criterion."""
+MAX_ERROR_TYPES: Final = 6
+"""Distinct error types of one criterion."""
+MAX_SERIES: Final = 40
+"""Series of one criterion of one agent, whatever models, categories and errors come; a histogram counts as one."""
 MAX_CRITERIA_PER_SPAN: Final = 50
 """The SDK evicts the oldest attributes beyond 128: two a criterion leave room for the core attributes."""
 
@@ -171,11 +175,27 @@ METRIC_QUEUE_BYTES: Final = Instrument(
 METRIC_LAST_SUCCESS: Final = Instrument(
     "agenteval.last_success", "s", "Unix time of the last delivered result.", kind="gauge"
 )
+METRIC_LOOP_LAG: Final = Instrument(
+    "agenteval.host.loop_lag", "s", "Greatest lateness of the host's event loops in the last minute; where one is "
+    "known.", kind="gauge",
+)  # fmt: skip
+METRIC_ADDED_LATENCY: Final = Instrument(
+    "agenteval.host.added_latency", "s", "What a sampled call costs its caller: 99th percentile of the last minute.",
+    kind="gauge",
+)  # fmt: skip
+METRIC_CPU_SHARE: Final = Instrument(
+    "agenteval.self.cpu_share", "{share}", "CPU time of our own, child processes included, as a share of one core.",
+    kind="gauge",
+)  # fmt: skip
+METRIC_SAMPLING_LEVEL: Final = Instrument(
+    "agenteval.sampling.level", "{level}", "Self-restraint: 0 full, 1 reduced, 2 code only, 3 off.", kind="gauge"
+)
 
 INSTRUMENTS: Final = (
     METRIC_SCORE, METRIC_RESULTS, METRIC_WEIGHT, METRIC_WEIGHT_SQUARED, METRIC_WEIGHTED_SCORE, METRIC_WEIGHTED_SCORE_W2,
     METRIC_WEIGHTED_SCORE_SQUARED_W2, METRIC_ERRORS, METRIC_DURATION, METRIC_LAG, METRIC_RESPONSES, METRIC_QUEUE_SIZE,
-    METRIC_QUEUE_CAPACITY, METRIC_QUEUE_BYTES, METRIC_LAST_SUCCESS,
+    METRIC_QUEUE_CAPACITY, METRIC_QUEUE_BYTES, METRIC_LAST_SUCCESS, METRIC_LOOP_LAG, METRIC_ADDED_LATENCY,
+    METRIC_CPU_SHARE, METRIC_SAMPLING_LEVEL,
 )  # fmt: skip
 
 

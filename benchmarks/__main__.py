@@ -10,34 +10,70 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import caller, startup, throughput
-from benchmarks.harness import as_json, measure, show
+from benchmarks import agents, burst, calibrate, caller, eight, exits, host, memory, rival, soak, startup, throughput
+from benchmarks.harness import PhaseFailed, Size, measure
+from benchmarks.machine import machine_of
+from benchmarks.tables import as_json, calibration, legend, show, summary
 
-_ALL = {bench.name: bench for bench in (caller.BENCH, throughput.BENCH, startup.BENCH)}
+_ALL = {
+    bench.name: bench
+    for bench in (
+        caller.BENCH, throughput.BENCH, eight.BENCH, burst.BENCH, exits.BENCH, host.BENCH, memory.BENCH, soak.BENCH,
+        agents.BENCH, startup.BENCH,
+    )
+}  # fmt: skip
+_RIVAL = "rival"
 
 
 def main() -> None:
-    """Measure, print the table, and write the numbers to a file where one is named."""
+    """Measure, print the tables, and write the numbers to a file where one is named."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("bench", nargs="*", metavar="bench", help=f"some of: {', '.join(_ALL)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="one short round: to see that it runs, not to compare")
+    names = [*_ALL, _RIVAL]
+    parser.add_argument("bench", nargs="*", metavar="bench", help=f"some of: {', '.join(names)} (default: all)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="one short round: to see that it runs, not to compare")
+    size.add_argument("--full", action="store_true", help="100,000 responses and calls of 1 MB, ten minutes of soak")
+    parser.add_argument("--rounds", type=int, metavar="N", help="of everything, instead of each benchmark's own number")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write figures and medians there")
     arguments = parser.parse_args()
-    if unknown := [name for name in arguments.bench if name not in _ALL]:
-        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(_ALL)}")
-    chosen = [_ALL[name] for name in arguments.bench or _ALL]
-    parts = []
-    written = {}
-    for bench in chosen:
-        medians = measure(bench, quick=arguments.quick)
-        figures = bench.figures(medians)
-        parts.append((bench, figures))
-        written[bench.name] = as_json(bench, figures, medians)
-    print(_machine())
-    print()
-    print(show(parts))
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps({"machine": _machine(), **written}, indent=2) + "\n", encoding="utf-8")
+    if unknown := [name for name in arguments.bench if name not in names]:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(names)}")
+    chosen = arguments.bench or names
+    chosen_size = Size("quick" if arguments.quick else "full" if arguments.full else "usual")
+    _run(chosen, chosen_size, arguments.rounds, arguments.json)
+
+
+def _run(chosen: list[str], size: Size, rounds: int | None, file: Path | None) -> None:
+    written: dict[str, object] = {"machine": _machine(), "size": size.name}
+    print(_machine(), end="\n\n", flush=True)
+    benches = [_ALL[name] for name in chosen if name != _RIVAL]
+    if benches:
+        machine = machine_of(calibrate.found_by(measure(calibrate.BENCH, size, rounds=rounds)))
+        print(calibration(machine), end="\n\n", flush=True)
+        parts, tables, failed = [], [], []
+        written["calibration"] = machine.found
+        for bench in benches:
+            try:
+                medians = measure(bench, size, rounds=rounds)
+            except PhaseFailed as error:  # the others are worth having
+                failed.append(f"NOT MEASURED: {bench.title}: {error}")
+                continue
+            if bench.table is not None:
+                tables.append((bench, bench.table(medians)))
+            figures = bench.figures(medians, machine)
+            parts.append((bench, figures))
+            written[bench.name] = as_json(bench, figures, medians)
+        if any(figures for _, figures in parts):
+            print(legend(), show(parts), summary(parts), sep="\n\n", flush=True)
+        for bench, table in tables:
+            print(f"\n{bench.title}\n", table, "", *(f"- {note}" for note in bench.notes), sep="\n", flush=True)
+        print(*failed, sep="\n", end="\n\n" if failed else "\n", flush=True)
+    if _RIVAL in chosen:
+        facts = rival.compare()
+        written[_RIVAL] = rival.as_json(facts)
+        print(rival.show(facts), flush=True)
+    if file is not None:
+        file.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
 
 
 def _machine() -> str:

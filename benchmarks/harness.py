@@ -1,23 +1,48 @@
-"""How measurements are run and shown: one process for each (subject, phase), rounds that take turns, one table."""
+"""How measurements are run: one process for each (subject, phase), rounds that take turns, medians."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-__all__ = ["Bench", "Figure", "Numbers", "Phase", "child_main", "measure", "show", "standalone"]
+from benchmarks.goals import Goal
+from benchmarks.machine import Machine
+
+__all__ = [
+    "ROOT", "Bench", "Figure", "Numbers", "Phase", "PhaseFailed", "Size", "child_main", "clean_environment", "measure",
+    "standalone",
+]  # fmt: skip
 
 Numbers = dict[str, float]
 """What one process found, by name."""
 ROOT = Path(__file__).resolve().parent.parent
+_LIMIT_S = 1_500
+
+
+class PhaseFailed(Exception):
+    """The process of a phase ended without numbers."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured: ``quick`` only shows that it runs, ``full`` takes the long forms."""
+
+    name: Literal["quick", "usual", "full"] = "usual"
+
+    def of(self, quick: int, usual: int, full: int | None = None) -> int:
+        """The number that belongs to this size; the full one is the usual one unless it is given."""
+        return {"quick": quick, "usual": usual, "full": usual if full is None else full}[self.name]
 
 
 @dataclass(frozen=True)
@@ -26,7 +51,7 @@ class Phase:
 
     name: str
     subject: str
-    run: Callable[[bool], Numbers]
+    run: Callable[[Size], Numbers]
 
     @property
     def key(self) -> str:
@@ -42,15 +67,13 @@ class Figure:
         case: What is measured.
         unit: Unit of every value in the line.
         values: By subject: ``ours``, ``raw`` (an OpenTelemetry span, or what stands in the same place), ``rival``.
-        goal: What ours should hold, in words; empty where the figure is only reported.
-        met: Whether it does; None where there is no goal.
+        goal: What ours should hold; None where the figure is only reported.
     """
 
     case: str
     unit: str
     values: dict[str, float | None]
-    goal: str = ""
-    met: bool | None = None
+    goal: Goal | None = None
 
     def ratio(self, subject: str) -> float | None:
         """How many times ours another subject's value is."""
@@ -60,26 +83,31 @@ class Figure:
 
 @dataclass(frozen=True)
 class Bench:
-    """A benchmark: its phases, and how their medians become lines of the table."""
+    """A benchmark: its phases, how their medians become lines of the table, or a table of its own."""
 
     name: str
     title: str
     phases: Sequence[Phase]
-    figures: Callable[[dict[str, Numbers]], list[Figure]]
-    rounds: int = 3
+    figures: Callable[[dict[str, Numbers], Machine], list[Figure]]
+    rounds: int = 1
     notes: Sequence[str] = field(default_factory=tuple)
+    table: Callable[[dict[str, Numbers]], str] | None = None
 
 
-def measure(bench: Bench, *, quick: bool) -> dict[str, Numbers]:
-    """Run every phase in turn, round after round; the median of each number by ``phase:subject``."""
+def measure(bench: Bench, size: Size, *, rounds: int | None = None) -> dict[str, Numbers]:
+    """Run every phase in turn, round after round; the median of each number by ``phase:subject``.
+
+    Raises:
+        PhaseFailed: A phase gave no numbers.
+    """
     found: dict[str, list[Numbers]] = {phase.key: [] for phase in bench.phases}
-    rounds = 1 if quick else bench.rounds
+    rounds = rounds or (1 if size.name == "quick" else bench.rounds)
     total, done = rounds * len(bench.phases), 0
     for _ in range(rounds):
         for phase in bench.phases:
             done += 1
             _progress(f"{bench.name} {done}/{total} {phase.key}")
-            found[phase.key].append(_in_process(bench.name, phase.key, quick=quick))
+            found[phase.key].append(_in_process(bench.name, phase.key, size))
     _progress("")
     return {key: _medians(rows) for key, rows in found.items()}
 
@@ -88,70 +116,39 @@ def child_main(bench: Bench, arguments: Sequence[str]) -> bool:
     """Where this process was started for one phase, run it, print its numbers as JSON and return True."""
     if "--child" not in arguments:
         return False
-    key = arguments[arguments.index("--child") + 1]
-    phase = next(phase for phase in bench.phases if phase.key == key)
-    print(json.dumps(phase.run("--quick" in arguments)), flush=True)
-    # Exit handlers (providers that flush, rivals' threads) are none of the measurement.
+    at = arguments.index("--child") + 1
+    phase = next(phase for phase in bench.phases if phase.key == arguments[at])
+    size: Any = arguments[at + 1]
+    print(json.dumps(phase.run(Size(size))), flush=True)
+    # Exit handlers (providers that flush, rivals' threads) are none of the measurement. Child processes end by
+    # themselves when their pipes close; the parent sees to the rest of the group.
     os._exit(0)
 
 
-def standalone(bench: Bench) -> None:
-    """`python -m benchmarks.<name> [--quick]`: this benchmark alone."""
-    if not child_main(bench, sys.argv[1:]):
-        figures = bench.figures(measure(bench, quick="--quick" in sys.argv[1:]))
-        print(show([(bench, figures)]))
-
-
-def show(parts: Sequence[tuple[Bench, Sequence[Figure]]]) -> str:
-    """The table, as GitHub's Markdown that reads well in a terminal too."""
-    header = ["case", "unit", "ours", "raw", "raw / ours", "pydantic-evals", "theirs / ours", "goal", ""]
-    rows: list[list[str]] = []
-    for bench, figures in parts:
-        rows.append([f"**{bench.title}**", *[""] * 8])
-        rows.extend(_row(figure) for figure in figures)
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-    lines = [_line(header, widths), "| " + " | ".join("-" * width for width in widths) + " |"]
-    lines += [_line(row, widths) for row in rows]
-    notes = [f"- {note}" for bench, _ in parts for note in bench.notes]
-    return "\n".join([*lines, "", *notes])
-
-
-def as_json(bench: Bench, figures: Sequence[Figure], raw: dict[str, Numbers]) -> dict[str, Any]:
-    """Figures and the medians they came from, for a file."""
-    return {"title": bench.title, "figures": [asdict(figure) for figure in figures], "medians": raw}
-
-
-def _row(figure: Figure) -> list[str]:
-    ours, raw, rival = (_number(figure.values.get(subject)) for subject in ("ours", "raw", "rival"))
-    verdict = "" if figure.met is None else "met" if figure.met else "MISSED"
-    return [
-        figure.case, figure.unit, ours, raw, _times(figure.ratio("raw")), rival, _times(figure.ratio("rival")),
-        figure.goal, verdict,
-    ]  # fmt: skip
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None or ratio < 0 else f"{ratio:.2g}" if ratio < 100 else f"{ratio:,.0f}"
-
-
-def _in_process(module: str, key: str, *, quick: bool) -> Numbers:
-    command = [sys.executable, "-m", f"benchmarks.{module}", "--child", key, *(["--quick"] if quick else [])]
+def clean_environment() -> dict[str, str]:
+    """The environment without what would configure anybody."""
     ours = ("OTEL_", "AGENTEVAL_", "LOGFIRE_")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{key} failed with exit code {done.returncode}:\n{done.stderr[-4000:]}")
-    numbers: Numbers = json.loads(done.stdout.strip().splitlines()[-1])
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def _in_process(module: str, key: str, size: Size) -> Numbers:
+    command = [sys.executable, "-m", f"benchmarks.{module}", "--child", key, size.name]
+    # Files, not pipes: what a phase leaves behind may hold a pipe open.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=clean_environment(), stdout=out, stderr=err, start_new_session=True
+        )
+        try:
+            process.wait(_LIMIT_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # a session of its own: nobody else's processes
+        out.seek(0)
+        err.seek(0)
+        text, complaint = out.read(), err.read()
+    if process.returncode != 0:
+        raise PhaseFailed(f"{key} ended with exit code {process.returncode}:\n{complaint[-4000:]}")
+    numbers: Numbers = json.loads(text.strip().splitlines()[-1])
     return numbers
 
 
@@ -167,3 +164,9 @@ def _progress(text: str) -> None:
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
     elif text:
         print(f"[{time.monotonic() - _began:4.0f} s] {text}", file=sys.stderr, flush=True)
+
+
+def standalone(bench: Bench) -> None:
+    """`python -m benchmarks.<name> --child <phase> <size>`: what the processes of a measurement run."""
+    if not child_main(bench, sys.argv[1:]):
+        raise SystemExit(f"run it with: python -m benchmarks {bench.name}")

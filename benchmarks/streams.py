@@ -10,7 +10,7 @@ from typing import Any
 from opentelemetry import trace
 
 from benchmarks import subjects
-from benchmarks.harness import Numbers
+from benchmarks.harness import Numbers, Size
 
 __all__ = ["chunks"]
 
@@ -65,21 +65,24 @@ async def _read_async(stream: Callable[[int], Any]) -> float:
     return (_now() - started) / _CHUNKS / 1e3
 
 
-def chunks(quick: bool, *, ours: bool, in_span: bool = True) -> Numbers:
+def chunks(size: Size, *, ours: bool, in_span: bool = True) -> Numbers:
     """Microseconds a chunk of a sampled stream costs on top of the bare stream."""
     tracer = subjects.use_tracing()
-    subject = subjects.Ours() if ours else None
+    subject = subjects.Ours(**subjects.UNRESTRAINED) if ours else None
     sync = subject.wrap(_stream) if subject else _passed_on(_stream)
     coroutine = subject.wrap(_stream_async) if subject else _passed_on_async(_stream_async)
     lows = [float("inf")] * 4
 
-    async def turn() -> tuple[float, float]:
-        return await _read_async(_stream_async), await _read_async(coroutine)
+    def drain() -> None:
+        """So that no evaluation of one stream runs beside the next."""
+        if subject:
+            subject.drain()
 
     with trace.use_span(tracer.start_span("request") if in_span else trace.INVALID_SPAN):
-        for _ in range(5 if quick else 15):
-            row = (_read(_stream), _read(sync), *asyncio.run(turn()))
+        for _ in range(size.of(5, 25)):
+            row = [_read(_stream), _read(sync)]
+            drain()
+            row += [asyncio.run(_read_async(_stream_async)), asyncio.run(_read_async(coroutine))]
+            drain()
             lows = [min(low, value) for low, value in zip(lows, row, strict=True)]
-            if subject:
-                subject.drain()  # so that the evaluation does not run beside the next round
     return {"sync": lows[1] - lows[0], "async": lows[3] - lows[2]}

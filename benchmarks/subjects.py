@@ -17,14 +17,16 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 __all__ = [
-    "QUESTION", "SAMPLED_OUT_RATE", "Ours", "Rival", "answer", "answer_async", "raw_span", "raw_span_async",
-    "use_tracing",
+    "ANSWER", "QUESTION", "SAMPLED_OUT_RATE", "UNRESTRAINED", "Ours", "RawSpan", "Rival", "answer", "answer_async",
+    "same_as", "use_tracing",
 ]  # fmt: skip
 
 QUESTION = "What is the capital of France, and why?"
 ANSWER = ("The capital of France is Paris, the seat of its government since the Middle Ages. " * 13)[:1024]
 SAMPLED_OUT_RATE = 0.5
 """A ratio that passes the traces of `_HighIds` over, always."""
+UNRESTRAINED: dict[str, Any] = {"restraint": {"enabled": False}}
+"""Settings of a run that is meant to take a whole core, as no host would want it."""
 
 
 def answer(question: str) -> str:
@@ -63,25 +65,29 @@ def use_tracing() -> trace.Tracer:
     return provider.get_tracer("host")
 
 
-def raw_span(tracer: trace.Tracer, handler: Callable[[str], str]) -> Callable[[str], str]:
+class RawSpan:
     """The handler in a span with five attributes: what tracing a call costs by itself."""
 
-    def traced(question: str) -> str:
-        with tracer.start_as_current_span("invoke_agent answer", attributes=_FIVE):
-            return handler(question)
+    def wrap(self, handler: Callable[..., Any]) -> Any:
+        """The traced handler."""
+        tracer = trace.get_tracer("host")
 
-    return traced
+        def traced(*args: Any) -> Any:
+            with tracer.start_as_current_span("invoke_agent answer", attributes=_FIVE):
+                return handler(*args)
 
+        async def traced_async(*args: Any) -> Any:
+            with tracer.start_as_current_span("invoke_agent answer", attributes=_FIVE):
+                return await handler(*args)
 
-def raw_span_async(tracer: trace.Tracer, handler: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The async handler in a span with five attributes."""
+        return traced_async if asyncio.iscoroutinefunction(handler) else traced
 
-    async def traced(question: str) -> str:
-        with tracer.start_as_current_span("invoke_agent answer", attributes=_FIVE):
-            answer: str = await handler(question)
-            return answer
+    def drain(self) -> None:
+        """Nothing waits."""
 
-    return traced
+    def evaluated(self) -> int:
+        """Nothing is evaluated."""
+        return 0
 
 
 _FIVE: dict[str, Any] = {
@@ -97,18 +103,7 @@ class Ours:
         self, *, rate: float | None = 1.0, enabled: bool = True, evaluators: Any = None, **settings: Any
     ) -> None:
         from agenteval_otel.config import Settings, build
-        from agenteval_otel.evaluators import CriterionEvaluator
-        from agenteval_otel.models import EvaluationInput, Score
-
-        class Trivial(CriterionEvaluator, type="BenchmarkTrivial"):
-            criterion_name: str = "trivial"
-
-            @property
-            def lane(self) -> Any:
-                return "free"
-
-            def score(self, evaluation_input: EvaluationInput) -> Score:
-                return Score(value=1.0)
+        from benchmarks.evaluators import Trivial
 
         chosen = [Trivial()] if evaluators is None else evaluators
         self.pipeline = build(Settings(evaluators=chosen, sample_rate=rate, enabled=enabled, **settings))
@@ -119,49 +114,39 @@ class Ours:
 
         return monitor(pipeline=self.pipeline)(handler)
 
-    def drain(self, timeout_s: float = 120.0) -> None:
+    def drain(self, timeout_s: float = 300.0) -> None:
         """Wait for every evaluation."""
         self.pipeline.dispatcher.flush(timeout_s)
 
+    def waiting(self) -> int:
+        """How many calls wait or are under evaluation."""
+        return self.pipeline.dispatcher.state()["size"]
+
     def evaluated(self) -> int:
         """How many calls were evaluated."""
-        return self.pipeline.accounting.outcomes()["evaluated"]
+        return self.outcomes()["evaluated"]
+
+    def outcomes(self) -> dict[str, int]:
+        """Calls by outcome."""
+        return self.pipeline.accounting.outcomes()
+
+    def dropped(self) -> int:
+        """How many calls are counted as dropped, for whatever reason."""
+        return sum(count for outcome, count in self.outcomes().items() if outcome.startswith("dropped"))
 
 
 class Rival:
     """pydantic_evals.online, with its defaults and one trivial evaluator; `limit` is how many run at once."""
 
     def __init__(
-        self, *, rate: float = 1.0, enabled: bool = True, evaluator: Any = None, evaluators: Sequence[Any] = (),
-        limit: int = 10,
-    ) -> None:  # fmt: skip
+        self, *, rate: float = 1.0, enabled: bool = True, evaluators: Sequence[Any] = (), limit: int = 10
+    ) -> None:
         from pydantic_evals.online import OnlineEvalConfig, OnlineEvaluator
 
-        self._count = itertools.count()
         self._counted, self._lock = 0, threading.Lock()
         self._config = OnlineEvalConfig(default_sample_rate=rate, enabled=enabled, default_sink=self._sink)
-        chosen = evaluators or (evaluator or self.trivial(),)
+        chosen = evaluators or (same_as(None),)
         self._evaluators = [OnlineEvaluator(evaluator=each, max_concurrency=limit) for each in chosen]
-
-    @staticmethod
-    def trivial(wait_s: float = 0.0) -> Any:
-        """An evaluator that says True, after a wait where one is asked for."""
-        from dataclasses import dataclass
-
-        from pydantic_evals.evaluators import Evaluator, EvaluatorContext
-
-        @dataclass
-        class Trivial(Evaluator[Any, Any, Any]):
-            def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> float:
-                return 1.0
-
-        @dataclass
-        class Waiting(Evaluator[Any, Any, Any]):
-            async def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> float:
-                await asyncio.sleep(wait_s)
-                return 1.0
-
-        return Waiting() if wait_s else Trivial()
 
     def _sink(self, results: Any, failures: Any, context: Any) -> None:
         with self._lock:
@@ -171,11 +156,11 @@ class Rival:
         """The handler with online evaluation."""
         return self._config.evaluate(*self._evaluators)(handler)
 
-    def drain(self, timeout_s: float = 120.0) -> None:
+    def drain(self, timeout_s: float = 300.0) -> None:
         """Wait for the evaluations of sync handlers; those of async ones are awaited with `wait`."""
         asyncio.run(self.wait(timeout_s))
 
-    async def wait(self, timeout_s: float = 120.0) -> None:
+    async def wait(self, timeout_s: float = 300.0) -> None:
         """Wait for every evaluation, on the loop that started them."""
         from pydantic_evals.online import wait_for_evaluations
 
@@ -184,3 +169,42 @@ class Rival:
     def evaluated(self) -> int:
         """How many results arrived."""
         return self._counted
+
+
+def same_as(inner: Any) -> Any:
+    """One of our evaluators behind the rival's contract, so that only what surrounds it differs; None: a trivial one.
+
+    Sync where ours is sync, async where ours is: the rival runs the two differently.
+    """
+    from dataclasses import dataclass
+
+    from pydantic_evals.evaluators import Evaluator, EvaluatorContext
+
+    from agenteval_otel.models import EvaluationInput
+
+    @dataclass
+    class Trivial(Evaluator[Any, Any, Any]):
+        def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> float:
+            return 1.0
+
+    @dataclass
+    class Sync(Evaluator[Any, Any, Any]):
+        inner: Any
+
+        def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> float:
+            return float(self.inner.score(EvaluationInput(prompt=QUESTION, response=ctx.output)).value)
+
+    @dataclass
+    class Async(Evaluator[Any, Any, Any]):
+        inner: Any
+
+        async def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> dict[str, float]:
+            given = EvaluationInput(prompt=QUESTION, response=ctx.output)
+            results = await self.inner.evaluate(given, self.inner.criteria())
+            return {result.criterion_name: float(result.score) for result in results}
+
+    if inner is None:
+        return Trivial()
+    from agenteval_otel.evaluators import CriterionEvaluator
+
+    return Sync(inner) if inner.lane == "cpu" and isinstance(inner, CriterionEvaluator) else Async(inner)

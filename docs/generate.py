@@ -23,6 +23,7 @@ from agenteval_otel.config.schema import json_schema, writable_fields, writable_
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.dispatch import Dispatcher
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from agenteval_otel.telemetry import explanations
@@ -42,6 +43,7 @@ def configuration() -> str:
         "## An agent's entry: `agents.<name>`\n", _rows(agent, {}, AgentSettings()),
         "## A criterion in a set: `criteria.<set>[]`\n", _table(Criterion),
         "## `telemetry`\n", _table(OtlpStorageProvider),
+        "## `restraint`\n", f"{summary_of(RestraintSettings)}\n", _table(RestraintSettings),
     ]  # fmt: skip
     for title, contract in (
         ("Evaluators: `evaluators[]`", Evaluator), ("Samplers: `sampler`", Sampler),
@@ -59,7 +61,7 @@ def configuration() -> str:
 def _inner_models() -> list[str]:
     """The models that fields of parts are made of, such as a rule and its checks."""
     sections = []
-    covered = {"AgentSettings", "Criterion", "OtlpStorageProvider", "profile", "variable"}
+    covered = {"AgentSettings", "Criterion", "OtlpStorageProvider", "RestraintSettings", "profile", "variable"}
     for name, found in json_schema()["$defs"].items():
         if name in covered or "properties" not in found or "." in name:
             continue
@@ -87,6 +89,8 @@ def _default_in_words(name: str, found: Mapping[str, Any], instance: BaseModel |
         value = getattr(instance, name, None)
     if isinstance(value, Component):
         return f"`{value.type}`"
+    if isinstance(value, BaseModel):
+        return "its defaults"
     if isinstance(value, tuple) and value and all(isinstance(one, Component) for one in value):
         return "`[" + ", ".join(one.type for one in value) + "]`"
     if isinstance(value, list) and len(value) > 3:
@@ -124,6 +128,7 @@ _REFERENCES = {
     "storage": "storage provider", "dispatcher": "dispatcher", "Dispatcher": "dispatcher",
     "redactor": "redactor", "Redactor": "redactor", "profile": "settings",
     "AgentSettings": "[entry](#an-agents-entry-agentsname)", "OtlpStorageProvider": "[mapping](#telemetry)",
+    "RestraintSettings": "[mapping](#restraint)",
     "Criterion": "[criterion](#a-criterion-in-a-set-criteriaset)",
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,15 @@ from tests.backends.fixtures import collector_binary_fixture, collector_fixture,
 __all__ = ["collector_binary_fixture", "collector_fixture", "own_collector_fixture"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The long forms of promises take minutes: they run where they are asked for."""
+    if os.environ.get("AGENTEVAL_PROMISES") == "full":
+        return
+    long = [item for item in items if item.get_closest_marker("full")]
+    items[:] = [item for item in items if not item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=long)
 
 
 @pytest.fixture

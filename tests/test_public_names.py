@@ -57,8 +57,10 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.pipeline": [
         "AgentDefaults", "EXIT_TIMEOUT_S", "Pipeline", "Plan", "current_pipeline", "default_pipeline",
+        "handle_sigterm",
         "live_pipelines", "set_default_pipeline", "use_assembler",
     ],
+    "agenteval_otel.restraint": ["Restraint", "RestraintSettings"],
     "agenteval_otel.runner": [
         "EvaluationRunConfig", "EvaluationRunner", "Lanes", "RunOutcome", "aggregate", "run_evaluation",
         "run_evaluation_sync",

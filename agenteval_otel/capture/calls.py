@@ -7,7 +7,9 @@ exception only the class name is kept: the object would hold the host's frames.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CURRENT", "EVALUATING", "IDS", "OBJECT_CHARS", "SNAPSHOT_ITEMS", "STREAM_CHARS", "CapturedCall", "estimate_bytes",
-    "snapshot",
+    "fresh_call", "snapshot",
 ]  # fmt: skip
 
 SNAPSHOT_ITEMS: Final = 1_000
@@ -37,60 +39,38 @@ IDS: Final = (str, int, UUID)
 class CapturedCall:
     """One call of a monitored handler on its way to the evaluators; filled in as the call proceeds."""
 
-    __slots__ = (
-        "__weakref__",
-        "agent",
-        "answer",
-        "answer_facts",
-        "arguments",
-        "attached",
-        "chunks",
-        "conversation",
-        "decision",
-        "draw",
-        "ended_ns",
-        "error_type",
-        "facts",
-        "host_span",
-        "memo",
-        "others",
-        "plan",
-        "prompt",
-        "settled",
-        "span",
-        "span_context",
-        "started_ns",
-        "started_tick",
-        "stream_end",
-        "token",
-    )  # fmt: skip
+    # What most calls never set are defaults of the class: one that is begun costs what it sets, and no more.
+    plan: Any = None
+    agent = ""
+    prompt: Any = None
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    conversation: str | None = None
+    others: dict[str, Any] | None = None
+    answer: Any = None
+    chunks: list[Any] | None = None
+    error_type: str | None = None
+    stream_end: StreamEnd | None = None
+    span_context: SpanContext | None = None
+    span: Span | None = None
+    attached: Any = None
+    token: Any = None
+    decision: SamplingDecision | None = None
+    draw = 0
+    started_ns = 0
+    started_tick = 0
+    ended_ns = 0
+    facts: dict[str, Any] | None = None
+    settled = False
+    # What beginning it took, where that is measured; 0 where it is not.
+    added_ns = 0
+    # Of a sampler that is asked again after the answer: what it keeps, the answer's facts, the host's open span.
+    memo: Any = None
+    answer_facts: Any = None
+    host_span: Span | None = None
 
     def __init__(self, plan: Any, agent: str) -> None:
         self.plan = plan
         self.agent = agent
-        self.prompt: Any = None
-        self.arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-        self.conversation: str | None = None
-        self.others: dict[str, Any] | None = None
-        self.answer: Any = None
-        self.chunks: list[Any] | None = None
-        self.error_type: str | None = None
-        self.stream_end: StreamEnd | None = None
-        self.span_context: SpanContext | None = None
-        self.span: Span | None = None
-        self.attached: Any = None
-        self.token: Any = None
-        self.decision: SamplingDecision | None = None
-        self.draw = 0
-        self.started_ns = 0
-        self.started_tick = 0
-        self.ended_ns = 0
-        self.facts: dict[str, Any] | None = None
-        self.settled = False
-        # Of a sampler that is asked again after the answer: what it keeps, the answer's facts, the host's open span.
-        self.memo: Any = None
-        self.answer_facts: Any = None
-        self.host_span: Span | None = None
 
     def said_conversation(self) -> str | None:
         """The conversation's id, on the caller's thread: text or a plain id that `annotate` said, else the argument."""
@@ -107,6 +87,9 @@ class CapturedCall:
     def __repr__(self) -> str:
         return f"<CapturedCall {self.agent} {self.error_type or self.stream_end or 'answered'}>"
 
+
+fresh_call: Final[Callable[[], CapturedCall]] = partial(object.__new__, CapturedCall)
+"""A call that is yet to be filled in: the caller's thread makes them without running `__init__`."""
 
 EVALUATING: Final = CapturedCall(None, "evaluation")
 """Stands in `CURRENT` while evaluators run: doors that see it step aside, so evaluations are never evaluated."""

@@ -16,7 +16,7 @@ from agenteval_otel.capture.redaction.phones import PHONE_KEY
 from agenteval_otel.capture.redaction.secrets import SECRET, TELLING_KEY
 from agenteval_otel.capture.text import plain
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
-from agenteval_otel.models.value import Value
+from agenteval_otel.models.value import Value, replaced
 
 __all__ = ["FAILED", "Redaction"]
 
@@ -51,6 +51,7 @@ class Redaction:
     ) -> None:
         self.redactors, self._on_failure = tuple(redactors), on_failure
         self._known: dict[str, str] = {}
+        self._clean: set[tuple[str, str]] = set()
 
     def __repr__(self) -> str:
         return f"<Redaction {', '.join(redactor.type for redactor in self.redactors) or 'off'}>"
@@ -92,7 +93,7 @@ class Redaction:
         update: dict[str, Any] = {"results": tuple(self._result(result) for result in aggregated.results)}
         if snapshot and aggregated.input_snapshot is not None:
             update["input_snapshot"] = self.input(aggregated.input_snapshot)
-        return self._model(_copied(aggregated, update), kept)
+        return self._model(replaced(aggregated, update), kept)
 
     def _result(self, result: EvaluationResult) -> EvaluationResult:
         return self._model(result, _KEPT_OF_RESULT)
@@ -101,14 +102,26 @@ class Redaction:
         if not self.redactors:
             return value
         changed: dict[str, Any] = {}
-        for name in (*_fields_of(type(value), kept), *(value.model_extra or ())):
-            before = getattr(value, name)
-            if before is None or isinstance(before, bool | float):
+        held = value.__dict__ if not value.__pydantic_extra__ else value.__dict__ | value.__pydantic_extra__
+        for name in (*_fields_of(type(value), kept), *(value.__pydantic_extra__ or ())):
+            before = held[name]
+            kind = type(before)
+            if before is None or kind is bool or kind is float:
+                continue
+            # Words of evaluators and names come again and again: known to be nobody's under this name.
+            if kind is str and (name, before) in self._clean:
                 continue
             after = self._guarded(name, before)
             if after is not before:
                 changed[name] = after
-        return _copied(value, changed) if changed else value
+            elif kind is str and len(before) <= _SHORT_CHARS:
+                self._remember(name, before)
+        return replaced(value, changed) if changed else value
+
+    def _remember(self, name: str, text: str) -> None:
+        if len(self._clean) >= _MAX_KNOWN:
+            self._clean.clear()
+        self._clean.add((name, text))
 
     def _guarded(self, name: str, value: Any) -> Any:
         """What has no form that can be redacted, by its depth or by its methods, does not leave."""
@@ -172,13 +185,6 @@ def _tells(name: str) -> bool:
 @functools.cache
 def _fields_of(model: type[Value], kept: frozenset[str]) -> tuple[str, ...]:
     return tuple(name for name in model.model_fields if name not in kept)
-
-
-def _copied(value: V, changed: dict[str, Any]) -> V:
-    copied = value.model_copy(update=changed)
-    for name in copied.__dict__.keys() - type(copied).model_fields.keys():
-        del copied.__dict__[name]  # what was worked out from the fields as they were
-    return copied
 
 
 def _failed_like(value: Any) -> Any:

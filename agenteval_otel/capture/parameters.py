@@ -30,19 +30,23 @@ class Arguments:
     Args:
         function: The undecorated handler.
         keep: Hold all of them, for a ``capture=`` function.
+
+    Attributes:
+        prompt: Gives the prompt of the arguments, by position and by name.
+        more: There is more to take than the prompt; where it is False, `take` need not be called.
     """
 
-    __slots__ = ("_conversation", "_keep", "_others", "_prompt")
+    __slots__ = ("_conversation", "_keep", "_others", "more", "prompt")
 
     def __init__(self, function: Callable[..., Any], *, keep: bool) -> None:
         conversation, others = ConversationParameter(function), OtherParameters(function)
-        self._prompt, self._keep = PromptParameter(function).of, keep
+        self.prompt, self._keep = PromptParameter(function).of, keep
         self._conversation = conversation.of if conversation.present else None
         self._others = others.of if others.present else None
+        self.more = keep or conversation.present or others.present
 
     def take(self, call: CapturedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Put them on the call; microseconds, whatever their size."""
-        call.prompt = snapshot(self._prompt(args, kwargs))
+        """Put what there is beside the prompt on the call; microseconds, whatever its size."""
         if self._conversation is not None:
             call.conversation = self._conversation(args, kwargs)
         if self._others is not None:

@@ -10,11 +10,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from agenteval_otel.components import near
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.config.tree import Items, Section, Told
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, is_secret, mask_text
+from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.storage import OtlpStorageProvider
 
 __all__ = [
@@ -57,6 +60,9 @@ class Variable(NamedTuple):
     shown: str
 
 
+_SECTIONS: dict[str, type[BaseModel]] = {"telemetry": OtlpStorageProvider, "restraint": RestraintSettings}
+
+
 class _Found(NamedTuple):
     section: Section
     variables: tuple[Variable, ...]
@@ -80,7 +86,10 @@ def read_variables(environment: Mapping[str, str], base: Section) -> _Found:
         keys = name[len(PREFIX) :].lower().split("__")
         if not _is_setting(keys):
             known = [PREFIX + field.upper() for field in Settings.model_fields]
-            known += [f"{PREFIX}TELEMETRY__{field.upper()}" for field in OtlpStorageProvider.model_fields]
+            known += [
+                f"{PREFIX}{first.upper()}__{field.upper()}"
+                for first, model in _SECTIONS.items() for field in model.model_fields
+            ]  # fmt: skip
             warnings.append(f"{name} names no setting{near(name, [*known, SETTINGS, PROFILE])}")
             continue
         path = _put(section, base, keys, _value_of(text, name, keys), name)
@@ -93,8 +102,8 @@ def _is_setting(keys: list[str]) -> bool:
     first, *rest = keys
     if first not in Settings.model_fields or not all(keys):
         return False
-    if first == "telemetry":
-        return not rest or rest[0] in OtlpStorageProvider.model_fields
+    if first in _SECTIONS:
+        return not rest or rest[0] in _SECTIONS[first].model_fields
     if first == "agents":
         return not rest or (len(rest) >= 2 and rest[1] in AgentSettings.model_fields)
     return not rest or first in ("criteria", "dispatcher", "sampler")

@@ -17,7 +17,13 @@ from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.config.switch import SWITCH
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline import Pipeline, current_pipeline, default_pipeline, use_assembler
+from agenteval_otel.pipeline import (
+    Pipeline,
+    current_pipeline,
+    default_pipeline,
+    handle_sigterm,
+    use_assembler,
+)
 from agenteval_otel.telemetry.log import log
 
 __all__ = ["accounting", "configure", "flush", "forget", "reload", "shutdown"]
@@ -75,12 +81,12 @@ def configure(
         if not free:
             raise ConfigurationError("configure is under way on this thread")
         if given is not None:
-            _apply(given, None)
+            _close_after(_apply(given, None))
             _STATE.request, _STATE.settings = None, given
             return given
         request = _Request(settings if isinstance(settings, str | os.PathLike) else None, profile, fields)
         loaded = _load(request)
-        _apply(loaded.settings, loaded)
+        _close_after(_apply(loaded.settings, loaded))
         _STATE.request, _STATE.settings = request, loaded.settings
         return loaded.settings
 
@@ -116,9 +122,7 @@ def _reload_once() -> bool:
         ):  # fmt: skip
             running.enabled = settings.enabled and not SWITCH.off
         else:
-            replaced = _apply(settings, loaded)
-            if replaced is not None:
-                close_what_is_gone(replaced)
+            _close_after(_apply(settings, loaded))
         _STATE.settings = settings
         return True
     except Exception as error:
@@ -145,11 +149,19 @@ def _apply(settings: Settings, loaded: Loaded | None) -> Pipeline | None:
     """Build, then swap; gives the pipeline from before."""
     before = current_pipeline()
     try:
-        return swap(build(settings, accounting=None if before is None else before.accounting))
+        replaced = swap(build(settings, accounting=None if before is None else before.accounting))
+        handle_sigterm(settings.handle_sigterm)
+        return replaced
     except ConfigurationError as error:
         if loaded is None:
             raise
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
+
+
+def _close_after(replaced: Pipeline | None) -> None:
+    # Storage opens again where somebody still saves to it: what is closed are connections, files and their threads.
+    if replaced is not None:
+        close_what_is_gone(replaced)
 
 
 def _keeping(settings: Settings, before: Settings) -> Settings:
@@ -220,6 +232,8 @@ def _assemble() -> Pipeline:
     loaded = _load(request)
     pipeline = build_loaded(loaded)
     _STATE.request, _STATE.settings = request, loaded.settings
+    if loaded.settings.handle_sigterm:
+        handle_sigterm(True)
     return pipeline
 
 

@@ -20,6 +20,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.instrumentation.decorator import load_evaluators, load_sampler, load_storage
 from agenteval_otel.masking import mask
+from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.storage import OtlpStorageProvider
 
 __all__ = ["AgentSettings", "Settings"]
@@ -121,7 +122,10 @@ class Settings(_Explained):
         redaction: What is taken out of all that leaves the process: redactors, instances or ``{type: ...}`` mappings.
             Every built-in kind when left out; an empty list for nothing.
         dispatcher: Where evaluations run.
+        restraint: How much of the process evaluation may take before sampling steps down: docs/restraint.md.
         own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
+        handle_sigterm: True handles SIGTERM: what is pending is delivered or counted, within two seconds, before the
+            signal takes its course. The host's own handler is called as well. Needs `configure` on the main thread.
         agents: What differs for single agents, by the agent's name.
     """
 
@@ -135,7 +139,9 @@ class Settings(_Explained):
     storage: tuple[Any, ...] = Field(default_factory=lambda fields: (fields.get("telemetry"),))
     redaction: tuple[Redactor, ...] = Field(default_factory=default_redactors)
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
+    restraint: RestraintSettings = Field(default_factory=RestraintSettings)
     own_span: Literal["always", "sampled", "never"] = "sampled"
+    handle_sigterm: bool = False
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:

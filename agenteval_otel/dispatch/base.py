@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property
 from typing import Any
 
 from agenteval_otel.components import Component
+from agenteval_otel.dispatch.executor import DaemonExecutor
+from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 
 __all__ = ["Dispatcher", "InlineDispatcher", "Process", "Settle"]
@@ -95,6 +96,7 @@ async def _guarded(process: Process, call: Any) -> str:
 def _run(work: Coroutine[Any, Any, str]) -> str:
     # With a factory the runner leaves the thread's current event loop as it is: it may be the host's.
     with asyncio.Runner(debug=False, loop_factory=asyncio.new_event_loop) as runner:
+        runner.get_loop().set_default_executor(DaemonExecutor())  # whose threads are known to be an evaluator's
         return runner.run(work)
 
 
@@ -106,7 +108,7 @@ def _run_to_end(work: Coroutine[Any, Any, str]) -> str:
     except RuntimeError:
         return empty.run(_run, work)
     outcome: list[str] = []
-    thread = threading.Thread(target=lambda: outcome.append(empty.run(_run, work)), daemon=True)
+    thread = OwnThread(target=lambda: outcome.append(empty.run(_run, work)))
     thread.start()
     thread.join()
     return outcome[0] if outcome else PIPELINE_FAILED

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from agenteval_otel.dispatch.own import EVALUATION, OwnThread
+
 __all__ = ["DaemonExecutor"]
 
 MAX_THREADS = 8
@@ -45,13 +47,19 @@ class DaemonExecutor(ThreadPoolExecutor):
             RuntimeError: It was shut down, or no thread can be started.
         """
         future: Future[Any] = Future()
+        evaluation = EVALUATION.get()
+
+        def call() -> Any:
+            EVALUATION.set(evaluation)  # of the whole context this alone comes along
+            return fn(*args, **kwargs)
+
         with self._guard:
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if self._load >= self._running and self._running < MAX_THREADS:
                 self._start()
             self._load += 1  # what waits and what runs
-            self._tasks.put((future, lambda: fn(*args, **kwargs)))
+            self._tasks.put((future, call))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -65,7 +73,7 @@ class DaemonExecutor(ThreadPoolExecutor):
     def _start(self) -> None:
         # In an empty context: the first caller's would be held for as long as the thread lives.
         work = contextvars.Context().run
-        threading.Thread(target=work, args=(self._work,), name="agenteval-executor", daemon=True).start()
+        OwnThread(target=work, args=(self._work,), name="agenteval-executor").start()
         self._running += 1
 
     def _work(self) -> None:

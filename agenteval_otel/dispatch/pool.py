@@ -3,7 +3,7 @@
 The caller's thread appends to a deque and, only when the worker sleeps, wakes it: no lock, nothing that can block in a
 signal handler or a destructor. When the queue is full the **newest** call is dropped and counted: what was accepted is
 kept. The worker gathers calls for a few milliseconds before it starts, so that it does not compete for the interpreter
-with the answer that is just going out.
+with the answer that is just going out; while calls come in it looks for them by itself, and none has to wake it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pydantic import Field
 
 from agenteval_otel.dispatch.base import Dispatcher, Process, Settle
 from agenteval_otel.dispatch.forked import free_lazy_parts
+from agenteval_otel.dispatch.own import in_sub_interpreter
 from agenteval_otel.dispatch.worker import Entry, Marker, Worker
 from agenteval_otel.semconv import DROPPED_BYTES, DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
 
@@ -28,6 +29,7 @@ __all__ = ["PoolDispatcher"]
 _MAX_REPLACEMENTS = 5
 _LOOK_EVERY = 64
 _BIRTH_EVERY_S = 0.1
+_DOUBT_S = 1.0
 
 
 class PoolDispatcher(Dispatcher, type="pool"):
@@ -79,6 +81,7 @@ class _Pool:
     def __init__(self, settings: PoolDispatcher) -> None:
         self._settings = settings
         self._max_items, self._max_bytes = settings.max_items, settings.max_bytes
+        self._look_every = min(_LOOK_EVERY, max(1, settings.max_items // 4))
         self.process: Process | None = None
         self.settle: Settle = lambda call, outcome: None
         self._closed = self._retired = False
@@ -91,6 +94,7 @@ class _Pool:
         self._worker: Worker | None = None
         self._thread: threading.Thread | None = None  # known before it runs, the worker only afterwards
         self._replaced = 0
+        self._doubted = (0.0, 0.0)  # the beat that seemed to be the last, and when that was seen
         self._starting = threading.Lock()
         self.items = 0
         self.bytes = 0
@@ -112,7 +116,7 @@ class _Pool:
                 self._look_after(self._worker)
             self.settle(call, outcome)
             return False
-        entry = Entry(call, size_bytes)
+        entry = (call, size_bytes)
         self._open[id(entry)] = entry
         self.items += 1
         self.bytes += size_bytes
@@ -124,7 +128,7 @@ class _Pool:
             return self._start_worker() or self._give_up(entry)
         if worker.sleeping:
             worker.wake(linger=True)
-        elif worker.stillborn or not len(self._queue) % _LOOK_EVERY:
+        elif worker.stillborn or not len(self._queue) % self._look_every:
             self._look_after(worker)
         return True
 
@@ -170,8 +174,9 @@ class _Pool:
         if self._open.pop(id(entry), None) is None:
             return False
         self.items -= 1
-        self.bytes -= entry.size_bytes
-        self.settle(entry.call, outcome)
+        call, size_bytes = entry
+        self.bytes -= size_bytes
+        self.settle(call, outcome)
         return True
 
     def _give_up(self, entry: Entry) -> bool:
@@ -186,6 +191,8 @@ class _Pool:
             return True  # another thread is at it, and the worker looks at the queue first thing
         try:
             if self._worker is None and self.process is not None:
+                if in_sub_interpreter():
+                    return False  # which takes the whole process along where it ends before its threads do
                 worker = Worker(
                     self._queue, self.process, self._done, self._settings.concurrency, self._settings.linger_s
                 )
@@ -201,10 +208,21 @@ class _Pool:
         finally:
             self._starting.release()
 
+    def _stands_still(self, worker: Worker) -> bool:
+        # Found so twice: after a pause of the whole process the first look comes before the worker's turn.
+        now = time.monotonic()
+        if worker.sleeping or now - worker.beat <= self._settings.stall_s:
+            return False
+        if self._doubted[0] != worker.beat:
+            self._doubted = (worker.beat, now)
+            return False
+        return now - self._doubted[1] > min(_DOUBT_S, self._settings.stall_s)
+
     def _look_after(self, worker: Worker) -> None:
         """Replace a worker that died or whose loop stands still; its calls are settled as failed."""
-        stalled = not worker.sleeping and time.monotonic() - worker.beat > self._settings.stall_s
-        if worker.thread.is_alive() and not stalled:
+        if worker.thread.is_alive() and not self._stands_still(worker):
+            if worker.looking:  # a burst does not wait for its next look
+                worker.hurry()
             return
         if worker.stillborn:  # leaves nothing behind: tried again for as long as it takes, but not with every call
             if time.monotonic() - worker.beat < _BIRTH_EVERY_S:

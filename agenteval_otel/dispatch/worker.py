@@ -15,23 +15,26 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 from agenteval_otel.dispatch.base import Process
 from agenteval_otel.dispatch.executor import DaemonExecutor
+from agenteval_otel.dispatch.own import EVALUATION, Evaluation, OwnThread
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 __all__ = ["Entry", "Marker", "Worker"]
 
 _END_S = 1.0
+_WORK_S, _REST_S = 1e-3, 5e-5
+# While calls come in, the worker looks for them by itself this often, for so long after the last one: to wake it costs
+# the caller a write to a pipe, and a thread that wants the interpreter at once.
+_LOOK_EVERY_S: Final = 0.05
+_LOOK_FOR_S: Final = 1.0
 _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
 
-class Entry(NamedTuple):
-    """A call in the queue and the bytes that it holds."""
-
-    call: Any
-    size_bytes: int
+Entry = tuple[Any, int]
+"""A call in the queue and the bytes that it holds; a plain tuple, which the caller's thread makes without a call."""
 
 
 class Marker:
@@ -51,20 +54,20 @@ class Worker:
         self.sleeping = False
         self.superseded = self.stillborn = False
         self.beat = time.monotonic()
-        self._closing = self._ticking = False
+        self._closing = self._ticking = self.looking = False
+        self._last_call = self._rested = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake: asyncio.Event | None = None
-        self.thread = threading.Thread(
-            target=contextvars.Context().run, args=(self._run,), name="agenteval-pool", daemon=True
-        )
+        self.thread = OwnThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-pool")
 
     def __repr__(self) -> str:
         return f"<Worker running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
 
     def wake(self, *, linger: bool) -> None:
         """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it starts on them."""
-        self.beat = time.monotonic()
-        self.sleeping = False
+        if self.sleeping:  # else it beats itself, or stands still
+            self.beat = time.monotonic()
+            self.sleeping = False
         loop = self._loop
         if loop is None:
             return  # not begun yet: it looks at the queue first thing
@@ -73,6 +76,14 @@ class Worker:
             loop.call_soon_threadsafe(self._rise, self._linger_s if linger else 0.0, context=contextvars.Context())
         except RuntimeError:
             return  # its loop is closed: the pool's supervision starts another
+
+    def hurry(self) -> None:
+        """Have the next look now, from any thread; says nothing of whether the loop turns, so the beat stays."""
+        self.looking = False  # once: a loop that stands still would gather one request for each call
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(self._looked, context=contextvars.Context())
 
     def close(self, *, at_once: bool = False) -> None:
         """Ask the worker to end when the queue is empty; `at_once` without what is still under evaluation."""
@@ -127,12 +138,26 @@ class Worker:
                 return
             if self._queue and len(self.running) < self._concurrency:
                 continue
-            if not self._queue:
+            if not self._queue and not self._look_again():
                 self.sleeping = True
                 if self._queue:  # came between the look and the flag: nobody will wake us for it
                     self.sleeping = False
                     continue
             await awake.wait()
+
+    def _look_again(self) -> bool:
+        """Whether calls came lately: then the queue is looked at by a timer, and nobody has to wake the loop."""
+        if self._closing or self._linger_s <= 0 or time.monotonic() - self._last_call >= _LOOK_FOR_S:
+            return False
+        if not self.looking:
+            self.looking = True
+            asyncio.get_running_loop().call_later(max(self._linger_s, _LOOK_EVERY_S), self._looked)
+        return True
+
+    def _looked(self) -> None:
+        self.looking = False
+        if self._awake is not None:
+            self._awake.set()
 
     def _take(self) -> None:
         while self._queue and len(self.running) < self._concurrency:
@@ -140,6 +165,7 @@ class Worker:
             if isinstance(entry, Marker):
                 self._watch(entry)
                 continue
+            self._last_call = self.beat
             task = asyncio.get_running_loop().create_task(self._one(entry))
             self.running[task] = entry
             task.add_done_callback(self._finished)
@@ -156,18 +182,24 @@ class Worker:
             self._ticking = False
 
     async def _one(self, entry: Entry) -> None:
-        outcome = PIPELINE_FAILED
+        outcome, evaluation = PIPELINE_FAILED, Evaluation()
+        EVALUATION.set(evaluation)
         try:
-            outcome = await self._process(entry.call)
+            outcome = await self._process(entry[0])
         except BaseException:
             # Also SystemExit: an evaluation never ends the worker. Cancelled: the worker itself ends.
             outcome = PIPELINE_FAILED
         finally:
+            evaluation.over = True
             self._done(entry, outcome)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self.running.pop(task, None)
         self.beat = time.monotonic()
+        if self.beat - self._rested > _WORK_S:
+            # Whoever waits for the interpreter gets it now, instead of after the 5 ms that it lets a busy thread have.
+            time.sleep(_REST_S)
+            self._rested = time.monotonic()
         if self._awake is not None:
             self._awake.set()
 

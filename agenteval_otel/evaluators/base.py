@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.models.value import made
 from agenteval_otel.scoring import label_of, normalize, passed_of
 
 __all__ = ["CriterionEvaluator", "Evaluator", "EvaluatorKind", "Lane", "failure_of", "find_criterion", "result_of"]
@@ -36,10 +37,13 @@ class Evaluator(Component, contract="evaluator"):
         timeout_s: Time limit of one evaluation in seconds; None takes the lane's default.
         sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
         evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
+        child_environment: Names of the environment variables that it needs in the child process of the lane ``cpu``,
+            which has none of the process's own but the usual ones (docs/lanes.md).
     """
 
     kind: ClassVar[EvaluatorKind] = "deterministic"
     evaluates_errors: ClassVar[bool] = False
+    child_environment: ClassVar[tuple[str, ...]] = ()
 
     timeout_s: float | None = Field(default=None, gt=0)
     sample_rate: float | None = Field(default=None, ge=0, le=1)
@@ -73,6 +77,23 @@ class Evaluator(Component, contract="evaluator"):
             Exception: Anything else is a failure of this evaluator and is isolated by the runner.
         """
         raise EvaluationError(f"{self.type} does not implement evaluate")
+
+    def to_child(self) -> dict[str, Any]:
+        """Its configuration as JSON, secrets included, from which `from_child` makes an equal evaluator.
+
+        That is how an evaluator of the lane ``cpu`` reaches the child process; one that holds what has no JSON form, or
+        whose class cannot be imported there, stays in this process and is held to a share of its time.
+
+        Raises:
+            Exception: A field has no JSON form.
+        """
+        dump = self.model_dump(mode="json", context={"secrets": True})
+        return {name: value for name, value in dump.items() if name != "type"}
+
+    @classmethod
+    def from_child(cls, fields: Mapping[str, Any]) -> Self:
+        """The evaluator that `to_child` wrote down."""
+        return cls.model_validate(dict(fields))
 
 
 class CriterionEvaluator(Evaluator):
@@ -159,22 +180,33 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
     if isinstance(value, float) and not math.isfinite(value):
         raise EvaluationError("the score is not a finite number", error_type="invalid_score")
     passed = score.passed if score.passed is not None else passed_of(value, criterion)
-    return EvaluationResult(
-        criterion_name=criterion.name,
-        score=value,
-        evaluator_type=evaluator.type,
-        reasoning=score.reasoning,
-        metadata=score.metadata,
-        normalized=normalize(value, criterion),
-        label=score.label or label_of(value, passed),
-        passed=passed,
-        threshold=criterion.threshold,
-        reason_code=score.reason_code,
-        evaluator_id=evaluator.evaluator_id,
-        evaluator_version=evaluator.fingerprint,
-        evaluator_kind=evaluator.kind,
-        calls_model=evaluator.lane == "model",
-    )
+    found: dict[str, Any] = {
+        "criterion_name": criterion.name,
+        "score": value,
+        "evaluator_type": evaluator.type,
+        "reasoning": score.reasoning,
+        "metadata": score.metadata,
+        "normalized": normalize(value, criterion),
+        "label": score.label or label_of(value, passed),
+        "passed": passed,
+        "threshold": criterion.threshold,
+        "reason_code": score.reason_code,
+        "evaluator_id": evaluator.evaluator_id,
+        "evaluator_version": evaluator.fingerprint,
+        "evaluator_kind": evaluator.kind,
+        "calls_model": evaluator.lane == "model",
+    }
+    kinds = tuple(map(type, found.values()))
+    if kinds in _VALIDATED:
+        return made(EvaluationResult, found)
+    result = EvaluationResult(**found)
+    if len(_VALIDATED) < 256 and kinds == tuple(type(getattr(result, name)) for name in found):
+        _VALIDATED.add(kinds)
+    return result
+
+
+_VALIDATED: set[tuple[type, ...]] = set()
+"""Types of a result's fields that validation took as they are: it would do so again, and takes its time."""
 
 
 def failure_of(

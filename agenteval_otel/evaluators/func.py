@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Lane
+from agenteval_otel.evaluators.imports import importable, imported
 from agenteval_otel.models import EvaluationInput, Score
 
 __all__ = ["Func", "as_evaluator"]
@@ -62,6 +63,18 @@ class Func(CriterionEvaluator, type="Func"):
         """Changes with the configuration and with the function's qualified name (not with its body)."""
         text = f"{super().fingerprint} {_qualified_name(self.function)}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+    def to_child(self) -> dict[str, Any]:
+        """As every evaluator's, with the module and the qualified name of the function.
+
+        Raises:
+            LookupError: The function is not what its module has by this name: a lambda, a local or a partial one.
+        """
+        return {**super().to_child(), "function": importable(self.function)}
+
+    @classmethod
+    def from_child(cls, fields: Mapping[str, Any]) -> Self:
+        return cls.model_validate({**fields, "function": imported(*fields["function"])})
 
     def score(self, evaluation_input: EvaluationInput) -> Score | Awaitable[Score]:
         """Call the function; whatever it raises is passed on."""

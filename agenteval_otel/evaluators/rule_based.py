@@ -26,7 +26,8 @@ class RuleBased(Evaluator, type="RuleBased"):
 
     Attributes:
         rules: At least one. Rules for criteria that are not asked for are passed over.
-        regex_limit_s: Time limit of one pattern on one text, in seconds.
+        regex_limit_s: Time limit of one pattern on one text, in seconds; patterns that are searched in linear time,
+            which the extra ``re2`` does for most, need none.
     """
 
     reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
@@ -44,12 +45,13 @@ class RuleBased(Evaluator, type="RuleBased"):
 
     @property
     def lane(self) -> Lane:
-        """``cpu`` with a pattern among the rules: a tenth of a second is bounded, but far too long for the loop."""
+        """``cpu`` with a pattern that text can make slow: a tenth of a second is far too long for the loop."""
         return self._lane
 
     @cached_property
     def _lane(self) -> Lane:
-        return "cpu" if any(isinstance(rule.config, RegexCheck) for rule in self.rules) else "free"
+        patterns = (rule.config for rule in self.rules if isinstance(rule.config, RegexCheck))
+        return "free" if all(pattern.is_linear for pattern in patterns) else "cpu"
 
     @cached_property
     def _criteria(self) -> tuple[EvaluationCriteria, ...]:

@@ -103,6 +103,11 @@ class RegexCheck(_RuleModel):
     def _compiled(self) -> JsPattern:
         return compile_pattern(self.pattern, self.flags)
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether no text can make the search take long."""
+        return self._compiled.linear is not None
+
     def verdict(self, value: Any, text: str, *, limit_s: float) -> Verdict:
         """Search the text for at most `limit_s` seconds; raises TimeoutError beyond."""
         found = self._compiled.found(text, limit_s=limit_s)

@@ -3,33 +3,40 @@
 `enter` is asked before the handler runs and answers with a captured call or None; `leave` takes what came out. Between
 them stands only the handler. Nothing here raises into the host: what breaks is counted, and the call goes on as if it
 were not monitored. Only what the host itself raises passes through.
+
+On a caller that is cold, as in a service, each further call of a Python function costs a microsecond or two. So what
+every sampled call needs stands here in the open, and what only some need has a method.
 """
 
 from __future__ import annotations
 
 import time
 import weakref
+from asyncio import get_running_loop
 from collections.abc import Callable
 from typing import Any
 
-from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, Arguments, CapturedCall, snapshot
+from agenteval_otel.capture.calls import fresh_call
+from agenteval_otel.dispatch.own import THREAD, under_evaluation
+from agenteval_otel.instrumentation.current import PLAIN, SPAN_KEY, current_context
+from agenteval_otel.instrumentation.gate import Gate
+from agenteval_otel.instrumentation.scope import Scope
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline, Plan, default_pipeline
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision, draw_from
-from agenteval_otel.semconv import CAPTURE_FAILED, DISABLED, PIPELINE_FAILED
+from agenteval_otel.sampling.ratio import LOW_64, NO_STATE
+from agenteval_otel.semconv import CAPTURE_FAILED, PIPELINE_FAILED
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
 __all__ = ["Door", "following"]
 
 _now_ns, _tick_ns = time.time_ns, time.perf_counter_ns
-_current_context = otel_context.get_current
-# Where a context holds its span. `trace.get_current_span` costs a third of what a call that goes by may cost; the key
-# that it reads is private, so it is asked for by the front door.
-_SPAN_KEY = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, otel_context.Context())))
+_current_context, _fresh_call = current_context, fresh_call
+_MEASURED_EVERY = 64
 
 
 class Door:
@@ -45,7 +52,8 @@ class Door:
     Attributes:
         scoped: `enter` makes the call the current one until `leave`; for handlers that run in one go. A stream's
             context is its consumer's, so nothing is held there across a yield.
-        cell: The agent's outcomes.
+        scope: Makes a call the current one, and its own span the current span.
+        gate: What the pipeline in use says; replaced as a whole.
     """
 
     def __init__(
@@ -60,13 +68,15 @@ class Door:
         self.agent = agent
         self.scoped = False
         self._make_plan = make_plan
-        self._take = Arguments(function, keep=keep_arguments).take
+        self._arguments = Arguments(function, keep=keep_arguments)
+        self._sampled = 0
+        self.scope = Scope(self._broken)
         self.bind(pipeline or default_pipeline())
         if pipeline is None:
             _FOLLOWING.add(self)
 
     def __repr__(self) -> str:
-        return f"<Door {self.agent} {self._plan!r}>"
+        return f"<Door {self.agent} {self.gate.plan!r}>"
 
     def bind(self, pipeline: Pipeline) -> None:
         """Use a pipeline from now on.
@@ -74,14 +84,7 @@ class Door:
         Raises:
             ConfigurationError: The handler's own settings do not fit.
         """
-        plan = self._make_plan(pipeline)
-        # A sampler that looks at nothing but the draw says so: no context has to be built to ask it.
-        by_draw: Callable[[int], SamplingDecision] | None = getattr(plan.sampler, "by_draw", None)
-        self._plan, self._decide, self._submit, self._by_draw = plan, plan.sampler.decide, pipeline.submit, by_draw
-        self._keeps_memo = getattr(plan.sampler, "keeps_memo", False)
-        self._spans_always = plan.own_span == "always"
-        self.cell = pipeline.accounting.cell(self.agent)
-        self._pipeline = pipeline
+        self.gate = Gate(self.agent, self._make_plan(pipeline), pipeline)
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
         """Decide, count, and for a sampled call begin it; None when the call goes by unmonitored."""
@@ -89,24 +92,32 @@ class Door:
             outer = CURRENT.get()
             if outer is EVALUATING:
                 return None
-            if not self._pipeline.enabled:
-                self.cell[DISABLED] += 1
+            gate = self.gate
+            if not gate.pipeline.enabled:
+                gate.tally.disabled += 1
                 return None if outer is None else self._aside(False)
-            span: Any = _current_context().get(_SPAN_KEY)
-            span_context = None if span is None else span.get_span_context()
-            if span_context is not None and not span_context.is_valid:
-                span = span_context = None
-            draw = draw_from(span_context)
-            by_draw = self._by_draw
-            memo: dict[int, SamplingDecision] | None = None
-            if by_draw is not None:
-                decision = by_draw(draw)
+            span: Any = _current_context().get(SPAN_KEY)
+            span_context: Any = None if span is None else span.get_span_context()
+            if type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
+                draw = span_context[0] & LOW_64  # as `draw_from` has it; by place, because three properties cost more
             else:
-                memo = {} if self._keeps_memo else None
-                decision = self._decide(SamplingContext(self.agent, draw, None, None, memo))
+                if span_context is not None and not span_context.is_valid:
+                    span = span_context = None
+                draw = draw_from(span_context)
+            if draw >= gate.bound:
+                gate.tally.not_sampled += 1
+                wants_span = gate.spans_always and span is None
+                return None if outer is None and not wants_span else self._aside(wants_span)
+            decision = gate.taken
+            memo: dict[int, SamplingDecision] | None = None
+            if decision is None:
+                memo = {} if gate.keeps_memo else None
+                decision = gate.decide(SamplingContext(self.agent, draw, None, None, memo))
+            if decision.sampled and decision.settled and gate.restraint.keep is not None:
+                decision = gate.restraint.thin(decision, draw)
             if decision.settled and not decision.sampled:
-                self.cell[decision.outcome] += 1
-                wants_span = self._spans_always and span is None
+                gate.cell[decision.outcome] += 1
+                wants_span = gate.spans_always and span is None
                 return None if outer is None and not wants_span else self._aside(wants_span)
         except Exception as error:
             self._broken("sampler", error)
@@ -116,9 +127,10 @@ class Door:
     def leave(self, call: CapturedCall, answer: Any = None, error: BaseException | None = None) -> None:
         """Take the answer or the exception of a call that was entered, and send it on its way."""
         try:
+            began = _tick_ns()
             if call.token is not None:
-                self.close_scope(call)
-            call.ended_ns = call.started_ns + _tick_ns() - call.started_tick
+                self.scope.close(call)
+            call.ended_ns = call.started_ns + began - call.started_tick
             if error is not None:
                 call.error_type = type(error).__name__
             decision = call.decision
@@ -128,27 +140,43 @@ class Door:
                 call.span = None
             if not goes_on:
                 return
-            call.answer = snapshot(answer)
+            kind = type(answer)
+            call.answer = snapshot(answer) if kind is list or kind is dict else answer
         except Exception as failure:
             self._broken("capture", failure, call, CAPTURE_FAILED)
             return
         try:
-            self._submit(call)
+            self.gate.submit(call)
+            if call.added_ns:
+                self._note(call.added_ns + _tick_ns() - began)
         except Exception as failure:
             self._broken("dispatcher", failure, call)
+
+    def _note(self, added_ns: int) -> None:
+        """Tell the restraint what this call cost, and of the event loop that it ran on."""
+        restraint = self.gate.restraint
+        restraint.note_added(added_ns)
+        try:
+            loop = get_running_loop()
+        except RuntimeError:
+            return
+        restraint.note_loop(loop)
 
     def _decide_after(self, call: CapturedCall) -> bool:
         """Ask the sampler again, now that the answer is there; False when the call goes no further."""
         try:
+            gate = self.gate
             duration_s = (call.ended_ns - call.started_ns) / 1e9
             answer = AnswerFacts(duration_s, call.error_type, call.stream_end, call.said_conversation())
             decision = call.plan.sampler.decide(SamplingContext(self.agent, call.draw, answer, None, call.memo))
+            call.draw = call.draw if decision.draw is None else decision.draw
+            if decision.settled and decision.sampled and gate.restraint.keep is not None:
+                decision = gate.restraint.thin(decision, call.draw)
             call.decision, call.answer_facts = decision, answer
             if decision.settled and not decision.sampled:
-                self.cell[decision.outcome] += 1
+                gate.cell[decision.outcome] += 1
                 call.settled = True
                 return False
-            call.draw = call.draw if decision.draw is None else decision.draw
             span = call.host_span or call.span
             if span is not None and decision.settled and span.is_recording():
                 span.set_attributes(call.plan.evaluated_attributes)
@@ -163,48 +191,6 @@ class Door:
         call.chunks, call.stream_end = chunks, end
         self.leave(call, None, error)
 
-    def _open_scope(self, call: CapturedCall) -> None:
-        """Make the call the current one, and its own span the current span, for the code that follows."""
-        try:
-            call.token = CURRENT.set(call)
-            if call.span is not None:
-                self.attach_span(call)
-        except Exception as error:
-            self._broken("scope", error)
-
-    def close_scope(self, call: CapturedCall) -> None:
-        """Undo what `enter` opened; a coroutine closed from elsewhere runs in another context, with nothing to undo."""
-        token, call.token = call.token, None
-        try:
-            if token is not None and CURRENT.get() is call:
-                CURRENT.reset(token)
-            if call.attached is not None:
-                self.detach_span(call)
-        except ValueError:
-            call.attached = None  # a copy of the context that it was opened in: it ends with that copy
-        except Exception as error:
-            self._broken("scope", error)
-
-    def attach_span(self, call: CapturedCall) -> None:
-        """Make the call's own span, if it has one, the current span; never held across a yield."""
-        try:
-            if call.span is not None:
-                context = trace.set_span_in_context(call.span)
-                call.attached = (context, otel_context.attach(context))
-        except Exception as error:
-            self._broken("scope", error)
-
-    def detach_span(self, call: CapturedCall) -> None:
-        """Undo `attach_span`."""
-        try:
-            if call.attached is not None:
-                context, token = call.attached
-                call.attached = None
-                if otel_context.get_current() is context:
-                    otel_context.detach(token)
-        except Exception as error:
-            self._broken("scope", error)
-
     def _begin(
         self,
         args: tuple[Any, ...],
@@ -216,24 +202,31 @@ class Door:
         memo: dict[int, SamplingDecision] | None,
     ) -> CapturedCall | None:
         try:
-            plan = self._plan
-            call = CapturedCall(plan, self.agent)
-            call.decision, call.draw, call.memo = decision, draw, memo
-            surely = decision.sampled and decision.applies
-            self._take(call, args, kwargs)
+            if not THREAD.is_host and under_evaluation():
+                return None
+            gate, arguments, call = self.gate, self._arguments, _fresh_call()
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
-            if span is not None:
+            plan = call.plan = gate.plan
+            call.agent, call.decision, call.draw, call.memo = self.agent, decision, draw, memo
+            prompt = arguments.prompt(args, kwargs)
+            kind = type(prompt)
+            call.prompt = snapshot(prompt) if kind is list or kind is dict else prompt
+            if arguments.more:
+                arguments.take(call, args, kwargs)
+            if span is None:
+                if gate.spans:
+                    self._open_own_span(call, decision)
+            else:
                 call.span_context = span_context
-                if not surely:
+                if not (decision.sampled and decision.applies):
                     call.host_span = span
                 elif span.is_recording():
                     span.set_attributes(plan.evaluated_attributes)
-            elif surely and plan.own_span != "never":
-                self._open_own_span(call, plan, plan.agent_attributes)
-            elif self._spans_always:
-                self._open_own_span(call, plan, plan.unsampled_attributes)
             if self.scoped:
-                self._open_scope(call)
+                self.scope.open(call)
+            if not self._sampled % _MEASURED_EVERY:
+                call.added_ns = _tick_ns() - call.started_tick
+            self._sampled += 1
             return call
         except Exception as error:
             self._broken("capture", error, outcome=CAPTURE_FAILED)
@@ -242,20 +235,25 @@ class Door:
     def _aside(self, wants_span: bool) -> CapturedCall | None:
         """A call that is not evaluated but stands between: what its tasks annotate is not the outer call's."""
         try:
-            call = CapturedCall(None, self.agent)
-            call.started_ns, call.started_tick = _now_ns(), _tick_ns()
+            call = _fresh_call()
+            call.agent, call.started_ns, call.started_tick = self.agent, _now_ns(), _tick_ns()
             if wants_span:
-                self._open_own_span(call, self._plan, self._plan.unsampled_attributes)
+                self._open_own_span(call, None)
             if self.scoped:
-                self._open_scope(call)
+                self.scope.open(call)
             return call
         except Exception as error:
             self._broken("scope", error)  # the call is counted already
             return None
 
-    def _open_own_span(self, call: CapturedCall, plan: Plan, attributes: dict[str, Any]) -> None:
+    def _open_own_span(self, call: CapturedCall, decision: SamplingDecision | None) -> None:
+        plan = self.gate.plan
+        surely = decision is not None and decision.sampled and decision.applies
+        if not surely and plan.own_span != "always":
+            return
         tracer = plan.emitter.tracer_now() if plan.emitter is not None else None
         if tracer is not None:
+            attributes = plan.agent_attributes if surely else plan.unsampled_attributes
             call.span = open_agent_span(tracer, self.agent, attributes, started_ns=call.started_ns)
             call.span_context = call.span.get_span_context()
 
@@ -265,10 +263,10 @@ class Door:
         """Count what broke on the caller's thread; a call that was not settled yet is settled by it."""
         try:
             if part != "scope" and (call is None or (call.plan is not None and not call.settled)):
-                self.cell[outcome] += 1  # first, and without a call: the stack may be exhausted
+                self.gate.cell[outcome] += 1  # first, and without a call: the stack may be exhausted
                 if call is not None:
                     call.settled = True
-            self._pipeline.broken(part, error)
+            self.gate.pipeline.broken(part, error)
         except Exception:
             return  # counting itself broke: there is nobody left to tell
 

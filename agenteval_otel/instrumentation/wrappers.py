@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from agenteval_otel.capture import CapturedCall, snapshot
+from agenteval_otel.capture import CURRENT, CapturedCall, snapshot
 from agenteval_otel.capture.calls import OBJECT_CHARS, STREAM_CHARS
 from agenteval_otel.instrumentation.door import Door
 from agenteval_otel.models import StreamEnd
@@ -42,15 +42,25 @@ def wrap(function: Callable[..., Any], door: Door) -> Callable[..., Any]:
     return functools.wraps(function)(monitored)
 
 
-def _function(function: Callable[..., Any], door: Door) -> Callable[..., Any]:
-    enter, leave, door.scoped = door.enter, door.leave, True
+def _function(function: Callable[..., Any], door: Door) -> Callable[..., Any]:  # noqa: C901
+    # One piece, because each call of a function adds half of what a call that goes by costs.
+    enter, leave, current, door.scoped = door.enter, door.leave, CURRENT.get, True
 
-    def monitored(*args: Any, **kwargs: Any) -> Any:
+    def monitored(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
         try:
-            call = enter(args, kwargs)
+            call, gate = None, door.gate
+            # Two ways past without asking the door.
+            if current() is not None:
+                call = enter(args, kwargs)
+            elif not gate.pipeline.enabled:
+                gate.tally.disabled += 1
+            elif gate.never:
+                gate.tally.not_sampled += 1
+            else:
+                call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted: there is room to count, and for nothing else
             call = None
-            door.cell[PIPELINE_FAILED] += 1
+            door.gate.cell[PIPELINE_FAILED] += 1
         if call is None:
             return function(*args, **kwargs)
         try:
@@ -60,31 +70,40 @@ def _function(function: Callable[..., Any], door: Door) -> Callable[..., Any]:
                 leave(call, None, error)
             except Exception:
                 if not call.settled:
-                    call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
+                    call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
             raise
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
-            door.close_scope(call)
+            door.scope.close(call)
             return follow(lambda: answer, lambda *_: call, door)()
         try:
             leave(call, answer)
         except Exception:
             if not call.settled:
-                call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
+                call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
         return answer
 
     return monitored
 
 
-def _coroutine(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:
-    leave, door.scoped = door.leave, True
+def _coroutine(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:  # noqa: C901
+    # One piece, as above.
+    leave, current, door.scoped = door.leave, CURRENT.get, True
 
-    async def monitored(*args: Any, **kwargs: Any) -> Any:
+    async def monitored(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
         try:
-            call = enter(args, kwargs)
+            call, gate = None, door.gate
+            if current() is not None:
+                call = enter(args, kwargs)
+            elif not gate.pipeline.enabled:
+                gate.tally.disabled += 1
+            elif gate.never:
+                gate.tally.not_sampled += 1
+            else:
+                call = enter(args, kwargs)
         except Exception:  # as above
             call = None
-            door.cell[PIPELINE_FAILED] += 1
+            door.gate.cell[PIPELINE_FAILED] += 1
         if call is None:
             return await function(*args, **kwargs)
         try:
@@ -94,17 +113,17 @@ def _coroutine(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
                 leave(call, None, error)
             except Exception:
                 if not call.settled:
-                    call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
+                    call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
             raise
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
-            door.close_scope(call)
+            door.scope.close(call)
             return follow(lambda: answer, lambda *_: call, door)()
         try:
             leave(call, answer)
         except Exception:
             if not call.settled:
-                call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
+                call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
         return answer
 
     return monitored
@@ -118,32 +137,28 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
             call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted, as above
             call = None
-            door.cell[PIPELINE_FAILED] += 1
+            door.gate.cell[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.plan is not None else 0
-        spanned = call if call is not None and call.span is not None else None
-        keep, send, throw = chunks.append, stream.send, stream.throw
+        send, throw = stream.send, stream.throw
+        if call is not None and call.span is not None:
+            send, throw = door.scope.around(call, send), door.scope.around(call, throw)
         resume, given, closing = send, None, False
         end: StreamEnd = "error"
         problem: BaseException | None = None
         try:
             while True:
-                if spanned is not None:
-                    door.attach_span(spanned)
                 try:
                     chunk = resume(given)
                 except StopIteration as stop:
                     end = "abandoned" if closing else "completed"
                     return stop.value
-                finally:
-                    if spanned is not None:
-                        door.detach_span(spanned)
                 if left > 0:
                     if type(chunk) is str:
                         left -= len(chunk) or 1
-                        keep(chunk)
+                        chunks.append(chunk)
                     else:
-                        left -= _kept(chunk, keep)
+                        left -= _kept(chunk, chunks)
                 try:
                     given = yield chunk
                     resume = send
@@ -164,9 +179,9 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
     return monitored
 
 
-def _kept(chunk: Any, keep: Callable[[Any], None]) -> int:
+def _kept(chunk: Any, chunks: list[Any]) -> int:
     """Keep a chunk that is no text; gives what it takes of the stream's cap."""
-    keep(snapshot(chunk))
+    chunks.append(snapshot(chunk))
     return (len(chunk) or 1) if type(chunk) is bytes else OBJECT_CHARS
 
 
@@ -178,32 +193,28 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
             call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted, as above
             call = None
-            door.cell[PIPELINE_FAILED] += 1
+            door.gate.cell[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.plan is not None else 0
-        spanned = call if call is not None and call.span is not None else None
-        keep, send, throw = chunks.append, stream.asend, stream.athrow
-        resume, given, closing = _first_send(stream), None, False
+        first, send, throw = _first_send(stream), stream.asend, stream.athrow
+        if call is not None and call.span is not None:
+            first, send, throw = (door.scope.around_async(call, step) for step in (first, send, throw))
+        resume, given, closing = first, None, False
         end: StreamEnd = "error"
         problem: BaseException | None = None
         try:
             while True:
-                if spanned is not None:
-                    door.attach_span(spanned)
                 try:
                     chunk = await resume(given)
                 except StopAsyncIteration:
                     end = "abandoned" if closing else "completed"
                     return
-                finally:
-                    if spanned is not None:
-                        door.detach_span(spanned)
                 if left > 0:
                     if type(chunk) is str:
                         left -= len(chunk) or 1
-                        keep(chunk)
+                        chunks.append(chunk)
                     else:
-                        left -= _kept(chunk, keep)
+                        left -= _kept(chunk, chunks)
                 try:
                     given = yield chunk
                     resume = send
@@ -232,7 +243,7 @@ def _leave_stream(
         door.leave_stream(call, chunks, end, problem)
     except Exception:
         if not call.settled:
-            call.settled, door.cell[PIPELINE_FAILED] = True, door.cell[PIPELINE_FAILED] + 1
+            call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
 
 
 def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:

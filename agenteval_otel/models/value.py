@@ -1,13 +1,20 @@
-"""Value: what every frozen value has in common."""
+"""Value: what every frozen value has in common, and how the route makes and changes values of its own.
+
+`made` and `replaced` skip the validation: for fields that were worked out here, from what was validated before. What
+they give is the same frozen model as any other.
+"""
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-__all__ = ["Value"]
+__all__ = ["Value", "made", "replaced"]
+
+V = TypeVar("V", bound="Value")
 
 
 class Value(BaseModel):
@@ -17,3 +24,43 @@ class Value(BaseModel):
         frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
         ignored_types=(cached_property,), ser_json_inf_nan="null",
     )  # fmt: skip
+
+
+def made(model: type[V], fields: dict[str, Any]) -> V:
+    """A value from fields of the right types, by their Python names; what is left out has its default.
+
+    Only for models without further fields, and for defaults that nobody can change.
+    """
+    defaults = _defaults_of(model)
+    return _assembled(model, defaults | fields, set(fields), None, None)
+
+
+def replaced(value: V, changes: dict[str, Any]) -> V:
+    """A copy with other fields; what was worked out from the fields as they were does not come along."""
+    model = type(value)
+    if value.__pydantic_extra__:
+        copied = value.model_copy(update=changes)
+        for name in copied.__dict__.keys() - model.model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+    known = _defaults_of(model)
+    held = value.__dict__ | changes
+    if len(held) != len(known):
+        held = {name: held[name] for name in known}
+    said = value.__pydantic_fields_set__ | changes.keys()
+    return _assembled(model, held, said, value.__pydantic_extra__, value.__pydantic_private__)
+
+
+def _assembled(model: type[V], held: dict[str, Any], said: set[str], extra: Any, private: Any) -> V:
+    value = model.__new__(model)
+    put = object.__setattr__  # the model's own is closed: it is frozen
+    put(value, "__dict__", held)
+    put(value, "__pydantic_fields_set__", said)
+    put(value, "__pydantic_extra__", extra)
+    put(value, "__pydantic_private__", private)
+    return value
+
+
+@cache
+def _defaults_of(model: type[Value]) -> dict[str, Any]:
+    return {name: field.get_default(call_default_factory=True) for name, field in model.model_fields.items()}

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from functools import lru_cache
 
-__all__ = ["AtomReader", "Ranges", "as_ranges", "escaped", "fold_closure", "is_digits"]
+__all__ = ["AtomReader", "Ranges", "as_ranges", "complement", "escaped", "fold_closure", "is_digits"]
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -53,7 +53,7 @@ class AtomReader:
         if shorthand:
             if self._fold and self._unicode and char in "wW":
                 shorthand = fold_closure(shorthand, True)
-            return shorthand if char.islower() else _complement(shorthand)
+            return shorthand if char.islower() else complement(shorthand)
         if char in _CONTROLS:
             return _CONTROLS[char]
         if char in "pP" and self._unicode:
@@ -137,12 +137,14 @@ def _is_hex(text: str) -> bool:
     return bool(text) and all(char in "0123456789abcdefABCDEF" for char in text)
 
 
-def _char(point: int) -> str:
-    return chr(point) if point < 128 and chr(point).isalnum() else f"\\U{point:08X}"
+def escaped(ranges: Ranges, form: str = "\\U{:08X}") -> str:
+    """The ranges as the inside of a class; `form` is how the engine writes a code point."""
+    ends = ((_char(low, form), _char(high, form)) for low, high in ranges)
+    return "".join(low if low == high else f"{low}-{high}" for low, high in ends)
 
 
-def escaped(ranges: Ranges) -> str:
-    return "".join(_char(low) if low == high else f"{_char(low)}-{_char(high)}" for low, high in ranges)
+def _char(point: int, form: str) -> str:
+    return chr(point) if point < 128 and chr(point).isalnum() else form.format(point)
 
 
 def as_ranges(item: int | Ranges | str) -> tuple[Ranges, str]:
@@ -151,7 +153,8 @@ def as_ranges(item: int | Ranges | str) -> tuple[Ranges, str]:
     return (((item, item),) if isinstance(item, int) else item), ""
 
 
-def _complement(ranges: Ranges) -> Ranges:
+def complement(ranges: Ranges) -> Ranges:
+    """Everything else."""
     gaps, start = [], 0
     for low, high in sorted(ranges):
         if low > start:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.models.value import replaced
 from agenteval_otel.semconv import OTHER
 
 __all__ = ["with_content", "without_content"]
@@ -18,39 +20,56 @@ __all__ = ["with_content", "without_content"]
 _CATEGORY = re.compile(r"[^\W_][\w.:/+-]{0,39}(?: [\w.:/+-]{1,20}){0,2}")
 
 
+_WORDS = ("label", "reason_code", "error_type", "score")
+_MAX_CHARS = 40
+
+
 def _is_category(word: str) -> bool:
     """Whether a text reads like a category: at most 40 characters, three words and three digits."""
-    return len(word) <= 40 and _CATEGORY.fullmatch(word) is not None and sum(map(str.isdigit, word)) <= 3
+    return len(word) <= _MAX_CHARS and _reads_like_one(word if type(word) is str else str.__str__(word))
+
+
+@lru_cache(maxsize=1024)  # the same few words come with every answer
+def _reads_like_one(word: str) -> bool:
+    return _CATEGORY.fullmatch(word) is not None and sum(map(str.isdigit, word)) <= 3
 
 
 def with_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:
     """The result with further facts; what should be a category is one, because it becomes an attribute."""
-    return aggregated.model_copy(update={**facts, "results": tuple(map(_in_words, aggregated.results))})
+    results = tuple(_changed(result, _in_words(result)) for result in aggregated.results)
+    return replaced(aggregated, {**facts, "results": results})
 
 
 def without_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:
     """The same, with what may quote the conversation left out."""
-    errors = tuple(
-        error.model_copy(update={"message": error.message.partition(":")[0]}) for error in aggregated.run_errors or ()
-    )
-    metadata = {**aggregated.metadata, "errors": [error.model_dump(by_alias=True) for error in errors]}
-    results = tuple(_without(_in_words(result)) for result in aggregated.results)
-    return aggregated.model_copy(
-        update={**facts, "results": results, "run_errors": errors or None, "metadata": metadata}
-    )  # fmt: skip
+    results = tuple(_changed(result, _without(result, _in_words(result))) for result in aggregated.results)
+    update = {**facts, "results": results}
+    if aggregated.run_errors:
+        errors = tuple(replaced(error, {"message": error.message.partition(":")[0]}) for error in aggregated.run_errors)
+        update["run_errors"] = errors
+        update["metadata"] = {**aggregated.metadata, "errors": [error.model_dump(by_alias=True) for error in errors]}
+    return replaced(aggregated, update)
 
 
-def _in_words(result: EvaluationResult) -> EvaluationResult:
-    words = {name: getattr(result, name) for name in ("label", "reason_code", "error_type", "score")}
-    wrong = {name: OTHER for name, word in words.items() if isinstance(word, str) and not _is_category(word)}
-    return result.model_copy(update=wrong) if wrong else result
+def _changed(result: EvaluationResult, changes: dict[str, Any]) -> EvaluationResult:
+    return replaced(result, changes) if changes else result
 
 
-def _without(result: EvaluationResult) -> EvaluationResult:
-    update: dict[str, Any] = {
-        "reasoning": None, "metadata": None, "error": result.error and (result.error_type or "error"),
+def _in_words(result: EvaluationResult) -> dict[str, Any]:
+    held = result.__dict__
+    return {
+        name: OTHER for name in _WORDS if isinstance(word := held[name], str) and not _is_category(word)
     }  # fmt: skip
+
+
+def _without(result: EvaluationResult, changes: dict[str, Any]) -> dict[str, Any]:
+    """The changes, and those that take free text out."""
+    for name in ("reasoning", "metadata"):
+        if getattr(result, name) is not None:
+            changes[name] = None
+    if result.error:
+        changes["error"] = changes.get("error_type", result.error_type) or "error"
     if result.skip_reason is not None:
         reason = result.skip_reason.partition(":")[0]
-        update["skip_reason"] = reason if _is_category(reason) else "skipped"
-    return result.model_copy(update=update)
+        changes["skip_reason"] = reason if _is_category(reason) else "skipped"
+    return changes

@@ -1,15 +1,23 @@
-"""The process's exit: what is pending gets its last moment, and no more than that."""
+"""The process's exit: what is pending gets its last moment, and no more than that.
+
+SIGTERM ends a process without its exit handlers where the host handles it not. Only where the host asks for it do we
+handle the signal: what is pending is delivered or counted, and then the process ends of the signal, as it would have.
+"""
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
+import signal
 import sys
 import time
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["EXIT_TIMEOUT_S", "LIVE", "watch_exit"]
+from agenteval_otel.telemetry.log import log
+
+__all__ = ["EXIT_TIMEOUT_S", "LIVE", "WATCHED", "handle_sigterm", "watch_exit"]
 
 EXIT_TIMEOUT_S = 2.0
 
@@ -17,23 +25,28 @@ EXIT_TIMEOUT_S = 2.0
 class Ending(Protocol):
     """What has to end with the process."""
 
+    def flush(self, timeout_s: float) -> bool:
+        """Deliver what can be delivered in time, and go on."""
+
     def shutdown(self, timeout_s: float) -> bool:
-        """Deliver what can be delivered in time."""
+        """Deliver what can be delivered in time, and count the rest."""
 
     def broken(self, part: str, error: BaseException | None = None) -> None:
         """Count what broke."""
 
 
 LIVE: weakref.WeakSet[Ending] = weakref.WeakSet()
-_watched: set[int] = set()
+WATCHED: set[int] = set()
+"""This process's id, once its exit is watched; to ask for the id with every call would be a system call."""
+os.register_at_fork(after_in_child=WATCHED.clear)
 
 
 def watch_exit() -> None:
     """Register for the process's exit, with its first answer: exit handlers run last in, first out, and ours has to run
     before those of the application's providers, which are set up by then. Not later: it may be the only answer."""
-    if os.getpid() in _watched:
+    if WATCHED:
         return
-    _watched.add(os.getpid())
+    WATCHED.add(os.getpid())
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
     processes = sys.modules.get("multiprocessing.process")
@@ -44,9 +57,70 @@ def watch_exit() -> None:
 
 def _at_exit() -> None:
     """Give what is pending its last moment: together at most `EXIT_TIMEOUT_S`, whatever hangs."""
+    _deliver(last=True)
+
+
+def _deliver(*, last: bool) -> None:
     deadline = time.monotonic() + EXIT_TIMEOUT_S
     for pipeline in list(LIVE):
         try:
-            pipeline.shutdown(max(0.0, deadline - time.monotonic()))
+            left_s = max(0.0, deadline - time.monotonic())
+            pipeline.shutdown(left_s) if last else pipeline.flush(left_s)
         except Exception as error:
             pipeline.broken("exit", error)
+
+
+_before: list[Any] = []
+"""The handler from before ours, while ours is installed."""
+
+
+def handle_sigterm(wanted: bool) -> None:
+    """Handle SIGTERM from now on, or no longer: deliver or count what is pending, for at most `EXIT_TIMEOUT_S`.
+
+    A handler that the host has is called as well and decides what becomes of the process; where there is none the
+    process then ends of the signal, with the exit status that it would have had. A signal that the host ignores stays
+    ignored. Call it on the main thread, before servers that put their own handlers in place and later give the signal
+    on, as uvicorn does. On another thread, or in a sub-interpreter, it changes nothing and logs that once a minute.
+    """
+    try:
+        found = signal.getsignal(signal.SIGTERM)
+        if wanted and found not in (_on_sigterm, signal.SIG_IGN, None):  # None: installed by code that is not Python
+            _before[:] = [found]
+            signal.signal(signal.SIGTERM, _on_sigterm)
+        elif not wanted and found is _on_sigterm:
+            signal.signal(signal.SIGTERM, _before.pop())
+    except ValueError:
+        log.warning("sigterm_not_handled", part="exit", remedy="configure on the main thread")
+
+
+def _on_sigterm(number: int, frame: Any) -> None:
+    before = _before[0] if _before else signal.SIG_DFL
+    if callable(before):
+        # The host's: it may end the process by an exception, after which the exit handlers run, or let it go on.
+        _within_time(last=False)
+        before(number, frame)
+        return
+    ours = signal.getsignal(signal.SIGTERM) is _on_sigterm
+    _within_time(last=ours)
+    if ours:  # else a later handler of the host's has called this one, and goes on itself
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def _within_time(*, last: bool) -> None:
+    """Deliver on another thread: the one that the signal interrupted may hold a lock that is needed for it."""
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def deliver() -> None:
+        try:
+            _deliver(last=last)
+        finally:
+            done.release()
+
+    try:
+        # Not `threading.Thread`, whose start takes a lock of its own that the interrupted thread may hold.
+        _thread.start_new_thread(deliver, ())
+    except RuntimeError:
+        return
+    done.acquire(timeout=EXIT_TIMEOUT_S)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agenteval_otel.capture import CapturedCall
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runner import EvaluationRunner
 from agenteval_otel.sampling import Sampler, SamplingContext, SamplingDecision
-from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, DISABLED
+from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, DISABLED, OUTCOMES, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
 
@@ -76,6 +77,7 @@ class Plan:
         if not evaluators:
             raise ConfigurationError("expected at least one evaluator", path="evaluators")
         self.agent, self.capture, self.function = agent, capture, function
+        self._thin, self._broken = pipeline.restraint.thin, pipeline.broken
         self.sampler, self.own_span = (sampler, own_span) if enabled else (_Off(), "never")
         self.runner = EvaluationRunner(evaluators, lanes=pipeline.lanes, redaction=pipeline.redaction)
         self.criteria = _changed(self.runner.criteria, criteria) if criteria else ()
@@ -86,7 +88,7 @@ class Plan:
         self.storage = FanOutStorage(storage, pipeline.storage_failed)
         self.emitter = next((provider for provider in storage if isinstance(provider, OtlpStorageProvider)), None)
         if self.emitter is not None:
-            self.emitter.observe(pipeline.accounting, pipeline.dispatcher.state)
+            self.emitter.observe(pipeline.accounting, pipeline.dispatcher.state, pipeline.restraint.gauges)
         names = [criterion.name for criterion in self.runner.criteria]
         for name in names:
             if not CRITERION_NAME.fullmatch(name):
@@ -96,6 +98,22 @@ class Plan:
         self.evaluated_attributes = evaluated_attributes(names)
         self.unsampled_attributes = agent_attributes(agent)
         self.agent_attributes = {**self.unsampled_attributes, **self.evaluated_attributes}
+
+    def decide_on(self, evaluation_input: EvaluationInput, call: CapturedCall) -> str | None:
+        """Have a sampler that reads the answer decide, on the pool; the outcome when the call goes no further."""
+        try:
+            context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
+            decision = self.sampler.decide(context)
+            if decision.sampled and decision.applies:
+                decision = self._thin(decision, call.draw)
+            call.decision = decision
+            call.draw = call.draw if decision.draw is None else decision.draw
+            if decision.sampled and decision.applies:
+                return None
+            return OUTCOMES[OUTCOMES.index(decision.outcome)]  # one that is unknown could not be counted
+        except Exception as error:
+            self._broken("sampler", error)
+            return PIPELINE_FAILED
 
     def __repr__(self) -> str:
         return f"<Plan {self.agent} {self.runner!r}>"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from sys import getsizeof
 from typing import Any
 
 from opentelemetry import trace
@@ -22,11 +23,12 @@ from agenteval_otel.errors import CaptureError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.pipeline.content import with_content, without_content
-from agenteval_otel.pipeline.exit import LIVE, watch_exit
+from agenteval_otel.pipeline.exit import LIVE, WATCHED, watch_exit
 from agenteval_otel.pipeline.plan import AgentDefaults, Plan
+from agenteval_otel.restraint import Restraint, RestraintSettings
 from agenteval_otel.runner import Lanes, aggregate
-from agenteval_otel.sampling import Sampler, SamplingContext
-from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED
+from agenteval_otel.sampling import Sampler
+from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.log import log
@@ -48,6 +50,7 @@ class Pipeline:
         own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agents: What differs for single agents, by the agent's name.
         redactors: What is taken out of all that leaves the process; a `PatternRedactor` when left out.
+        restraint: How much of the process the package may take; the defaults when left out.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
     """
 
@@ -64,13 +67,15 @@ class Pipeline:
         criteria: Sequence[EvaluationCriteria] = (),
         agents: Mapping[str, AgentDefaults] | None = None,
         redactors: Sequence[Redactor] | None = None,
+        restraint: RestraintSettings | None = None,
     ) -> None:
         self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
         self.criteria, self.agents = tuple(criteria), dict(agents or {})
         self.sampler, self.evaluators, self.storage = sampler, tuple(evaluators), tuple(storage)
         self.accounting = accounting or Accounting()
         self.dispatcher = dispatcher or PoolDispatcher()
-        self.lanes = Lanes()
+        self.lanes = Lanes(live=True)
+        self.restraint = Restraint.over(self.dispatcher, self.accounting, self.lanes, restraint)
         self.enabled = enabled
         self.own_span = own_span
         # Every provider that a handler of this pipeline saves to: it may hold what is not exported when the handler is
@@ -114,17 +119,17 @@ class Pipeline:
 
     def submit(self, call: CapturedCall) -> None:
         """Hand a finished call to the dispatcher, on the caller's thread; never blocks."""
-        watch_exit()
-        answer = call.chunks if call.chunks is not None else call.answer
-        size = 512 + estimate_bytes(answer) + estimate_bytes(call.prompt)
-        if call.facts is not None:
-            size += estimate_bytes(call.facts)
-        if call.arguments is not None:
-            size += estimate_bytes(call.arguments)
+        if not WATCHED:
+            watch_exit()
+        answer, prompt = call.answer if call.chunks is None else call.chunks, call.prompt
+        # Text is weighed in place: on a cold caller each call of a function costs a microsecond or two.
+        size = 512 + (getsizeof(answer) if type(answer) is str else estimate_bytes(answer))
+        size += getsizeof(prompt) if type(prompt) is str else estimate_bytes(prompt)
         if call.conversation is not None:
             size += len(call.conversation)
-        if call.others is not None:
-            size += estimate_bytes(call.others)
+        more = call.facts, call.arguments, call.others
+        if any(more):
+            size += sum(map(estimate_bytes, filter(None, more)))
         self.dispatcher.submit(call, size)
 
     def flush(self, timeout_s: float) -> bool:
@@ -149,7 +154,8 @@ class Pipeline:
         # Half of the time for the evaluations, so that what they gave can still be exported.
         self.dispatcher.flush(timeout_s / 2)
         exported = self._flush_providers(deadline)
-        delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()))
+        # Not all that is left: the last metrics say what was dropped.
+        delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4)
         self.lanes.close()
         self._close_storage(max(0.0, deadline - time.monotonic()))
         return delivered and exported
@@ -193,6 +199,7 @@ class Pipeline:
 
     async def _process(self, call: Any) -> str:
         CURRENT.set(EVALUATING)
+        self.restraint.attend()
         if isinstance(call, _FlushJob):
             call.emitter.providers.flush_here()
             return EVALUATED
@@ -208,7 +215,7 @@ class Pipeline:
         if plan.criteria:
             evaluation_input = evaluation_input.model_copy(update={"criteria": plan.criteria})
         if call.decision is not None and not call.decision.settled:
-            outcome = self._decide_on(evaluation_input, call, plan)
+            outcome = plan.decide_on(evaluation_input, call)
             if outcome is not None:
                 return outcome
         try:
@@ -218,42 +225,32 @@ class Pipeline:
             return PIPELINE_FAILED
         return EVALUATED
 
-    def _decide_on(self, evaluation_input: EvaluationInput, call: CapturedCall, plan: Plan) -> str | None:
-        """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
-        try:
-            context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
-            decision = plan.sampler.decide(context)
-            call.decision = decision
-            call.draw = call.draw if decision.draw is None else decision.draw
-            if decision.sampled and decision.applies:
-                return None
-            return OUTCOMES[OUTCOMES.index(decision.outcome)]  # one that is unknown could not be counted
-        except Exception as error:
-            self.broken("sampler", error)
-            return PIPELINE_FAILED
-
     async def _evaluate(self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput) -> None:
-        span = self._open_run_span(call, plan)
+        room = plan.emitter is None or await plan.emitter.has_room()
+        # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
+        started_ns, tick = time.time_ns(), time.perf_counter_ns()
+        span = self._open_run_span(call, plan, started_ns, room)
         ended_ns: int | None = None
         try:
             with trace.use_span(span, record_exception=False, set_status_on_exception=False) if span else nullcontext():
-                aggregated = await self._run(call, plan, evaluation_input)
+                aggregated = await self._run(call, plan, evaluation_input, started_ns, tick)
                 ended_ns = aggregated.ended_ns
                 await plan.storage.save_result(aggregated)
         finally:
             if span is not None:
-                span.end(end_time=ended_ns)
+                span.end(end_time=ended_ns or started_ns + time.perf_counter_ns() - tick)
         # Last: results are those of the responses that are counted as evaluated, and of no others.
         for result in () if call.settled else aggregated.results:
             self.accounting.results[result.status] += 1
 
     async def _run(
-        self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput
+        self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput, started_ns: int, tick: int
     ) -> AggregatedEvaluationResult:
         decision = call.decision
         probability = decision.probability if decision else None
-        started_ns, tick = time.time_ns(), time.perf_counter_ns()
-        outcome = await plan.runner.run(evaluation_input, draw=call.draw, probability=probability)
+        outcome = await plan.runner.run(
+            evaluation_input, draw=call.draw, probability=probability, code_only=self.restraint.code_only
+        )
         aggregated = aggregate(
             evaluation_input, outcome, runner=plan.runner, started_ns=started_ns,
             ended_ns=started_ns + time.perf_counter_ns() - tick, storage="external",
@@ -271,7 +268,7 @@ class Pipeline:
             aggregated = without_content(aggregated, facts)
         return self.redaction.result(aggregated, snapshot=False)
 
-    def _open_run_span(self, call: CapturedCall, plan: Plan) -> trace.Span | None:
+    def _open_run_span(self, call: CapturedCall, plan: Plan, started_ns: int, room: bool) -> trace.Span | None:
         tracer = plan.emitter.tracer() if plan.emitter is not None else None
         if plan.emitter is None or tracer is None:
             return None
@@ -280,7 +277,9 @@ class Pipeline:
             span = open_agent_span(tracer, call.agent, plan.agent_attributes, started_ns=call.started_ns)
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type)
             call.span_context = span.get_span_context()
-        return open_run_span(tracer, call.agent, call.span_context, plan.emitter.placement)
+        if not room:
+            return None
+        return open_run_span(tracer, call.agent, call.span_context, plan.emitter.placement, started_ns=started_ns)
 
     def _redaction_failed(self, redactor: str, error: BaseException) -> None:
         self.broken(f"redaction:{redactor}", error)

@@ -15,12 +15,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from agenteval_otel.capture import CURRENT, EVALUATING
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.components import Explained, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, RunError
+from agenteval_otel.models.value import made, replaced
 from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.runner.run import EvaluationRunner, RunOutcome
 from agenteval_otel.scoring import overall_score
@@ -96,17 +98,20 @@ async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRu
     """
     lanes = Lanes()
     started_ns, tick = time.time_ns(), time.perf_counter_ns()
+    token = CURRENT.set(EVALUATING)
     try:
         redaction = Redaction(config.redactors, _redaction_failed)
         runner = EvaluationRunner(config.evaluators, criteria=config.criteria, lanes=lanes, redaction=redaction)
         outcome = await runner.run(evaluation_input)
     finally:
+        CURRENT.reset(token)
         lanes.close()
     elapsed_ns = time.perf_counter_ns() - tick
     aggregated = aggregate(
         evaluation_input, outcome, runner=runner, started_ns=started_ns, ended_ns=started_ns + elapsed_ns,
         metadata=config.metadata, storage="none" if config.storage_provider is None else "external",
-    ).model_copy(update={"input_snapshot": evaluation_input})  # fmt: skip
+    )  # fmt: skip
+    aggregated = replaced(aggregated, {"input_snapshot": evaluation_input})
     if config.storage_provider is None:
         return aggregated
     try:
@@ -156,26 +161,27 @@ def aggregate(
     """Put the results of one run together: overall score, errors, times and the snapshot of the configuration."""
     given = dict(metadata or {})
     errors = [error.model_dump(by_alias=True) for error in outcome.errors]
-    return AggregatedEvaluationResult(
-        overall_score=overall_score(outcome.results, outcome.criteria),
-        results=tuple(outcome.results),
-        timestamp=ended_ns // 1_000_000,
-        agent_id=evaluation_input.agent_id,
-        session_id=evaluation_input.session_id,
-        evaluation_config_snapshot={
-            "evaluatorTypes": [evaluator.label for evaluator in runner.evaluators],
+    # All of it comes from values that were validated when they were made.
+    return made(AggregatedEvaluationResult, {
+        "overall_score": overall_score(outcome.results, outcome.criteria),
+        "results": tuple(outcome.results),
+        "timestamp": ended_ns // 1_000_000,
+        "agent_id": evaluation_input.agent_id,
+        "session_id": evaluation_input.session_id,
+        "evaluation_config_snapshot": {
+            "evaluatorTypes": list(runner.labels),
             "criteriaNames": [criterion.name for criterion in outcome.criteria],
             "storageProviderType": storage,
             "metadataKeys": list(given),
         },
-        metadata={**given, "errors": errors, "durationMs": (ended_ns - started_ns) // 1_000_000},
-        run_errors=tuple(outcome.errors) or None,
-        agent=evaluation_input.agent,
-        started_ns=started_ns,
-        ended_ns=ended_ns,
-        has_ground_truth=evaluation_input.ground_truth is not None,
-        stream_end=evaluation_input.stream_end,
-        response_id=evaluation_input.response_id,
-        conversation_id=evaluation_input.conversation_id,
-        model=evaluation_input.model,
-    )
+        "metadata": {**given, "errors": errors, "durationMs": (ended_ns - started_ns) // 1_000_000},
+        "run_errors": tuple(outcome.errors) or None,
+        "agent": evaluation_input.agent,
+        "started_ns": started_ns,
+        "ended_ns": ended_ns,
+        "has_ground_truth": evaluation_input.ground_truth is not None,
+        "stream_end": evaluation_input.stream_end,
+        "response_id": evaluation_input.response_id,
+        "conversation_id": evaluation_input.conversation_id,
+        "model": evaluation_input.model,
+    })  # fmt: skip

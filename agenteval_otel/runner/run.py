@@ -18,10 +18,13 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Evaluator, Lane
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
+from agenteval_otel.models.value import replaced
 from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.sampling.base import bound_of
 
 __all__ = ["EvaluationRunner", "RunOutcome"]
+
+STEPPED_DOWN = "stepped_down"
 
 
 class RunOutcome(NamedTuple):
@@ -55,15 +58,22 @@ class EvaluationRunner:
         self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
         self.lanes = lanes or Lanes()
         self._plan = [_planned(evaluator) for evaluator in self.evaluators]
+        self._has_slow = any(planned.lane != "free" for planned in self._plan)
         # At start: one that cannot be made fails here and not with each answer, and a process that forks while pydantic
         # does this for the first time leaves its child with a lock that nobody opens.
+        self.labels = tuple(evaluator.label for evaluator in self.evaluators)
         self._fingerprints = tuple(evaluator.fingerprint for evaluator in self.evaluators)
 
     def __repr__(self) -> str:
-        return f"<EvaluationRunner {', '.join(evaluator.label for evaluator in self.evaluators)}>"
+        return f"<EvaluationRunner {', '.join(self.labels)}>"
 
     async def run(
-        self, evaluation_input: EvaluationInput, *, draw: int | None = None, probability: float | None = None
+        self,
+        evaluation_input: EvaluationInput,
+        *,
+        draw: int | None = None,
+        probability: float | None = None,
+        code_only: bool = False,
     ) -> RunOutcome:
         """Evaluate one input; raises nothing that an evaluator raised.
 
@@ -71,17 +81,23 @@ class EvaluationRunner:
             evaluation_input: What to score.
             draw: The response's draw; evaluators with a smaller own rate sit out when it lies above theirs.
             probability: Inclusion probability of the response, recorded on every result.
+            code_only: Evaluators in the lane ``model`` sit out, each of their criteria skipped as ``stepped_down``.
         """
         criteria = evaluation_input.criteria or self.criteria
         due = [planned for planned in self._plan if draw is None or planned.bound is None or draw < planned.bound]
         outgoing = None
-        if self._redaction is not None and any(planned.lane == "model" for planned in due):
+        if self._redaction is not None and not code_only and self._has_slow and any(map(_asks_a_model, due)):
             outgoing = self._redaction.input(evaluation_input)
-        seen = {"model": outgoing or evaluation_input}
-        work = [self._one(planned, seen.get(planned.lane, evaluation_input), criteria, probability) for planned in due]
+        work = [
+            self._one(
+                planned, outgoing or evaluation_input if _asks_a_model(planned) else evaluation_input, criteria,
+                probability, sits_out=code_only and _asks_a_model(planned),
+            ) for planned in due
+        ]  # fmt: skip
         slow = {
-            index: asyncio.ensure_future(work[index]) for index, planned in enumerate(due) if planned.lane != "free"
-        }
+            index: asyncio.ensure_future(work[index])
+            for index, planned in enumerate(due if self._has_slow else ()) if planned.lane != "free"
+        }  # fmt: skip
         finished: list[list[EvaluationResult]] = []
         try:
             for index, one in enumerate(work):
@@ -105,21 +121,27 @@ class EvaluationRunner:
         evaluation_input: EvaluationInput,
         criteria: Sequence[EvaluationCriteria],
         probability: float | None,
+        *,
+        sits_out: bool,
     ) -> list[EvaluationResult]:
         started_ns, tick = time.time_ns(), time.perf_counter_ns()
         evaluator = planned.evaluator
+        changes: list[dict[str, Any]] = []
         try:
+            if sits_out:
+                raise EvaluationSkipped(STEPPED_DOWN)
             if _unanswered(evaluation_input) and not evaluator.evaluates_errors:
                 raise EvaluationSkipped("no answer: the handler raised")
             results = await self.lanes.run(evaluator, planned.lane, evaluation_input, criteria)
             found = _checked(planned, results)
-            results = [*map(_believed, results), *_without_result(planned, criteria, found)]
+            changes = [_disbelieved(result) for result in results]
+            results = [*results, *_without_result(planned, criteria, found)]
         except EvaluationSkipped as skipped:
             results = _for_each(planned, criteria, skip_reason=str(skipped) or "skipped")
         except BaseException as error:
             if _is_an_order(error):
                 raise
-            word = clean(error.error_type if isinstance(error, EvaluationError) else type(error).__name__, 64)
+            word = _word_of(error)
             message = f"{type(error).__name__}: {_message_of(error)}"
             results = _for_each(planned, criteria, error=message, error_type=word, raised=True)
         facts: dict[str, Any] = {"started_ns": started_ns, "ended_ns": started_ns + time.perf_counter_ns() - tick}
@@ -127,7 +149,9 @@ class EvaluationRunner:
             # The draws nest: who passed the smaller of the two ratios passed both.
             own = evaluator.sample_rate
             facts["probability"] = probability if own is None else min(probability, own)
-        return [result.model_copy(update=facts) for result in results]
+        # Only what the evaluator itself gave may have to be changed; it stands in front.
+        changes += [{}] * (len(results) - len(changes))
+        return [replaced(result, facts | wrong) for result, wrong in zip(results, changes, strict=True)]
 
 
 def _is_an_order(error: BaseException) -> bool:
@@ -147,6 +171,10 @@ class _Planned(NamedTuple):
     lane: Lane
     bound: int | None
     names: frozenset[str]
+
+
+def _asks_a_model(planned: _Planned) -> bool:
+    return planned.lane == "model"
 
 
 def _planned(evaluator: Evaluator) -> _Planned:
@@ -176,26 +204,29 @@ def _checked(planned: _Planned, results: Any) -> set[str]:
     if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
         raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
     names = {result.criterion_name for result in results}
+    if len(names) < len(results):
+        raise EvaluationError("two results for one criterion", error_type="invalid_result")
     if not names <= planned.names:
         raise EvaluationError("a result for a criterion that it does not declare", error_type="invalid_result")
     return names
 
 
-def _believed(result: EvaluationResult) -> EvaluationResult:
-    """The result, but what is no score is a failure: evaluators from outside may make their results as they like."""
-    words = {name: clean(word, 64) for name in _WORDS if (word := getattr(result, name)) and not _is_plain(word)}
-    if words:
-        result = result.model_copy(update=words)
+def _disbelieved(result: EvaluationResult) -> dict[str, Any]:
+    """What is to be changed: what is no score is a failure, and evaluators from outside make results as they like."""
+    held = result.__dict__
+    wrong: dict[str, Any] = {
+        name: clean(word, 64) for name in _WORDS if (word := held[name]) and not _is_plain(word)
+    }  # fmt: skip
     if result.status != "scored":
-        return result
+        return wrong | _NO_SCORE  # whoever fails or abstains and still names a score: it is none
     if not _is_score(result.score):
-        update = dict.fromkeys(("score", "normalized", "label", "passed"))
-        return result.model_copy(update={**update, "error": "no finite score", "error_type": "invalid_score"})
-    if result.normalized is not None and not 0.0 <= result.normalized <= 1.0:
-        return result.model_copy(update={"normalized": None})
-    return result
+        wrong |= {**_NO_SCORE, "error": "no finite score", "error_type": "invalid_score"}
+    elif result.normalized is not None and not 0.0 <= result.normalized <= 1.0:
+        wrong["normalized"] = None
+    return wrong
 
 
+_NO_SCORE: dict[str, Any] = dict.fromkeys(("score", "normalized", "label", "passed"))
 _WORDS = ("label", "reason_code", "error_type")
 
 
@@ -236,6 +267,11 @@ def _for_each(planned: _Planned, criteria: Sequence[EvaluationCriteria], **facts
         )
         for criterion in evaluator.criteria() if criterion.name in asked
     ]  # fmt: skip
+
+
+def _word_of(error: BaseException) -> str:
+    word = getattr(error, "error_type", None) if isinstance(error, EvaluationError) else None
+    return clean(word if isinstance(word, str) else type(error).__name__, 64)
 
 
 def _message_of(error: BaseException) -> str:

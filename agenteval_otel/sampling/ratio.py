@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from functools import cached_property
+from typing import Final, NamedTuple
 
 from opentelemetry.trace import SpanContext
 from pydantic import Field
 
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
 
-__all__ = ["RatioSampler", "draw_from"]
+__all__ = ["LOW_64", "NO_STATE", "DrawRule", "RatioSampler", "draw_from"]
 
-_LOW_64 = (1 << 64) - 1
+LOW_64: Final = (1 << 64) - 1
 _LOW_56 = (1 << 56) - 1
-_NO_STATE = SpanContext(0, 0, False).trace_state
+NO_STATE: Final = SpanContext(0, 0, False).trace_state
+"""Nearly every trace has this same empty state: to know it by sight is cheaper than to ask for its length."""
 _HEXADECIMAL = frozenset("0123456789abcdef")
 _random = random.Random()
 # A forked child would otherwise repeat its siblings' draws.
@@ -35,12 +36,11 @@ def draw_from(span_context: SpanContext | None) -> int:
     if span_context is None:
         return _random.getrandbits(64)
     state = span_context.trace_state
-    # Nearly every trace has the same empty state: to know it by sight is cheaper than to ask for its length.
-    if state is not _NO_STATE and state:
+    if state is not NO_STATE and state:
         entry = state.get("ot")
         if entry is not None and ";th:" in f";{entry}":
             return (_LOW_56 - _randomness(entry, span_context.trace_id)) << 8
-    return span_context.trace_id & _LOW_64
+    return span_context.trace_id & LOW_64
 
 
 def _randomness(entry: str, trace_id: int) -> int:
@@ -48,6 +48,13 @@ def _randomness(entry: str, trace_id: int) -> int:
         if part.startswith("rv:") and len(part) == 17 and _HEXADECIMAL.issuperset(part[3:]):
             return int(part[3:], 16)
     return trace_id & _LOW_56
+
+
+class DrawRule(NamedTuple):
+    """A sampler that looks at nothing but the draw: what it takes, and what it says of it."""
+
+    bound: int
+    taken: SamplingDecision
 
 
 class RatioSampler(Sampler, type="ratio"):
@@ -75,12 +82,11 @@ class RatioSampler(Sampler, type="ratio"):
         return self._yes if context.draw < self._bound else self._no
 
     @property
-    def by_draw(self) -> Callable[[int], SamplingDecision] | None:
-        """`decide` for callers that have the draw alone: a plain function, at a third of the cost.
+    def by_draw(self) -> DrawRule | None:
+        """`decide` for callers that have the draw alone: a draw below the bound is taken, others are ``not_sampled``.
 
         None in a subclass that decides in its own way.
         """
         if type(self).decide is not RatioSampler.decide:
             return None
-        bound, yes, no = self._bound, self._yes, self._no
-        return lambda draw: yes if draw < bound else no
+        return DrawRule(self._bound, self._yes)

@@ -99,8 +99,9 @@ class PatternSampler(RuleSampler, type="pattern"):
     """Samples a share of the responses in which a pattern occurs, on the pool's thread.
 
     Attributes:
-        pattern: A regular expression in JavaScript's syntax, as in `RuleBased`; a search that takes longer than 0.1 s
-            is given up, counted, and the response is not evaluated.
+        pattern: A regular expression in JavaScript's syntax, as in `RuleBased`, without looking around and without
+            references to groups. With the extra ``re2`` most are searched in linear time; else a search that takes
+            longer than 0.1 s is given up, counted, and the response is not evaluated.
         flags: Its flags, such as ``i``.
         field: Where to look: ``response``, ``prompt``, or a path below ``context``.
     """
@@ -112,9 +113,15 @@ class PatternSampler(RuleSampler, type="pattern"):
     @model_validator(mode="after")
     def _compiles(self) -> PatternSampler:
         try:
-            compile_pattern(self.pattern, self.flags)
+            compiled = compile_pattern(self.pattern, self.flags)
         except ValueError as error:
             raise ConfigurationError(f"{error}, found {self.pattern!r}", path="pattern") from error
+        if compiled.never_linear:
+            # It would be searched in the host's process, with every other response waiting: no child to kill here.
+            raise ConfigurationError(
+                f"{compiled.obstacle} may take long on crafted text: expected a pattern without, or a FunctionSampler "
+                f"in its place, found {self.pattern!r}", path="pattern",
+            )  # fmt: skip
         return self
 
     def matches(self, context: SamplingContext) -> bool | None:

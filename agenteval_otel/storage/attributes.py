@@ -2,48 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.text import clean
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 
-__all__ = ["event_attributes", "event_body", "run_attributes"]
+__all__ = ["event_attributes", "event_body", "response_attributes", "run_attributes"]
 
 
-def event_attributes(result: EvaluationResult, aggregated: AggregatedEvaluationResult) -> dict[str, Any]:
-    """The attributes of one result, without content; a failure has ``error.type`` and neither score nor label."""
-    scored = result.status == "scored"
-    attributes = {
-        names.EVALUATION_NAME: result.criterion_name,
-        names.SCORE_VALUE: _number(result.score) if scored else None,
-        names.SCORE_LABEL: result.label if scored else None,
-        names.REASON_CODE: result.reason_code,
-        names.ERROR_TYPE: (result.error_type or "error") if result.status == "failed" else None,
+def response_attributes(aggregated: AggregatedEvaluationResult) -> dict[str, Any]:
+    """What the events of one response have in common."""
+    return _sanitised({
         names.RESPONSE_ID: aggregated.response_id,
         names.AGENT_NAME: aggregated.agent,
         names.CONVERSATION_ID: aggregated.conversation_id,
         names.REQUEST_MODEL: aggregated.model,
-        names.EVALUATOR_ID: result.evaluator_id or result.evaluator_type,
-        names.EVALUATOR_VERSION: result.evaluator_version,
-        names.EVALUATOR_TYPE: result.evaluator_kind,
-        names.SCORE_NORMALIZED: result.normalized if scored else None,
-        names.THRESHOLD: result.threshold,
-        names.SAMPLING_PROBABILITY: result.probability,
         names.SAMPLING_REASON: aggregated.sampling_reason,
         names.STREAM_END: aggregated.stream_end,
-        names.SUSPECTED_INJECTION: True if result.suspected_injection else None,
-    }
-    return _sanitised(attributes)
+    })  # fmt: skip
+
+
+def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of one result, without content; a failure has ``error.type`` and neither score nor label.
+
+    Args:
+        result: Scored or failed.
+        common: What `response_attributes` gave for its response.
+    """
+    attributes = {**_signature(
+        result.criterion_name, result.evaluator_id or result.evaluator_type, result.evaluator_version,
+        result.evaluator_kind,
+    ), **common}  # fmt: skip
+    if result.reason_code is not None:
+        attributes[names.REASON_CODE] = _plain(result.reason_code)
+    if result.threshold is not None:
+        attributes[names.THRESHOLD] = result.threshold
+    if result.probability is not None:
+        attributes[names.SAMPLING_PROBABILITY] = result.probability
+    if result.suspected_injection:
+        attributes[names.SUSPECTED_INJECTION] = True
+    if result.status == "failed":
+        attributes[names.ERROR_TYPE] = _plain(result.error_type or "error")
+        return attributes
+    if (number := _number(result.score)) is not None:
+        attributes[names.SCORE_VALUE] = number
+    if result.label is not None:
+        attributes[names.SCORE_LABEL] = _plain(result.label)
+    if result.normalized is not None:
+        attributes[names.SCORE_NORMALIZED] = result.normalized
+    return attributes
+
+
+@lru_cache(maxsize=1024)  # evaluators are configured: the same few come with every response
+def _signature(criterion: str, evaluator: str, version: str | None, kind: str) -> Mapping[str, Any]:
+    return _sanitised({
+        names.EVALUATION_NAME: criterion, names.EVALUATOR_ID: evaluator, names.EVALUATOR_VERSION: version,
+        names.EVALUATOR_TYPE: kind,
+    })  # fmt: skip
 
 
 def event_body(result: EvaluationResult) -> str:
     """One short line that reads well by itself, such as ``tone fail (too_harsh)``; no content."""
     if result.status == "failed":
-        return clean(f"evaluation of {result.criterion_name} failed: {result.error_type or 'error'}", 256)
+        return _line(f"evaluation of {result.criterion_name} failed: {result.error_type or 'error'}")
     found = result.label if result.label is not None else _number(result.score)
     reason = f" ({result.reason_code})" if result.reason_code else ""
-    return clean(f"{result.criterion_name} {found}{reason}", 256)
+    return _line(f"{result.criterion_name} {found}{reason}")
+
+
+def _line(text: str) -> str:
+    return text if text.isascii() and len(text) <= 256 and "\0" not in text else clean(text, 256)
 
 
 def run_attributes(aggregated: AggregatedEvaluationResult, *, with_content: bool) -> dict[str, Any]:
@@ -77,14 +108,12 @@ def _number(score: Any) -> float | None:
 
 
 def _sanitised(attributes: dict[str, Any]) -> dict[str, Any]:
-    kept = {}
-    for name, value in attributes.items():
-        if value is None:
-            continue
-        # Nearly every text here is short and plain: seen at a glance, without the encoding that `clean` checks by.
-        if isinstance(value, str) and not (
-            type(value) is str and value.isascii() and len(value) < 256 and "\0" not in value
-        ):
-            value = clean(value)
-        kept[name] = value
-    return kept
+    return {
+        name: _plain(value) if isinstance(value, str) else value
+        for name, value in attributes.items() if value is not None
+    }  # fmt: skip
+
+
+def _plain(text: str) -> str:
+    # Nearly every text here is short and plain: seen at a glance, without the encoding that `clean` checks by.
+    return text if type(text) is str and text.isascii() and len(text) < 256 and "\0" not in text else clean(text)

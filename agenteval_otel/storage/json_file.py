@@ -9,9 +9,9 @@ from pathlib import Path
 from pydantic import Field
 
 from agenteval_otel.capture.text import plain
-from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.base import EvaluationStorageProvider
+from agenteval_otel.storage.line_file import LineFile
 
 __all__ = ["JsonFileStorageProvider"]
 
@@ -19,9 +19,11 @@ __all__ = ["JsonFileStorageProvider"]
 class JsonFileStorageProvider(EvaluationStorageProvider, type="json_file"):
     """Appends each result as one compact JSON line, readable and writable by its owner only.
 
-    A line is one write to a descriptor opened for appending, so lines of several threads and processes do not mix.
-    Parent folders are made with the first result. NaN is written as null; line separators are escaped, so one result
-    is one line for every reader.
+    Lines are written on a thread of their own, whole and in one write with those that wait beside them, to a descriptor
+    opened for appending, so lines of several threads and processes do not mix. Where a full disk or a killed process
+    cut a line off, the next one starts on a new line. Parent folders are made with the first result; a file that was
+    removed or moved away is made anew. NaN is written as null; line separators are escaped, so one result is one line
+    for every reader.
 
     Attributes:
         path: The file.
@@ -30,35 +32,29 @@ class JsonFileStorageProvider(EvaluationStorageProvider, type="json_file"):
     path: Path = Field(alias="filePath")
 
     @cached_property
-    def _descriptors(self) -> dict[int, int]:
+    def _files(self) -> dict[int, LineFile]:
         return {}
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Append the result.
+        """Append the result, and wait for it less than a second; never blocks the event loop.
 
         Raises:
-            StorageError: The line could not be written whole.
+            StorageError: The line could not be written whole, or in time.
+            OSError: The file cannot be opened or written.
         """
-        line = _json_of(aggregated).translate(_LINE_BREAKS).encode("utf-8", "replace") + b"\n"
-        written = os.write(self._descriptor(), line)
-        if written < len(line):
-            # What stands there now is a torn line; ending it keeps the next one whole.
-            os.write(self._descriptor(), b"\n")
-            raise StorageError(f"{self.path}: only {written} of {len(line)} bytes written")
+        await self._file().append(_json_of(aggregated).translate(_LINE_BREAKS).encode("utf-8", "replace") + b"\n")
 
     async def close(self) -> None:
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
-        self._descriptors.clear()
+        files = list(self._files.items())
+        self._files.clear()
+        for pid, file in files:
+            if pid == os.getpid():
+                await file.close()
 
-    def _descriptor(self) -> int:
+    def _file(self) -> LineFile:
         # By process: a forked child opens its own.
-        found = self._descriptors.get(os.getpid())
-        if found is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            found = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._descriptors[os.getpid()] = found
-        return found
+        found = self._files.get(os.getpid())
+        return found or self._files.setdefault(os.getpid(), LineFile(self.path))
 
 
 def _json_of(aggregated: AggregatedEvaluationResult) -> str:

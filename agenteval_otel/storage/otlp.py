@@ -13,17 +13,21 @@ from functools import cached_property
 from typing import Any, Literal
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from pydantic import Field, field_validator
 
 from agenteval_otel.capture.text import cap, sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
-from agenteval_otel.storage.attributes import event_attributes, event_body, run_attributes
+from agenteval_otel.storage.attributes import event_attributes, event_body, response_attributes, run_attributes
 from agenteval_otel.storage.base import EvaluationStorageProvider
 from agenteval_otel.telemetry.accounting import Accounting
+from agenteval_otel.telemetry.events import EventLog
+from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 from agenteval_otel.telemetry.private import OtlpTarget, is_endpoint
 from agenteval_otel.telemetry.providers import Providers
+from agenteval_otel.telemetry.self_metrics import observe_self
 from agenteval_otel.telemetry.spans import Placement, context_of, write_result_span
 
 __all__ = ["ContentCapture", "OtlpStorageProvider"]
@@ -91,18 +95,40 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     def _running(self) -> _Running:
         return _Running()
 
-    def observe(self, accounting: Accounting, queue: Callable[[], dict[str, int]]) -> None:
-        """Tell it, at start, whose outcomes and whose queue the metrics show; imports what it will need."""
-        self._running.accounting, self._running.queue = accounting, queue
+    def observe(
+        self,
+        accounting: Accounting,
+        queue: Callable[[], dict[str, int]],
+        own: Callable[[], Mapping[str, float]] | None = None,
+    ) -> None:
+        """Tell it, at start, whose outcomes, queue and own cost the metrics show; imports what it will need."""
+        self._running.accounting, self._running.queue, self._running.own = accounting, queue, own
+        self.providers.on_lost = lambda signal: accounting.fail(f"export:{signal.lower()}")
         self.providers.prepare()
 
     def tracer(self) -> trace.Tracer | None:
-        """The tracer for run spans; None when no span is wanted or no provider is to be had."""
+        """The tracer for run spans; None when no span is wanted or no provider is to be had. Pool thread only."""
+        if "metrics" in self.signals:
+            # Not only with the first result: where no judge ever answers, the metrics have to say that.
+            self._running.begin_again_in_child()
+            self._ensure_instruments()
         return self.providers.tracer() if self._wants_spans else None
 
     def tracer_now(self) -> trace.Tracer | None:
         """`tracer`, where it costs nothing to have it: for the caller's thread."""
         return self.providers.tracer_now() if self._wants_spans else None
+
+    async def has_room(self) -> bool:
+        """Whether a run span would not cost the host spans of its own; waits for a moment, and counts a no."""
+        if not self._wants_spans:
+            return True
+        queue = self._running.queue_now()
+        room = await self.providers.room_for_spans(patient=queue["size"] * 2 <= queue["capacity"])
+        if not room:
+            if self._running.accounting is not None:
+                self._running.accounting.fail("span_left_out")
+            log.warning("spans_left_out", part="traces", why="the application's own spans fill its span processor")
+        return room
 
     @cached_property
     def _wants_spans(self) -> bool:
@@ -110,28 +136,40 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Emit the result; exports later, in the background of the SDK's processors."""
-        context = context_of(aggregated.span)
         running = self._running
         running.begin_again_in_child()
         agent = running.totals.bounded("agent", aggregated.agent)
         model = running.totals.bounded("model", aggregated.model)
         if "metrics" in self.signals:
             self._ensure_instruments()
-        for result in aggregated.results:
-            running.totals.add(result, agent, model)
-            if running.instruments is not None:
-                running.instruments.record_score(result, agent, model, context)
-            if result.status == "skipped":
-                continue  # neither an event nor a span
-            attributes = event_attributes(result, aggregated)
-            self._emit_event(result, aggregated, attributes, context)
-            self._write_span(result, aggregated, attributes)
-        if running.instruments is not None:
-            running.instruments.record_run(aggregated, agent, context)
-        span = trace.get_current_span()
-        if self._wants_spans and span.is_recording():
-            span.set_attributes(run_attributes(aggregated, with_content=self._content_on("span")))
+        self._emit_results(aggregated, agent, model, context_of(aggregated.span))
         running.totals.last_success = time.time()
+
+    def _emit_results(
+        self, aggregated: AggregatedEvaluationResult, agent: str | None, model: str | None, context: Context
+    ) -> None:
+        totals, instruments = self._running.totals, self._running.instruments
+        events = self.providers.events() if "events" in self.signals else None
+        run_span = trace.get_current_span()
+        # A run span that is not there, or not recorded, says that nobody would see its children.
+        recording = self._wants_spans and run_span.is_recording()
+        common = response_attributes(aggregated)
+        for result in aggregated.results:
+            counted_for = totals.add(result, agent, model)
+            if instruments is not None:
+                instruments.record_score(result, agent, counted_for, context)
+            shown = recording and self._has_span(result)
+            if result.status == "skipped" or not (shown or events is not None):
+                continue  # what was skipped has neither an event nor a span
+            attributes = event_attributes(result, common)
+            if events is not None:
+                self._emit_event(events, result, attributes, context)
+            if shown:
+                self._write_span(result, attributes)
+        if instruments is not None:
+            instruments.record_run(aggregated, agent, context)
+        if recording:
+            run_span.set_attributes(run_attributes(aggregated, with_content=self._content_on("span")))
 
     async def close(self) -> None:
         """Shut the private providers down; blocks its thread, so it is called on one of its own."""
@@ -142,12 +180,11 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         running = self._running
         if running.instruments is None and (meter := self.providers.meter()) is not None:
             running.instruments = Instruments(meter, running.totals, running.accounting, running.queue_now)
+            observe_self(meter, running.own_now)
 
     def _emit_event(
-        self, result: EvaluationResult, aggregated: AggregatedEvaluationResult, attributes: dict[str, Any], context: Any
+        self, events: EventLog, result: EvaluationResult, attributes: dict[str, Any], context: Context
     ) -> None:
-        if "events" not in self.signals or (events := self.providers.events()) is None:
-            return
         if result.reasoning and self._content_on("event"):
             attributes = {**attributes, EXPLANATION: sanitise(cap(result.reasoning, 4_096))}
         events.emit(
@@ -155,15 +192,13 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             attributes=attributes, warn=result.status == "failed",
         )  # fmt: skip
 
-    def _write_span(
-        self, result: EvaluationResult, aggregated: AggregatedEvaluationResult, attributes: dict[str, Any]
-    ) -> None:
-        wanted = self.detail == "result" or (
+    def _has_span(self, result: EvaluationResult) -> bool:
+        """Whether the detail asks for a span of this result."""
+        return self.detail == "result" or (
             self.detail == "auto" and (result.calls_model or result.status == "failed")
-        )
-        # A run span that is not there, or not recorded, says that nobody would see its children.
-        if not wanted or not trace.get_current_span().is_recording():
-            return
+        )  # fmt: skip
+
+    def _write_span(self, result: EvaluationResult, attributes: dict[str, Any]) -> None:
         tracer = self.tracer()
         if tracer is None or result.started_ns is None or result.ended_ns is None:
             return
@@ -184,11 +219,16 @@ class _Running:
         self.instruments: Instruments | None = None
         self.accounting: Accounting | None = None
         self.queue: Callable[[], dict[str, int]] | None = None
+        self.own: Callable[[], Mapping[str, float]] | None = None
         self._pid = os.getpid()
 
     def queue_now(self) -> dict[str, int]:
         """The gauges of the present dispatcher: a provider that is kept outlives the one that it began with."""
         return self.queue() if self.queue is not None else {"size": 0, "capacity": 0, "bytes": 0}
+
+    def own_now(self) -> Mapping[str, float]:
+        """What the present pipeline costs its host, likewise."""
+        return self.own() if self.own is not None else {}
 
     def begin_again_in_child(self) -> None:
         """After a fork: totals from zero (in place, observable instruments hold them) and instruments anew."""

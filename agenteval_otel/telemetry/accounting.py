@@ -12,9 +12,21 @@ import os
 import weakref
 from typing import Any
 
-from agenteval_otel.semconv import OUTCOMES
+from agenteval_otel.semconv import DISABLED, NOT_SAMPLED, OUTCOMES
 
-__all__ = ["Accounting"]
+__all__ = ["Accounting", "Tally"]
+
+
+class Tally:
+    """An agent's calls that go by, for ``tally.disabled += 1``: a third of what a dictionary's entry takes.
+
+    What is said above of the statement on a dictionary holds for it too.
+    """
+
+    __slots__ = ("disabled", "not_sampled")
+
+    def __init__(self) -> None:
+        self.disabled = self.not_sampled = 0
 
 
 class Accounting:
@@ -22,6 +34,7 @@ class Accounting:
 
     def __init__(self) -> None:
         self._cells: dict[str, dict[str, int]] = {}
+        self._tallies: dict[str, Tally] = {}
         self.results: dict[str, int] = {"scored": 0, "skipped": 0, "failed": 0}
         self.failures: dict[str, int] = {}
         _LIVE.add(self)
@@ -34,6 +47,11 @@ class Accounting:
         """The agent's outcomes, for ``cell[outcome] += 1``; the same dictionary every time."""
         return self._cells.setdefault(agent, dict.fromkeys(OUTCOMES, 0))
 
+    def tally(self, agent: str) -> Tally:
+        """The agent's calls that go by, counted beside its cell; the same object every time."""
+        self.cell(agent)
+        return self._tallies.setdefault(agent, Tally())
+
     def fail(self, part: str) -> int:
         """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``); gives the new total."""
         count = self.failures.get(part, 0) + 1
@@ -42,17 +60,24 @@ class Accounting:
 
     def outcomes(self) -> dict[str, int]:
         """Calls by outcome, every outcome named; at rest they add up to the calls."""
-        cells = list(self._cells.values())
+        cells = list(self.by_agent().values())
         return {outcome: sum(cell[outcome] for cell in cells) for outcome in OUTCOMES}
 
     def by_agent(self) -> dict[str, dict[str, int]]:
         """Outcomes of each agent."""
-        return {agent: dict(cell) for agent, cell in list(self._cells.items())}
+        found = {agent: dict(cell) for agent, cell in list(self._cells.items())}
+        for agent, outcomes in found.items():
+            if (tally := self._tallies.get(agent)) is not None:
+                outcomes[DISABLED] += tally.disabled
+                outcomes[NOT_SAMPLED] += tally.not_sampled
+        return found
 
     def reset(self) -> None:
         """Back to zero, in place: a forked child starts its own count."""
         for cell in self._cells.values():
             cell.update(dict.fromkeys(OUTCOMES, 0))
+        for tally in self._tallies.values():
+            tally.disabled = tally.not_sampled = 0
         self.results.update(dict.fromkeys(self.results, 0))
         self.failures.clear()
 

@@ -109,9 +109,16 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         ("Raise the limit, or sample less.",),
     ),
     names.DROPPED_STEPDOWN: Explanation(
-        "was not evaluated because the process restrained itself",
-        ("reserved for self-restraint under load; nothing in this version ends a call so",),
-        ("Look at what loads the process.",),
+        "was sampled, and passed over because evaluation had stepped down",
+        (
+            "the queue was filling: " + _SLOW,
+            "evaluation took more CPU time than it may, or made the host's event loop late",
+        ),
+        (
+            "Look at `agenteval.sampling.level` and at the log line `sampling_stepped_down`: it names the measure.",
+            "Sample less, or give the dear evaluators a `sample_rate` of their own.",
+            "Raise the limit that was met, or switch it off: docs/restraint.md.",
+        ),
     ),
     names.DROPPED_SHUTDOWN: Explanation(
         "came after `shutdown`, or was not done when the time to stop ran out",
@@ -147,7 +154,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         ),
         (
             "Look at `failures` and at the log line `part_failed`: they name the part.",
-            "Move an evaluator that blocks to the lane `cpu`: it has a thread of its own and a time limit.",
+            "Move an evaluator that blocks to the lane `cpu`: it has a process of its own and a time limit.",
         ),
     ),
 }
@@ -192,6 +199,11 @@ FAILURES: Final[dict[str, Explanation]] = {
         ("a redactor of your own that raised", "an own pattern that searched longer than its `limit_s`"),
         ("Look for the log line `part_failed`: `part` names the redactor, `error_type` what was raised.",),
     ),
+    "restraint": Explanation(
+        "What evaluation costs could not be measured; sampling is full, and held back by the queue's bounds alone.",
+        ("a dispatcher of your own whose `state` raises or lacks `size`, `capacity` or `bytes`",),
+        ("Check the dispatcher with `agenteval_otel.testing.check_dispatcher`.",),
+    ),
     "dispatcher": Explanation(
         "A call could not be handed to the dispatcher; it counts as `pipeline_failed`.",
         ("a dispatcher of your own that raised", "the caller's stack is exhausted"),
@@ -227,10 +239,16 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("Give it a `timeout_s` that fits, or a smaller `sample_rate`.",),
     ),
     "quarantined": Explanation(
-        "The evaluator would not stop at its limit three times; since then it fails at once.",
-        ("it blocks without a limit of its own, or swallows its cancellation",),
+        "The evaluator would not stop at its limit, or ended its process, three times; since then it fails at once.",
+        ("it blocks or computes without a limit of its own, or swallows its cancellation", "it crashes: see `crashed`"),
         ("Give what it waits for a time limit, and restart the process.",),
     ),
+    "crashed": Explanation(
+        "The child process of the lane `cpu` ended while it was at this evaluation.",
+        ("a crash in an extension module, `os._exit`, or the system's memory limit",),
+        ("Run the evaluator on the same input with `run_evaluation`, in a process that may die.",),
+    ),
+    "lane_full": Explanation("8,192 evaluations waited for the lane `cpu`.", (_SLOW,), ("Sample less.",)),
     "cancelled": Explanation(
         "The evaluator cancelled itself.", ("its own code cancels its task",), ("Raise `EvaluationSkipped` instead.",)
     ),
@@ -271,7 +289,7 @@ def explanation_of_error(error_type: str) -> Explanation:
     """The explanation of an `error.type`; for a word that is not ours, that it names what was raised."""
     if error_type == names.OTHER:
         return Explanation(
-            f"A word that reads like no category, or one beyond {names.MAX_WORDS} different ones of a criterion.",
+            f"A word that reads like no category, or one beyond {names.MAX_ERROR_TYPES} different ones of a criterion.",
             ("an evaluator that makes up an `error_type` for each failure, or puts a sentence there",),
             ("Use few, short words: they leave the process and are labels of a metric.",),
         )

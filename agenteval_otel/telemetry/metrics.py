@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
@@ -18,11 +18,12 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from agenteval_otel import semconv as names
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.telemetry.accounting import Accounting
+from agenteval_otel.telemetry.series import SeriesBudget
 
 __all__ = ["Instruments", "ResultTotals"]
 
 Labels = tuple[tuple[str, str], ...]
-_LIMITS = {"agent": names.MAX_AGENTS, "model": names.MAX_MODELS}
+_LIMITS = {"agent": names.MAX_AGENTS, "model": names.MAX_MODELS, "error": names.MAX_ERROR_TYPES}
 
 
 class ResultTotals:
@@ -37,52 +38,64 @@ class ResultTotals:
                 names.METRIC_WEIGHTED_SCORE_W2, names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
             )
         }  # fmt: skip
+        self._weights = [self.sums[one.name] for one in (names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED)]
+        self._weighted = [
+            self.sums[one.name] for one in (
+                names.METRIC_WEIGHTED_SCORE, names.METRIC_WEIGHTED_SCORE_W2, names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
+            )
+        ]  # fmt: skip
         self.last_success: float | None = None
         self._known: dict[str, set[str]] = {}
+        self._budget = SeriesBudget()
 
     def bounded(self, kind: str, value: str | None) -> str | None:
         """The value, or ``_other`` once too many were seen: text from outside never makes series without end."""
         if value is None:
             return None
         known = self._known.setdefault(kind, set())
-        limit = _LIMITS.get(kind, names.MAX_WORDS)
+        limit = _LIMITS.get(kind.partition(" ")[0], names.MAX_WORDS)
         if value in known or len(known) < limit:
             known.add(value)
             return value
         return names.OTHER
 
-    def add(self, result: EvaluationResult, agent: str | None, model: str | None) -> None:
-        """Add one result: a failure to the errors, a score to the counts and, with a known probability, to the sums."""
-        name = (names.EVALUATION_NAME, result.criterion_name)
-        if result.status == "failed":
-            word = self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
-            key: Labels = (name, (names.ERROR_TYPE, word))
-            self.errors[key] = self.errors.get(key, 0) + 1
-            return
-        if result.status != "scored":
-            return
-        labels = _labels(name, agent, model)
-        if result.passed is not None:
-            for verdict in (names.LABEL_PASS, names.LABEL_FAIL):
-                self.results.setdefault((*labels, (names.SCORE_LABEL, verdict)), 0)
-        label = result.label
-        if label and label not in (names.LABEL_PASS, names.LABEL_FAIL):
-            label = self.bounded(f"label {result.criterion_name}", label)
-        key = (*labels, (names.SCORE_LABEL, label)) if label else labels
-        self.results[key] = self.results.get(key, 0) + 1
-        if result.probability:
-            self._add_weighted(result, key, _labels(name, agent, None))
+    def add(self, result: EvaluationResult, agent: str | None, model: str | None) -> str | None:
+        """Add one result: a failure to the errors, a score to the counts and, with a known probability, to the sums.
 
-    def _add_weighted(self, result: EvaluationResult, key: Labels, of_agent: Labels) -> None:
+        Gives the model that it counts for: the criterion's series are limited.
+        """
+        status = result.status
+        if status == "failed":
+            word = self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
+            key: Labels = ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, word))
+            self.errors[key] = self.errors.get(key, 0) + 1
+            return model
+        if status != "scored":
+            return model
+        label = result.label
+        if label and label not in _VERDICTS:
+            label = self.bounded(f"label {result.criterion_name}", label)
+        criterion, passed = result.criterion_name, result.passed
+        model, label = self._budget.place(criterion, agent, model, label or None, passed is not None)
+        series = _series(criterion, agent, model, label)
+        if passed is not None:
+            for verdict in series.verdicts:
+                self.results.setdefault(verdict, 0)
+        self.results[series.key] = self.results.get(series.key, 0) + 1
+        if result.probability:
+            self._add_weighted(result, series)
+        return model
+
+    def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = 1.0 / (result.probability or 1.0)
-        self._sum(names.METRIC_WEIGHT, key, weight)
-        self._sum(names.METRIC_WEIGHT_SQUARED, key, weight * weight)
-        score = result.normalized
+        squared, score = weight * weight, result.normalized
+        for sums, amount in zip(self._weights, (weight, squared), strict=True):
+            sums[series.key] = sums.get(series.key, 0.0) + amount
         if score is None:
             return
-        self._sum(names.METRIC_WEIGHTED_SCORE, of_agent, weight * score)
-        self._sum(names.METRIC_WEIGHTED_SCORE_W2, of_agent, weight * weight * score)
-        self._sum(names.METRIC_WEIGHTED_SCORE_SQUARED_W2, of_agent, weight * weight * score * score)
+        amounts = (weight * score, squared * score, squared * score * score)
+        for sums, amount in zip(self._weighted, amounts, strict=True):
+            sums[series.of_agent] = sums.get(series.of_agent, 0.0) + amount
 
     def reset(self) -> None:
         """Back to zero, in place."""
@@ -92,19 +105,39 @@ class ResultTotals:
             sums.clear()
         self.last_success = None
 
-    def _sum(self, instrument: names.Instrument, key: Labels, amount: float) -> None:
-        sums = self.sums[instrument.name]
-        sums[key] = sums.get(key, 0.0) + amount
+
+_VERDICTS = (names.LABEL_PASS, names.LABEL_FAIL)
 
 
-@lru_cache(maxsize=4096)  # asked for three times a result; agents and models are bounded, criteria are declared
-def _labels(name: tuple[str, str], agent: str | None, model: str | None) -> Labels:
-    labels: list[tuple[str, str]] = [name]
+class _Series(NamedTuple):
+    """The labels of one criterion's results: with what stands on the result, of the agent, and of both verdicts."""
+
+    key: Labels
+    of_agent: Labels
+    verdicts: tuple[Labels, ...]
+
+
+@lru_cache(maxsize=4096)  # asked for with every result; agents, models and labels are bounded, criteria are declared
+def _series(criterion: str, agent: str | None, model: str | None, label: str | None) -> _Series:
+    labels = _labels(criterion, agent, model)
+    key = (*labels, (names.SCORE_LABEL, label)) if label else labels
+    verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
+    return _Series(key, _labels(criterion, agent, None), verdicts)
+
+
+def _labels(criterion: str, agent: str | None, model: str | None) -> Labels:
+    labels: list[tuple[str, str]] = [(names.EVALUATION_NAME, criterion)]
     if agent is not None:
         labels.append((names.AGENT_NAME, agent))
     if model is not None:
         labels.append((names.REQUEST_MODEL, model))
     return tuple(labels)
+
+
+@lru_cache(maxsize=4096)
+def _attributes(criterion: str, agent: str | None, model: str | None) -> dict[str, str]:
+    # Shared by all measurements of the series: the SDK copies what it keeps.
+    return dict(_labels(criterion, agent, model))
 
 
 class Instruments:
@@ -132,12 +165,11 @@ class Instruments:
 
     def record_score(self, result: EvaluationResult, agent: str | None, model: str | None, context: Context) -> None:
         """Record a normalized score, and the time of an evaluator that calls a model, with an exemplar of the span."""
-        name = (names.EVALUATION_NAME, result.criterion_name)
-        if result.status == "scored" and result.normalized is not None:
-            self._score.record(result.normalized, dict(_labels(name, agent, model)), context=context)
+        if result.normalized is not None and result.status == "scored":
+            self._score.record(result.normalized, _attributes(result.criterion_name, agent, model), context=context)
         if result.calls_model and result.started_ns is not None and result.ended_ns is not None:
             seconds = max(0, result.ended_ns - result.started_ns) / 1e9
-            self._duration.record(seconds, dict([name]), context=context)
+            self._duration.record(seconds, _attributes(result.criterion_name, None, None), context=context)
 
     def record_run(self, aggregated: AggregatedEvaluationResult, agent: str | None, context: Context) -> None:
         """Record the duration of the whole run and the lag behind the answer."""

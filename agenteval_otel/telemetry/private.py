@@ -12,17 +12,19 @@ import random
 import socket
 import uuid
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from agenteval_otel.masking import split_address
+from agenteval_otel.telemetry.batches import Batches, Verdict
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.quiet import Quiet
+from agenteval_otel.telemetry.replies import bounded_session
 
 __all__ = ["OtlpTarget", "is_endpoint", "private_provider"]
 
-_QUEUE_SIZE = 8_192
+_CREDENTIALS = "OTEL_PYTHON_EXPORTER_OTLP_HTTP"
 
 
 class OtlpTarget:
@@ -44,7 +46,16 @@ class OtlpTarget:
             return chosen
         return "http/protobuf" if urlsplit(self._endpoint or _variable(signal, "ENDPOINT")).port == 4318 else "grpc"
 
-    def exporter(self, signal: str) -> Any:
+    def session(self, signal: str) -> Any:
+        """The HTTP session for an exporter; None for gRPC, and where the user's credentials bring a session."""
+        if not self.protocol(signal).startswith("http"):
+            return None
+        for variable in (f"{_CREDENTIALS}_CREDENTIAL_PROVIDER", f"{_CREDENTIALS}_{signal}_CREDENTIAL_PROVIDER"):
+            if os.environ.get(variable):
+                return None
+        return bounded_session()
+
+    def exporter(self, signal: str, session: Any = None) -> Any:
         """A new exporter; imports it, which takes tens of milliseconds."""
         over_http = self.protocol(signal).startswith("http")
         address, user = split_address(self._endpoint or _variable(signal, "ENDPOINT"))
@@ -57,6 +68,8 @@ class OtlpTarget:
             headers["authorization"] = user
         if headers:
             arguments["headers"] = {name.lower(): value for name, value in headers.items()}  # gRPC takes no others
+        if session is not None:
+            arguments["session"] = session
         return _exporter_class(signal, over_http)(**arguments)
 
     def secrets(self, signal: str) -> set[str]:
@@ -109,40 +122,92 @@ def _exporter_class(signal: str, over_http: bool) -> Any:
     return {"TRACES": OTLPSpanExporter, "LOGS": OTLPLogExporter, "METRICS": OTLPMetricExporter}[signal]
 
 
-def private_provider(signal: str, target: OtlpTarget, lost: set[str], resource: Any = None) -> Any:
+def private_provider(signal: str, target: OtlpTarget, on_lost: Callable[[str, int], None], resource: Any = None) -> Any:
     """A provider of one signal that exports over OTLP; with the given resource, else with one from the environment.
 
-    The signal is added to `lost` whenever an export fails.
+    `on_lost` is told the signal, and how many of its items will never be sent, whenever that is known, on any thread.
     """
     target.preload(signal)
     quiet = Quiet(signal, target.secrets(signal))
-    return quiet.around(_assembled)(signal, target, lost, quiet, resource or _own_resource())
+    return quiet.around(_assembled)(signal, target, on_lost, quiet, resource or _own_resource())
 
 
-def _assembled(signal: str, target: OtlpTarget, lost: set[str], quiet: Quiet, resource: Any) -> Any:
-    exporter = _watched(target.exporter(signal), lost, signal, quiet)
+def _assembled(
+    signal: str, target: OtlpTarget, on_lost: Callable[[str, int], None], quiet: Quiet, resource: Any
+) -> Any:
+    session = target.session(signal)
+    exporter = _watched(target.exporter(signal, session), lambda count: on_lost(signal, count), signal, quiet)
+    if signal == "METRICS":
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+        return MeterProvider([PeriodicExportingMetricReader(exporter)], resource=resource, shutdown_on_exit=False)
+
+    def export(items: Sequence[Any]) -> Verdict:
+        sent = getattr(exporter.export(items), "name", "") == "SUCCESS"
+        if sent or session is None:
+            return Verdict(sent)
+        return Verdict(sent, session.status == 413, session.wait_s)
+
+    batches = Batches(signal, export, lambda count: on_lost(signal, count))
     if signal == "TRACES":
         from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        spans = BatchSpanProcessor(exporter, max_queue_size=_QUEUE_SIZE, schedule_delay_millis=1_000)
-        spans.on_end = quiet.around(spans.on_end)  # type: ignore[method-assign]
         tracers = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=_own_ids())
-        tracers.add_span_processor(spans)
+        tracers.add_span_processor(_span_processor(batches, exporter))
         return tracers
-    if signal == "LOGS":
-        from opentelemetry.sdk._logs import LoggerProvider
-        from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+    from opentelemetry.sdk._logs import LoggerProvider
 
-        records = BatchLogRecordProcessor(exporter, max_queue_size=_QUEUE_SIZE, schedule_delay_millis=1_000)
-        records.on_emit = quiet.around(records.on_emit)  # type: ignore[method-assign]
-        loggers = LoggerProvider(resource=resource, shutdown_on_exit=False)
-        loggers.add_log_record_processor(records)
-        return loggers
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    loggers = LoggerProvider(resource=resource, shutdown_on_exit=False)
+    loggers.add_log_record_processor(_log_processor(batches, exporter))
+    return loggers
 
-    return MeterProvider([PeriodicExportingMetricReader(exporter)], resource=resource, shutdown_on_exit=False)
+
+def _span_processor(batches: Batches, exporter: Any) -> Any:
+    from opentelemetry.sdk.trace import SpanProcessor
+
+    class BatchedSpans(SpanProcessor):
+        def on_end(self, span: Any) -> None:
+            if span.context.trace_flags.sampled:
+                batches.put(span, _size_of(span.attributes))
+
+        def shutdown(self) -> None:
+            batches.close()
+            exporter.shutdown()
+
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            return batches.flush()
+
+    return BatchedSpans()
+
+
+def _log_processor(batches: Batches, exporter: Any) -> Any:
+    from opentelemetry.sdk._logs import LogRecordProcessor, ReadableLogRecord
+
+    class BatchedRecords(LogRecordProcessor):
+        def on_emit(self, log_record: Any) -> None:
+            record = log_record.log_record
+            record.context = None  # ids and flags are written down; the context would be kept
+            batches.put(
+                ReadableLogRecord(
+                    log_record=record, resource=log_record.resource,
+                    instrumentation_scope=log_record.instrumentation_scope, limits=log_record.limits,
+                ),
+                _size_of(record.attributes),
+            )  # fmt: skip
+
+        def shutdown(self) -> None:
+            batches.close()
+            exporter.shutdown()
+
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            return batches.flush()
+
+    return BatchedRecords()
+
+
+def _size_of(attributes: Any) -> int:
+    return 1_024 + sum(len(value) for value in attributes.values() if type(value) is str)
 
 
 _random = random.Random()
@@ -182,7 +247,7 @@ def _instance_id() -> str:
     return _instance.setdefault(os.getpid(), str(uuid.uuid4()))
 
 
-def _watched(exporter: Any, lost: set[str], signal: str, quiet: Quiet) -> Any:
+def _watched(exporter: Any, on_lost: Callable[[int], None], signal: str, quiet: Quiet) -> Any:
     """Silence the exporter in forked children (what they inherit is the parent's to send), and note what it loses."""
     pid, export = os.getpid(), quiet.around(exporter.export)
 
@@ -194,8 +259,8 @@ def _watched(exporter: Any, lost: set[str], signal: str, quiet: Quiet) -> Any:
             result = export(*args, **kwargs)
         except Exception as error:  # the SDK would log it with its text
             log.warning("export_failed", part=signal.lower(), error_type=type(error).__name__)
-        if getattr(result, "name", "") != "SUCCESS":
-            lost.add(signal)
+        if signal == "METRICS" and getattr(result, "name", "") != "SUCCESS":
+            on_lost(1)  # of the other signals `Batches` knows what is lost for good
         return result
 
     exporter.export = watched

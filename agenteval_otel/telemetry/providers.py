@@ -17,6 +17,7 @@ from typing import Any
 from opentelemetry import metrics, trace
 
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
+from agenteval_otel.telemetry.courtesy import Courtesy
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.private import OtlpTarget, private_provider
@@ -40,6 +41,7 @@ class Providers:
     ) -> None:
         self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
         self._target = target or OtlpTarget()
+        self.on_lost: Callable[[str], object] = lambda signal: None
         self._forget()
         _LIVE.add(self)
 
@@ -50,8 +52,9 @@ class Providers:
         self._resolved: dict[str, Any] = {}
         self._private: dict[str, Any] = {}
         self._unbuildable: set[str] = set()
-        self._lost: set[str] = set()
+        self._lost: dict[str, int] = {}
         self._warned = False
+        self._courtesy = Courtesy()
         self._flushing: threading.Thread | None = None
         self._flushed = True
 
@@ -81,6 +84,11 @@ class Providers:
             return self.tracer()
         return tracer
 
+    async def room_for_spans(self, *, patient: bool) -> bool:
+        """Whether spans of ours would not cost the host its own; waits for a moment. Pool thread only."""
+        host = self._explicit["TRACES"] or (None if "TRACES" in self._private else _global_provider("TRACES"))
+        return host is None or await self._courtesy.room(host, patient=patient)
+
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Pool thread only."""
         events: EventLog | None = self._resolve("LOGS", EventLog)
@@ -97,7 +105,7 @@ class Providers:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time limits do not hold.
 
         Returns False when the time ran out, or a private exporter failed since the last flush. A flush that is still
-        under way is waited for instead of started again.
+        under way is waited for first: what came after it began is for the next one.
 
         Raises:
             RuntimeError: No thread can be started any more (some Python versions at exit); `flush_here` still works.
@@ -105,12 +113,15 @@ class Providers:
         if not self._resolved:
             return True
         deadline = time.monotonic() + timeout_s
-        thread = self._flushing
-        if thread is None or not thread.is_alive():
-            self._flushed = False
-            thread = threading.Thread(target=self.flush_here, name="agenteval-flush", daemon=True)
-            thread.start()
-            self._flushing = thread
+        before = self._flushing
+        if before is not None:
+            before.join(max(0.0, deadline - time.monotonic()))
+            if before.is_alive():
+                return False
+        self._flushed = False
+        thread = threading.Thread(target=self.flush_here, name="agenteval-flush", daemon=True)
+        thread.start()
+        self._flushing = thread
         thread.join(max(0.0, deadline - time.monotonic()))
         return not thread.is_alive() and self._flushed
 
@@ -150,12 +161,16 @@ class Providers:
         resolved = self._resolved[signal] = make(provider)
         return resolved
 
+    def _note_lost(self, signal: str, count: int) -> None:
+        self._lost[signal] = self._lost.get(signal, 0) + count
+        self.on_lost(signal)
+
     def _build(self, signal: str) -> Any:
         """A private provider; None, for good, where it cannot be built: an endpoint or protocol that is none."""
         if signal in self._unbuildable:
             return None
         try:
-            self._private[signal] = private_provider(signal, self._target, self._lost, self._resource())
+            self._private[signal] = private_provider(signal, self._target, self._note_lost, self._resource())
         except Exception as error:
             self._unbuildable.add(signal)
             log.warning(

@@ -15,6 +15,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 from opentelemetry.trace.span import TraceState
 
 from agenteval_otel.models import SpanReference
+from agenteval_otel.models.value import made
 from agenteval_otel.semconv import (
     AGENT_NAME,
     ERROR_TYPE,
@@ -68,7 +69,9 @@ def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None) -> None
     span.end(end_time=ended_ns)
 
 
-def open_run_span(tracer: trace.Tracer, agent: str, evaluated: SpanContext | None, placement: Placement) -> Span | None:
+def open_run_span(
+    tracer: trace.Tracer, agent: str, evaluated: SpanContext | None, placement: Placement, *, started_ns: int
+) -> Span | None:
     """Open the run span ``evaluation {agent}``; None when the evaluated trace is not sampled: nobody would see it."""
     if evaluated is not None and not evaluated.trace_flags.sampled:
         return None
@@ -79,7 +82,7 @@ def open_run_span(tracer: trace.Tracer, agent: str, evaluated: SpanContext | Non
         links = [Link(evaluated)]
     return tracer.start_span(
         f"{OPERATION_EVALUATION} {agent}", context=context, kind=SpanKind.INTERNAL, links=links,
-        attributes={OPERATION_NAME: OPERATION_EVALUATION, AGENT_NAME: agent},
+        attributes={OPERATION_NAME: OPERATION_EVALUATION, AGENT_NAME: agent}, start_time=started_ns,
     )  # fmt: skip
 
 
@@ -97,13 +100,13 @@ def reference_of(span_context: SpanContext | None) -> SpanReference | None:
     """A span context written down; None for none and for invalid ones."""
     if span_context is None or not span_context.is_valid:
         return None
-    return SpanReference(
-        trace_id=trace.format_trace_id(span_context.trace_id),
-        span_id=trace.format_span_id(span_context.span_id),
-        trace_flags=int(span_context.trace_flags),
-        trace_state=span_context.trace_state.to_header() if span_context.trace_state else "",
-        is_remote=span_context.is_remote,
-    )
+    return made(SpanReference, {
+        "trace_id": trace.format_trace_id(span_context.trace_id),
+        "span_id": trace.format_span_id(span_context.span_id),
+        "trace_flags": int(span_context.trace_flags),
+        "trace_state": span_context.trace_state.to_header() if span_context.trace_state else "",
+        "is_remote": span_context.is_remote,
+    })  # fmt: skip
 
 
 def context_of(reference: SpanReference | None) -> Context:

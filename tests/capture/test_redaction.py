@@ -131,7 +131,7 @@ def test_what_cannot_be_used_is_refused_at_start(fields: dict[str, Any], found: 
 
 def test_a_pattern_that_takes_too_long_is_stopped() -> None:
     """A pattern that goes back and forth without end raises in time instead of holding anybody up."""
-    redactor = PatternRedactor(kinds=(), patterns={"bad": "(?:a|aa)+$"}, limit_s=0.05)
+    redactor = PatternRedactor(kinds=(), patterns={"bad": "(?=a)(?:a|aa)+$"}, limit_s=0.05)
     with pytest.raises(TimeoutError):
         redactor.redact("a" * 60 + "!")
 

@@ -54,16 +54,20 @@ def run_program(
     python: str = sys.executable,
     timeout_s: float = 60.0,
     flags: Sequence[str] = ("-W", "ignore"),
+    before: Sequence[str] = (),
     **env: str,
 ) -> Finished:
     """Run a program to its end; it says ``main_ended <time.monotonic()>`` when its own part is over.
+
+    Args:
+        before: A program that runs it, with its arguments, such as ``strace``.
 
     Raises:
         subprocess.TimeoutExpired: It hung, and was killed.
     """
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
     process = subprocess.Popen(
-        [python, *flags, "-c", textwrap.dedent(source), *arguments], cwd=PROJECT, env={**clean, **env},
+        [*before, python, *flags, "-c", textwrap.dedent(source), *arguments], cwd=PROJECT, env={**clean, **env},
         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     try:

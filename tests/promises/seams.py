@@ -19,6 +19,8 @@ from agenteval_otel.capture import PromptParameter
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation import door as door_room
+from agenteval_otel.instrumentation import scope as scope_room
+from agenteval_otel.instrumentation import wrappers as wrappers_room
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline import route as pipeline_room
 from agenteval_otel.runner import EvaluationRunner, Lanes
@@ -79,7 +81,7 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("span context", Span, "get_span_context"),
     Seam("is recording", Span, "is_recording"),
     Seam("set_attributes", Span, "set_attributes"),
-    Seam("captured call", door_room, "CapturedCall"),
+    Seam("captured call", door_room, "_fresh_call"),
     Seam("prompt parameter", PromptParameter, "of"),
     Seam("snapshot", door_room, "snapshot"),
     Seam("wall clock", door_room, "_now_ns"),
@@ -165,9 +167,11 @@ class Sabotage:
 def sabotage() -> Iterator[Sabotage]:
     """Replace every seam for the length of the block; decorate handlers inside of it."""
     saboteur = Sabotage()
-    undo: list[tuple[Any, str, Any, bool]] = [(door_room, "CURRENT", door_room.CURRENT, True)]
-    door_room.CURRENT = _scope  # type: ignore[misc, assignment]
+    undo: list[tuple[Any, str, Any, bool]] = []
     try:
+        for room in (door_room, scope_room, wrappers_room):
+            undo.append((room, "CURRENT", room.CURRENT, True))
+            room.CURRENT = _scope  # type: ignore[attr-defined]
         for seam in (*CALLER_SEAMS, *POOL_SEAMS, *COUNTING_SEAMS):
             own = seam.attribute in vars(seam.owner)
             original = getattr(seam.owner, seam.attribute)

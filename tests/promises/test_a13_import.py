@@ -7,18 +7,16 @@ logging hold before and after, attribute by attribute, what the kernel was asked
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.promises.figures import FULL, Recorder
 from tests.promises.programs import PROJECT, pythons, run_program
 
-FULL = os.environ.get("AGENTEVAL_PROMISES") == "full"
 IMPORTS = (
     "from agenteval_otel import monitor, annotate, configure, flush, shutdown, accounting, run_evaluation, Settings"
 )
@@ -218,7 +216,8 @@ COST = """
 """
 
 
-def test_the_import_is_cheap() -> None:
+@pytest.mark.sized
+def test_the_import_is_cheap(promise: Recorder) -> None:
     """`import agenteval_otel` costs less than 150 ms, and `monitor` not much more than what it stands on."""
     parts = "import asyncio, pydantic, logging, regex, opentelemetry.trace, opentelemetry.metrics, opentelemetry._logs"
     bare, ours, theirs = [], [], []
@@ -228,10 +227,6 @@ def test_the_import_is_cheap() -> None:
         (line,) = run_program(COST.format(first=parts, second="from agenteval_otel import monitor")).lines("cpu")
         theirs.append(float(line.split()[0]))
         ours.append(float(line.split()[1]))
-    print(
-        f"A13 import agenteval_otel {min(bare) * 1e3:.0f} ms; monitor {min(ours) * 1e3:.0f} ms on top of "
-        f"{min(theirs) * 1e3:.0f} ms for what it stands on (medians {statistics.median(ours) * 1e3:.0f}, "
-        f"{statistics.median(theirs) * 1e3:.0f})"
-    )
+    promise("A13", figure=f"import {min(bare) * 1e3:.0f} ms of CPU, `monitor` {min(ours) * 1e3:.0f} ms more")
     assert min(bare) <= 0.150
     assert min(ours) <= 3 * min(theirs)

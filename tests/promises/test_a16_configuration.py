@@ -28,6 +28,7 @@ from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.pipeline import set_default_pipeline
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import said
+from tests.promises.figures import Recorder
 from tests.testing.doubles import Free, Keeping
 
 RIGHT: dict[str, Any] = {
@@ -173,13 +174,19 @@ def says_where(error: SettingsError, file: Path) -> None:
 )  # fmt: skip
 @given(document=mutated(), profile=st.sampled_from([None, None, None, "chosen"]), as_json=st.booleans())
 def test_mutated_settings_fail_at_the_start_or_not_at_all(
-    document: dict[str, Any], profile: str | None, as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: dict[str, Any],
+    profile: str | None,
+    as_json: bool,
+    promise: Recorder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each file is refused where it is loaded, with the setting and the file, or every call with it just works."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / ("settings.json" if as_json else "settings.yaml")
     text = json.dumps(document) if as_json else yaml.safe_dump(document, allow_unicode=True)
     file.write_text(text, encoding="utf-8")
+    promise("A16", figure="300 mutated documents: 0 raised after the start")
     try:
         made = build(without_network(load_settings(file, profile=profile).settings))
     except SettingsError as error:

@@ -15,6 +15,7 @@ from agenteval_otel import monitor
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from tests.promises.figures import Recorder
 from tests.promises.hosts import HOST_ERRORS, SHAPES, Ended, Script, drive, end_of
 from tests.promises.protocols import PROTOCOLS, random_program, walk
 from tests.promises.seams import (
@@ -32,7 +33,7 @@ PROTOCOL_CASES = 1_500
 SITUATIONS = ("no trace", "in a trace", "not sampled", "not sampled in a handler", "disabled")
 NOT_MET = {
     "no trace": {"set_attributes", "is recording"},
-    "in a trace": {"random numbers", "open agent span", "end agent span", "tracer now", "span to context"},
+    "in a trace": {"draw", "random numbers", "open agent span", "end agent span", "tracer now", "span to context"},
 }
 """Seams that are not on the way of such calls."""
 
@@ -98,7 +99,9 @@ def saboteur() -> Iterator[Sabotage]:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_no_failing_seam_reaches_the_caller(saboteur: Sabotage, telemetry: RecordedTelemetry, situation: str) -> None:
+def test_no_failing_seam_reaches_the_caller(
+    saboteur: Sabotage, telemetry: RecordedTelemetry, situation: str, promise: Recorder
+) -> None:
     """Whatever seam raises whatever error, each shape of handler ends as it would alone, and is counted once."""
     rig = Rig(telemetry, situation)
     seams = (*CALLER_SEAMS, *(POOL_SEAMS if rig.evaluates else ()), *COUNTING_SEAMS)
@@ -114,7 +117,7 @@ def test_no_failing_seam_reaches_the_caller(saboteur: Sabotage, telemetry: Recor
         if problem:
             wrong[f"{seam.name}: {problem} ({shape}, {error.__name__})"] += 1
     assert not wrong, wrong.most_common(20)
-    print(f"A1 {situation}: {len(cases)} cases, 0 divergences")
+    promise("A1", figure=f"{len(cases)} cases, 0 differences")
     if rig.evaluates:
         unreached = {seam.name for seam in seams} - saboteur.reached
         assert unreached <= NOT_MET[situation], "a seam that no case reaches proves nothing"
@@ -123,7 +126,7 @@ def test_no_failing_seam_reaches_the_caller(saboteur: Sabotage, telemetry: Recor
 @pytest.mark.parametrize("shape", PROTOCOLS)
 @pytest.mark.parametrize("situation", ["no trace", "not sampled"])
 def test_protocols_are_those_of_the_handler(
-    saboteur: Sabotage, telemetry: RecordedTelemetry, shape: str, situation: str
+    saboteur: Sabotage, telemetry: RecordedTelemetry, shape: str, situation: str, promise: Recorder
 ) -> None:
     """Step by step, sends, throws and closes give the same values and the same exceptions with the same contexts."""
     rig, dice = Rig(telemetry, situation), random.Random(f"{shape} {situation}")
@@ -141,4 +144,4 @@ def test_protocols_are_those_of_the_handler(
             saboteur.disarm()
         assert found == expected, f"case {case} with {seam.name} broken: {program}"
         assert rig.counted() - before <= 1
-    print(f"A1 protocol of {shape}, {situation}: {PROTOCOL_CASES} sequences, 0 divergences")
+    promise("A1", figure=f"{PROTOCOL_CASES} sequences of sends, throws and closes, 0 differences")

@@ -18,8 +18,10 @@ from agenteval_otel import monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.figures import Recorder
 
 ROUNDS, CALLS = 30, 15
 TEXT = "x" * 1024
@@ -61,7 +63,7 @@ def full(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     """A pipeline whose queue is full."""
     made = Pipeline(
         sampler=RatioSampler(), evaluators=(Func.of(hangs),), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(max_items=1),
+        dispatcher=PoolDispatcher(max_items=1), restraint=RestraintSettings(enabled=False),
     )  # fmt: skip
     monitor(pipeline=made)(lambda: "fills it")()
     yield made
@@ -82,7 +84,9 @@ def medians(*works: Callable[[], Any]) -> list[float]:
 
 @pytest.mark.parametrize("kind", LARGE)
 @pytest.mark.parametrize("place", ["answer", "prompt", "streamed"])
-def test_the_price_of_a_call_does_not_grow_with_its_payload(hung: Pipeline, place: str, kind: str) -> None:
+def test_the_price_of_a_call_does_not_grow_with_its_payload(
+    hung: Pipeline, place: str, kind: str, promise: Recorder
+) -> None:
     """A call with megabytes costs about as much as one with a kilobyte of the same build."""
     large = LARGE[kind]
     small = TEXT if isinstance(large, str | bytes) else SMALL
@@ -91,7 +95,7 @@ def test_the_price_of_a_call_does_not_grow_with_its_payload(hung: Pipeline, plac
     stream = monitor(pipeline=hung)(_stream)
     run = {"answer": identity, "prompt": prompt, "streamed": lambda value: list(stream(value))}[place]
     cheap, dear = medians(lambda: run(small), lambda: run(large))
-    print(f"A4 {place}, {kind}: {cheap * 1e6:.1f} us -> {dear * 1e6:.1f} us, ratio {dear / cheap:.2f}")
+    promise("A4", figure=f"large against small payload: p50 {dear * 1e6:.1f} us, {dear / cheap:.2f} times")
     assert dear <= 6 * cheap
 
 
@@ -99,16 +103,16 @@ def _stream(value: Any) -> Iterator[Any]:
     yield value
 
 
-def test_a_full_queue_costs_no_more_than_one_with_room(hung: Pipeline, full: Pipeline) -> None:
+def test_a_full_queue_costs_no_more_than_one_with_room(hung: Pipeline, full: Pipeline, promise: Recorder) -> None:
     """Dropping is not dearer than taking."""
     taken, dropped = (monitor(pipeline=pipeline)(lambda: TEXT) for pipeline in (hung, full))
     with_room, without = medians(taken, dropped)
-    print(f"A4 queue full: {with_room * 1e6:.1f} us -> {without * 1e6:.1f} us, ratio {without / with_room:.2f}")
+    promise("A4", figure=f"queue full: p50 {without * 1e6:.1f} us, with room {with_room * 1e6:.1f} us")
     assert full.accounting.outcomes()["dropped_queue_full"] == ROUNDS * CALLS
     assert without <= 3 * with_room
 
 
-def test_a_hung_judge_costs_the_caller_nothing(hung: Pipeline, telemetry: RecordedTelemetry) -> None:
+def test_a_hung_judge_costs_the_caller_nothing(hung: Pipeline, telemetry: RecordedTelemetry, promise: Recorder) -> None:
     """Calls are as cheap behind a judge that hangs as behind one that answers."""
     quick = Pipeline(
         sampler=RatioSampler(), evaluators=(Func.of(answers),), storage=(telemetry.storage(),),
@@ -116,7 +120,7 @@ def test_a_hung_judge_costs_the_caller_nothing(hung: Pipeline, telemetry: Record
     )  # fmt: skip
     free, stuck = medians(monitor(pipeline=quick)(lambda: TEXT), monitor(pipeline=hung)(lambda: TEXT))
     quick.shutdown(10.0)
-    print(f"A4 judge hung: {free * 1e6:.1f} us -> {stuck * 1e6:.1f} us, ratio {stuck / free:.2f}")
+    promise("A4", figure=f"judge hung: p50 {stuck * 1e6:.1f} us, answering {free * 1e6:.1f} us")
     assert stuck <= 3 * free
 
 

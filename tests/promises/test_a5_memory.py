@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
 from agenteval_otel.dispatch import PoolDispatcher
+from tests.promises.figures import Recorder, sized
 from tests.promises.programs import run_program
 
-CALLS = int(os.environ.get("AGENTEVAL_A5_CALLS", "20000"))
-"""100,000 in the long form."""
+CALLS = sized(20_000, 100_000)
 FEW = 400
 MARGIN = 32 * 1024 * 1024
 PROGRAM = """
@@ -27,7 +26,7 @@ PROGRAM = """
 
     dispatcher = PoolDispatcher()
     configure(evaluators=[stalled], storage=[JsonFileStorageProvider(path="/dev/null")], sample_rate=1.0,
-              dispatcher=dispatcher)
+              dispatcher=dispatcher, restraint={"enabled": False})  # the queue is to be full
 
     class Text(str): pass
     class Plain:
@@ -106,25 +105,27 @@ SHAPES = (
 )  # fmt: skip
 
 
-def assert_bounded(kind: str, calls: int) -> None:
+def assert_bounded(kind: str, calls: int, promise: Recorder) -> None:
     """So many calls of 1 MB stay within the bound, and each one that was dropped is counted."""
     # What is held is measured, not what the allocator keeps for later.
     finished = run_program(PROGRAM, kind, str(calls), timeout_s=300, MALLOC_MMAP_THRESHOLD_="65536")
     assert finished.code == 0, finished.stderr
     report = json.loads(finished.lines("report")[0])
     bound = PoolDispatcher().max_bytes + MARGIN
-    print(f"A5 {kind}: {calls} calls of 1 MB, growth {report['growth'] / 2**20:.0f} MB of {bound / 2**20:.0f}")
+    grown, allowed = report["growth"] / 2**20, bound / 2**20
+    promise("A5", figure=f"{calls} calls of 1 MB: growth {grown:.0f} MB of {allowed:.0f} MB, every drop counted")
     assert report["growth"] <= bound, report
     assert report["dropped_bytes"] + report["dropped_queue_full"] + report["size"] == calls, report
     assert report["bytes"] <= PoolDispatcher().max_bytes
 
 
-def test_memory_is_bounded_by_bytes() -> None:
+@pytest.mark.sized
+def test_memory_is_bounded_by_bytes(promise: Recorder) -> None:
     """While the judge stalls, calls that answer 1 MB each take no more than the queue's bytes."""
-    assert_bounded("text", CALLS)
+    assert_bounded("text", CALLS, promise)
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_memory_is_bounded_whatever_holds_the_text(kind: str) -> None:
+def test_memory_is_bounded_whatever_holds_the_text(kind: str, promise: Recorder) -> None:
     """The bound holds for text inside of containers, objects, prompts, facts and streams."""
-    assert_bounded(kind, FEW)
+    assert_bounded(kind, FEW, promise)

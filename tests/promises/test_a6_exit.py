@@ -13,6 +13,7 @@ import pytest
 from agenteval_otel.pipeline import EXIT_TIMEOUT_S
 from tests.backends.collector import Collector
 from tests.backends.faults import BlackHole, black_hole
+from tests.promises.figures import Recorder
 from tests.promises.programs import Finished, pythons, run_program
 
 MARGIN_S = 0.5
@@ -116,7 +117,7 @@ def bare_exit_s(version: str) -> float:
 
 @pytest.mark.parametrize("version", pythons())
 @pytest.mark.parametrize("fault", ["async judge", "sync judge", "grpc", "http", "full disk"])
-def test_exit_is_bounded_and_keeps_its_code(version: str, hole: BlackHole, fault: str) -> None:
+def test_exit_is_bounded_and_keeps_its_code(version: str, hole: BlackHole, fault: str, promise: Recorder) -> None:
     """With 2,048 responses queued and a part that hangs the process ends in time, with its own code and output."""
     limit_s = EXIT_TIMEOUT_S + MARGIN_S + bare_exit_s(version)
     taken: dict[str, float] = {}
@@ -124,7 +125,7 @@ def test_exit_is_bounded_and_keeps_its_code(version: str, hole: BlackHole, fault
         assert_own_end(finished, end)
         assert finished.exit_s is not None
         taken[end] = round(finished.exit_s, 2)
-    print(f"A6 {version} {fault}: exit {taken}, limit {limit_s:.2f} s")
+    promise("A6", figure=f"{fault}: exit after {max(taken.values()):.2f} s at worst of {len(taken)} ends")
     assert max(taken.values()) <= limit_s, taken
     if fault in ("grpc", "http"):
         assert hole.wait_for_connection(0.1), "an exporter that never connected proves nothing"
@@ -132,7 +133,9 @@ def test_exit_is_bounded_and_keeps_its_code(version: str, hole: BlackHole, fault
 
 @pytest.mark.parametrize("version", pythons())
 @pytest.mark.parametrize(("end", "calls"), [("asyncio", 200), ("normal", 1), ("exit", 1), ("error", 1), ("asyncio", 1)])
-def test_what_was_taken_is_delivered_before_the_end(version: str, tmp_path: Path, end: str, calls: int) -> None:
+def test_what_was_taken_is_delivered_before_the_end(
+    version: str, tmp_path: Path, end: str, calls: int, promise: Recorder
+) -> None:
     """A program that ends right after its answers leaves every result behind, the first and only one too."""
 
     def run(number: int) -> int:
@@ -143,6 +146,7 @@ def test_what_was_taken_is_delivered_before_the_end(version: str, tmp_path: Path
     with ThreadPoolExecutor(max_workers=2) as pool:
         delivered = list(pool.map(run, range(REPEATS)))
     assert delivered == [calls] * REPEATS
+    promise("A6", figure=f"pending at the end: {sum(delivered)} of {calls * REPEATS} delivered")
 
 
 @pytest.mark.backend

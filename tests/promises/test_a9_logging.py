@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import statistics
 import sys
 import threading
@@ -29,9 +28,9 @@ from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecis
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.log import _EVERY_S, _Log, log
 from tests.backends.faults import black_hole, refused_port
+from tests.promises.figures import FULL, Recorder
 from tests.promises.programs import pythons, run_program
 
-FULL = os.environ.get("AGENTEVAL_PROMISES") == "full"
 SECONDS = 75.0 if FULL else 4.0
 """The long form is longer than the minute in which a cause is written once."""
 OURS = "agenteval_otel"
@@ -162,8 +161,9 @@ def call_for(seconds: float, handlers: list[Callable[[], Any]]) -> int:
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize("fault", ["refused", "black hole"])
+@pytest.mark.sized
 def test_one_line_a_minute_of_each_cause(
-    fault: str, protocol: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fault: str, protocol: str, promise: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The root logger exports to where nobody answers, and everything of ours is broken: a line a cause, no more."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
@@ -180,7 +180,8 @@ def test_one_line_a_minute_of_each_cause(
             assert not pipeline.flush(1.0)
             pipeline.shutdown(1.0)
     most = 1 + int(SECONDS // _EVERY_S)
-    print(f"A9 {fault}, {protocol}: {calls} calls, lines {dict(kept.ours())}, deepest {kept.deepest}")
+    lines = f"{max(kept.ours().values())} line a cause at most, {len(kept.ours())} causes"
+    promise("A9", figure=f"{calls} calls in {SECONDS:g} s: {lines}, depth {kept.deepest}")
     assert calls > 100
     assert {"event='storage_failed' part='broken'", "event='part_failed' part='sampler'"} <= set(kept.ours())
     # The minute's line may have gone to the exporter of the case before, which is still trying.
@@ -366,7 +367,8 @@ def test_the_hosts_structlog_is_neither_used_nor_changed(name: str, caplog: pyte
     assert structlog.get_config() == configured
 
 
-def test_the_hosts_lines_cost_what_they_cost() -> None:
+@pytest.mark.sized
+def test_the_hosts_lines_cost_what_they_cost(promise: Recorder) -> None:
     """Between our warnings and our failing exports the host's log calls take no longer at their 99th.
 
     Evaluations themselves are waited for: what they take of the interpreter is another promise's.
@@ -399,8 +401,7 @@ def test_the_hosts_lines_cost_what_they_cost() -> None:
             pipeline.shutdown(0.2)
             rounds.append((alone, beside))
     alone, beside = min(rounds, key=lambda pair: pair[1] - pair[0])
-    shown = ", ".join(f"{one * 1e6:.0f} -> {other * 1e6:.0f} us" for one, other in rounds)
-    print(f"A9 host log call p99: {shown}")
+    promise("A9", figure=f"the host's log call p99: {beside * 1e6:.0f} us beside us, {alone * 1e6:.0f} us alone")
     assert beside - alone <= 50e-6 + alone / 2
 
 
@@ -437,6 +438,7 @@ FORKED = """
 
 
 @pytest.mark.parametrize("version", pythons())
+@pytest.mark.sized
 def test_a_forked_child_can_warn(version: str) -> None:
     """A child that is forked while other threads write our warnings writes its own, and does not hang."""
     finished = run_program(FORKED, "20" if FULL else "2", python=pythons()[version])

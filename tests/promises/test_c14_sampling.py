@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import random
 import statistics
 from collections.abc import Callable, Iterator
@@ -34,9 +33,9 @@ from agenteval_otel.sampling.base import AnswerFacts
 from agenteval_otel.testing import InlineDispatcher, ManualClock, RecordedTelemetry
 from tests.backends.faults import black_hole
 from tests.promises.echoes import http_echo
+from tests.promises.figures import FULL, Recorder
 from tests.promises.programs import pythons, run_program
 
-FULL = os.environ.get("AGENTEVAL_PROMISES") == "full"
 IDS = 100_000
 RATIOS = (0.001, 0.01, 0.1, 0.5, 0.9)
 RULES = {
@@ -82,7 +81,7 @@ def draws() -> list[int]:
 
 @pytest.mark.parametrize("state", [None, "th:0", "rv"])
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_the_share_is_the_ratio_everywhere(ratio: float, state: str | None) -> None:
+def test_the_share_is_the_ratio_everywhere(ratio: float, state: str | None, promise: Recorder) -> None:
     """Of 100,000 trace ids the share that is taken is within three standard errors, and it is the same all over.
 
     By chi-squared over 64 classes of the id's upper half, which does not decide: which trace is taken has nothing to do
@@ -96,7 +95,7 @@ def test_the_share_is_the_ratio_everywhere(ratio: float, state: str | None) -> N
             taken += 1
             classes[trace_id >> 122] += 1
     error = math.sqrt(ratio * (1 - ratio) / IDS)
-    print(f"C14 ratio {ratio}, {state}: {taken / IDS:.5f}, {(taken / IDS - ratio) / error:+.2f} sigma")
+    promise("C14", figure=f"{IDS} ids: off by {abs(taken / IDS - ratio) / error:.2f} sigma")
     assert abs(taken / IDS - ratio) <= 3 * error
     expected = taken / 64
     # 119.9 is the 0.99999 quantile of chi-squared with 63 degrees of freedom; with few in a class it is no longer that.
@@ -277,6 +276,7 @@ def decide(sampler: Sampler, response: Response) -> SamplingDecision:
 
 
 @pytest.mark.parametrize("name", [*RULES, "ratio"])
+@pytest.mark.sized
 def test_the_recorded_probability_is_the_true_one(name: str) -> None:
     """For each response the share of redraws that take it is the probability that its decision records.
 
@@ -305,6 +305,7 @@ def test_the_recorded_probability_is_the_true_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["any_of", "first_of", "rules for conversations"])
+@pytest.mark.sized
 def test_weighted_means_are_unbiased_where_plain_ones_are_not(name: str) -> None:
     """Failures are taken more often than others: the plain mean says too little, the weighted one the truth."""
     sampler, everybody = resolve(Sampler, RULES[name]), population(60_000 if not FULL else 400_000, 3)
@@ -325,6 +326,7 @@ def test_weighted_means_are_unbiased_where_plain_ones_are_not(name: str) -> None
     assert abs(weights - len(everybody)) <= 4 * spread + 1e-6 * len(everybody), "the weights do not add up to all"
 
 
+@pytest.mark.sized
 def test_a_rate_limits_probability_is_the_true_one() -> None:
     """Under steady traffic each response is taken with the probability in force; losses say that theirs is unknown."""
     clock, numbers = ManualClock(), random.Random(5)
@@ -376,6 +378,7 @@ def rated(telemetry: RecordedTelemetry) -> Iterator[tuple[Callable[[], Any], Kep
     pipeline.shutdown(5.0)
 
 
+@pytest.mark.sized
 def test_evaluators_rates_nest_and_their_probabilities_are_true(rated: tuple[Callable[[], Any], Kept]) -> None:
     """Dear evaluators see a subset of what cheap ones see, each at its share of all calls, with that probability."""
     handler, kept = rated

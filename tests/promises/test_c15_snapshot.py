@@ -18,6 +18,7 @@ from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import ModelServer
+from tests.promises.figures import Recorder
 from tests.testing.doubles import Fixed
 
 SAID, CHANGED = "as it was returned", "as it was changed"
@@ -99,7 +100,7 @@ CHANGES: list[Any] = [
 
 @pytest.mark.parametrize(("make", "change"), [*FIXED, *CHANGES])
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
-def test_an_answer_that_the_host_changes(held: Held, make: Any, change: Any, kind: str) -> None:
+def test_an_answer_that_the_host_changes(held: Held, make: Any, change: Any, kind: str, promise: Recorder) -> None:
     """Text and flat answers are judged as they were returned; what can change below is judged, and said to be so."""
     answer = make()
     if kind == "function":
@@ -116,8 +117,10 @@ def test_an_answer_that_the_host_changes(held: Held, make: Any, change: Any, kin
     assert honest(given)
     if (make, change) in FIXED:
         assert (given.response, state_of(given)) == (SAID, None)
+        promise("C15", figure="fixed answers: judged as they were returned")
     else:
         assert state_of(given) == MUTABLE
+        promise("C15", figure="answers that can be changed: judged with the mark")
 
 
 def test_a_clients_response_that_the_host_changes(held: Held) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import random
 import threading
 import time
@@ -20,9 +19,9 @@ from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler, SamplingDecision
 from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.figures import Recorder, sized
 
-SECONDS = float(os.environ.get("AGENTEVAL_C1_SECONDS", "10"))
-"""300 in the long form."""
+SECONDS = sized(10, 300)
 TIMEOUT_S = 0.05
 _turn = itertools.count()
 
@@ -182,7 +181,8 @@ def faulty_pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     made.shutdown(5.0)
 
 
-def test_outcomes_and_results_add_up(faulty_pipeline: Pipeline) -> None:
+@pytest.mark.sized
+def test_outcomes_and_results_add_up(faulty_pipeline: Pipeline, promise: Recorder) -> None:
     """With every fault at once the outcomes are the calls, and the results are those of the evaluated responses."""
     due = DueResults(faulty_pipeline)
     load = Load(faulty_pipeline)
@@ -194,8 +194,8 @@ def test_outcomes_and_results_add_up(faulty_pipeline: Pipeline) -> None:
     faulty_pipeline.flush(30.0)  # False where a save failed
     assert faulty_pipeline.dispatcher.flush(1.0)
     outcomes, results = faulty_pipeline.accounting.outcomes(), faulty_pipeline.accounting.results
-    shown = {name: count for name, count in outcomes.items() if count}
-    print(f"C1 {load.calls} calls in {SECONDS:g} s: {shown}, results {results}, due {due.count}")
+    told = f"{sum(outcomes.values())} outcomes, {due.count} results due, {sum(results.values())} counted"
+    promise("C1", figure=f"{load.calls} calls in {SECONDS} s: {told}")
     assert sum(outcomes.values()) == load.calls
     assert min(outcomes[name] for name in ("evaluated", "not_sampled", "dropped_queue_full", "pipeline_failed")) > 0
     assert sum(results.values()) == due.count

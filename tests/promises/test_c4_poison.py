@@ -21,6 +21,7 @@ from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.collector import Collector
 from tests.backends.sdk import sdk_to
+from tests.promises.figures import Recorder
 from tests.promises.poisons import POISONS, Poison
 
 BATCH = 512
@@ -105,7 +106,7 @@ def recorded_otlp(telemetry: RecordedTelemetry) -> OtlpStorageProvider:
 
 @pytest.mark.parametrize("name", POISONS)
 def test_a_poisoned_response_leaves_the_others_whole(
-    name: str, telemetry: RecordedTelemetry, recorded_otlp: OtlpStorageProvider, tmp_path: Path
+    name: str, telemetry: RecordedTelemetry, recorded_otlp: OtlpStorageProvider, tmp_path: Path, promise: Recorder
 ) -> None:
     """In memory and in the file: all others arrive as they are, the poisoned one is made safe or counted."""
     batch = Batch(POISONS[name](), recorded_otlp, tmp_path / "results.jsonl", FEW)
@@ -121,6 +122,7 @@ def test_a_poisoned_response_leaves_the_others_whole(
         _assert_safe(span.name, *span.attributes.values())
     batch.assert_counted(len(lines) - (FEW - 1))
     batch.assert_counted(len(ids) - (FEW - 1))
+    promise("C4", figure=f"in memory and in a file: {len(batch.healthy)} healthy of a batch of {FEW} delivered")
     assert batch.pipeline.shutdown(10.0)
 
 
@@ -135,7 +137,9 @@ def _assert_safe(*values: Any) -> None:
 
 @pytest.mark.backend
 @pytest.mark.parametrize(("name", "protocol"), list(zip(SENT, itertools.cycle(("grpc", "http")), strict=False)))
-def test_the_collector_gets_the_others(name: str, protocol: str, collector: Collector, tmp_path: Path) -> None:
+def test_the_collector_gets_the_others(
+    name: str, protocol: str, collector: Collector, tmp_path: Path, promise: Recorder
+) -> None:
     """Over the wire: 511 events and run spans of 512 arrive in spite of the poisoned one, and so do the metrics."""
     service = f"poison-{protocol}-{name}".replace(" ", "-")
     with sdk_to(collector, service=service, protocol=protocol) as sdk:
@@ -156,6 +160,7 @@ def test_the_collector_gets_the_others(name: str, protocol: str, collector: Coll
     results = collector.wait_for(lambda seen: seen.metric("agenteval.evaluation.results", service), timeout_s=20)
     assert sum(point.value or 0 for point in results.points) >= BATCH - 1
     batch.assert_counted(len(ids) - (BATCH - 1))
+    promise("C4", figure=f"at a real Collector: {len(batch.healthy)} healthy of a batch of {BATCH} delivered")
 
 
 def _many(found: list[Any]) -> list[Any]:

@@ -217,6 +217,23 @@ def test_an_unknown_probability_stays_unknown() -> None:
     assert run(Free(sample_rate=0.5), draw=0).results[0].probability is None
 
 
+def test_code_only_leaves_out_who_asks_a_model() -> None:
+    """Stepped down, evaluators in the lane ``model`` are not run and say why; the others score as ever."""
+    asked = []
+
+    async def ask(_: EvaluationInput) -> None:
+        asked.append(True)
+
+    results = run(Free(), Thinking(action=ask), code_only=True).results
+    assert [(result.status, result.skip_reason) for result in results] == [
+        ("scored", None),
+        ("skipped", "stepped_down"),
+    ]
+    assert results[1].calls_model
+    assert not asked
+    assert [result.status for result in run(Free(), Thinking(action=ask)).results] == ["scored", "scored"]
+
+
 def test_live_and_offline_agree() -> None:
     """The same evaluators on the same input give the same scores through the runner and through `run_evaluation`."""
     evaluators = (

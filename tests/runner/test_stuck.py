@@ -73,7 +73,8 @@ def test_who_ignores_cancellation_is_left_behind(caplog: pytest.LogCaptureFixtur
     assert asyncio.run(many()) == ["timeout"] * MAX_STUCK + ["quarantined"]
     assert repr(lanes) == f"<Lanes stuck={MAX_STUCK} left_behind=0>"
     gc.collect()
-    assert [entry.message for entry in caplog.records] == []
+    (line,) = [entry.message for entry in caplog.records]
+    assert "evaluator_quarantined" in line
 
 
 def test_an_overrun_that_takes_its_cancellation_is_not_held_against_it() -> None:

@@ -179,3 +179,25 @@ def test_the_console_writes_to_the_present_standard_error(capsys: pytest.Capture
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("support  overall 0.50")
+
+
+def test_results_are_written_where_no_thread_is_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the process's exit, or at its limit of threads, the line is written by whoever saves it."""
+    path = tmp_path / "results.jsonl"
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    save(JsonFileStorageProvider(path=path), aggregated(), aggregated())
+    assert len(lines_of(path)) == 2
+
+
+def test_a_line_that_was_cut_off_stays_alone(tmp_path: Path) -> None:
+    """What a process that was killed in the middle of its write left behind is ended by the next result."""
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"whole": 1}\n{"cut of')
+    save(JsonFileStorageProvider(path=path), aggregated())
+    first, torn, last = path.read_text().splitlines()
+    assert (first, torn) == ('{"whole": 1}', '{"cut of')
+    assert json.loads(last)["overallScore"] == 0.5

@@ -25,6 +25,8 @@ SPECIFIED = {
     "agenteval.evaluation.weighted_score_w2": "1", "agenteval.evaluation.weighted_score_squared_w2": "1",
     "agenteval.evaluation.errors": "{error}", "agenteval.evaluation.duration": "s", "agenteval.evaluation.lag": "s",
     "agenteval.responses": "{response}", "agenteval.last_success": "s",
+    # agenteval.host.loop_lag comes with a host's event loop: tests/promises/test_d3_self_metrics.py.
+    "agenteval.host.added_latency": "s", "agenteval.self.cpu_share": "{share}", "agenteval.sampling.level": "{level}",
 }  # fmt: skip
 
 
@@ -156,7 +158,7 @@ def test_responses_by_outcome_and_the_queue(watch: Watch) -> None:
 
 
 def test_models_beyond_the_limit_are_other(watch: Watch) -> None:
-    """Models come from outside: beyond eight distinct ones they are ``_other`` in metrics, and named in events."""
+    """Models come from outside: those beyond the criterion's budget are ``_other`` in metrics, and named in events."""
 
     @monitor(agent="support", pipeline=watch.pipeline([Free()]))
     def handler(model: str) -> str:
@@ -168,7 +170,10 @@ def test_models_beyond_the_limit_are_other(watch: Watch) -> None:
     models = {
         dict(point.attributes)["gen_ai.request.model"] for point in watch.telemetry.points("gen_ai.evaluation.score")
     }
-    assert models == {f"m-{index}" for index in range(semconv.MAX_MODELS)} | {"_other"}
+    assert (
+        {"m-0", "m-1", "m-2", "_other"} <= models <= {f"m-{index}" for index in range(semconv.MAX_MODELS)} | {"_other"}
+    )
+    assert sum(points(watch.telemetry, "agenteval.evaluation.results").values()) == semconv.MAX_MODELS + 5
     assert watch.telemetry.events()[-1].attributes["gen_ai.request.model"] == f"m-{semconv.MAX_MODELS + 4}"
 
 
@@ -193,8 +198,8 @@ def test_categories_and_error_types_are_bounded() -> None:
             EvaluationResult(criterion_name="c", evaluator_type="T", error="e", error_type=f"e{index}"), "a", None
         )
     totals.add(EvaluationResult(criterion_name="c", evaluator_type="T", score=1, label="pass", passed=True), "a", None)
-    assert len(totals.results) == semconv.MAX_WORDS + 3
-    assert len(totals.errors) == semconv.MAX_WORDS + 1
+    assert len(totals.results) == 6 + 3
+    assert len(totals.errors) == semconv.MAX_ERROR_TYPES + 1
     assert sum(totals.results.values()) == 1_001
     assert sum(totals.errors.values()) == 1_000
     assert (

@@ -66,7 +66,7 @@ class Outlet:
             return
         target = OtlpTarget(endpoint)
         if target.is_configured("TRACES"):
-            self._tracers = private_provider("TRACES", target, self._lost)
+            self._tracers = private_provider("TRACES", target, lambda signal, _: self._lost.add(signal))
             self.tracer = self._tracers.get_tracer(SERVICE)
         self.storage = (OtlpStorageProvider(endpoint=endpoint, tracer_provider=self._tracers),)
 

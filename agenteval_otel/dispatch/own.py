@@ -1,0 +1,105 @@
+"""Whose work it is: doors step aside for the work of evaluators, in whatever thread it runs.
+
+Mostly the context says so (`EVALUATING`). This is for code that lost its context: a hostile library ran it in an empty
+one, or in a thread, which begins with an empty one. Our own threads do nothing but evaluate. A thread that an evaluator
+starts is known by what threads inherit besides: the standard library hands down whether a thread is a daemon, and what
+ours hand down says also for which evaluation. A thread of a shared executor may have been started so; therefore the
+mark ends with its evaluation. Not known are threads that were there before, those that are told outright whether they
+are daemons, and what goes on after its evaluation: those calls are the host's as far as anybody can see.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import threading
+from contextvars import ContextVar
+from typing import Final
+
+__all__ = [
+    "EVALUATION", "THREAD", "Evaluation", "OwnThread", "in_sub_interpreter", "take_process", "under_evaluation",
+]  # fmt: skip
+
+
+class _OfThread(threading.local):
+    is_host = False
+
+
+THREAD: Final = _OfThread()
+"""Its `is_host` is True on threads that `under_evaluation` has seen to be the host's, which they stay: to find it out
+with every sampled call would be a tenth of all that such a call costs."""
+
+
+class Evaluation(int):
+    """One evaluation under way; handed down as ``True`` to the `daemon` of threads that are started in it.
+
+    Attributes:
+        over: It was settled.
+    """
+
+    def __new__(cls) -> Evaluation:
+        return super().__new__(cls, 1)
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def __repr__(self) -> str:
+        return "True"
+
+
+EVALUATION: Final[ContextVar[Evaluation | None]] = ContextVar("agenteval_evaluation", default=None)
+"""The evaluation that the running code belongs to."""
+
+
+class OwnThread(threading.Thread):
+    """A daemon thread of ours on which evaluators run."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **{**kwargs, "daemon": True})  # type: ignore[arg-type]
+
+    @property
+    def daemon(self) -> bool:
+        """True; asked from the thread itself, as when it starts another one, it says for which evaluation."""
+        found = EVALUATION.get() if threading.get_ident() == self.ident else None
+        return True if found is None else found  # type: ignore[return-value]
+
+    @daemon.setter
+    def daemon(self, daemonic: bool) -> None:
+        raise RuntimeError("it is a daemon for good")
+
+
+_own_processes: set[int] = set()
+
+
+def take_process() -> None:
+    """This process does nothing but evaluate: every thread of it is ours."""
+    THREAD.is_host = False
+    _own_processes.add(os.getpid())
+
+
+def under_evaluation() -> bool:
+    """Whether this thread is ours, or was started by an evaluator whose evaluation goes on."""
+    thread = threading.current_thread()
+    if isinstance(thread, OwnThread) or os.getpid() in _own_processes:
+        return True
+    evaluation: object = thread.daemon
+    if isinstance(evaluation, Evaluation):
+        return not evaluation.over
+    THREAD.is_host = True
+    return False
+
+
+@functools.cache
+def in_sub_interpreter() -> bool:
+    """Whether this is not the process's main interpreter."""
+    for name in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and before
+        try:
+            interpreters = importlib.import_module(name)
+        except ImportError:
+            continue
+        current, main = interpreters.get_current(), interpreters.get_main()
+        # Since 3.13 a pair: the number, and who made it.
+        numbers = [one[0] if isinstance(one, tuple) else one for one in (current, main)]
+        return bool(numbers[0] != numbers[1])
+    return False

@@ -1,0 +1,51 @@
+"""The host's current span, read at the least cost that the public interface allows.
+
+`trace.get_current_span` costs more than half of what a call that goes by may cost. What it looks up is found once, at
+import, from outside: the context variable by putting a context of ours into it, the span's key by putting a span into a
+context, the places of a span context's fields by making one. Whatever does not look as expected is asked for by the
+front door.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from typing import Any, Final
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+
+__all__ = ["PLAIN", "SPAN_KEY", "current_context"]
+
+SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, otel_context.Context())))
+"""Where a context holds its span."""
+
+
+def _reader() -> Callable[[], otel_context.Context]:
+    """Gives the current context: the variable's own `get`, or the front door where the host keeps it elsewhere."""
+    ours = otel_context.Context({"agenteval": "which variable is it"})
+    token = otel_context.attach(ours)
+    try:
+        for variable, value in contextvars.copy_context().items():
+            if value is ours:
+                return variable.get
+        return otel_context.get_current
+    finally:
+        otel_context.detach(token)
+
+
+def _has_places() -> bool:
+    """Whether a span context is a tuple whose fields stand where `door` looks for them."""
+    state = TraceState([("agenteval", "1")])
+    probe: Any = SpanContext(3, 5, False, TraceFlags(1), state)
+    invalid: Any = SpanContext(0, 0, False)
+    return (
+        isinstance(probe, tuple) and len(probe) == 6 and probe[0] == 3 and probe[4] is state
+        and probe[5] is True and invalid[5] is False
+    )  # fmt: skip
+
+
+current_context: Final = contextvars.copy_context().run(_reader)
+PLAIN: Final[type[Any] | None] = SpanContext if _has_places() else None
+"""The type whose instances are tuples of trace id, span id, remote, flags, state (4) and validity (5); else None."""

@@ -1,0 +1,88 @@
+"""The scope: what is current while a handler runs: the call, for `annotate`, and the call's own span, if it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+
+from agenteval_otel.capture import CURRENT, CapturedCall
+
+__all__ = ["Scope"]
+
+
+class Scope:
+    """Opens and closes scopes; raises nothing.
+
+    Args:
+        broken: Told of what broke, as the part ``scope``.
+    """
+
+    def __init__(self, broken: Callable[[str, BaseException], None]) -> None:
+        self._broken = broken
+
+    def open(self, call: CapturedCall) -> None:
+        """Make the call the current one, and its own span the current span, for the code that follows."""
+        try:
+            call.token = CURRENT.set(call)
+            if call.span is not None:
+                self._attach(call)
+        except Exception as error:
+            self._broken("scope", error)
+
+    def close(self, call: CapturedCall) -> None:
+        """Undo `open`; a coroutine closed from elsewhere runs in another context, with nothing to undo."""
+        token, call.token = call.token, None
+        try:
+            if token is not None and CURRENT.get() is call:
+                CURRENT.reset(token)
+            if call.attached is not None:
+                self._detach(call)
+        except ValueError:
+            call.attached = None  # a copy of the context that it was opened in: it ends with that copy
+        except Exception as error:
+            self._broken("scope", error)
+
+    def around(self, call: CapturedCall, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A step of a stream under the call's own span, which is never held across a yield."""
+
+        def within(given: Any) -> Any:
+            self._attach(call)
+            try:
+                return step(given)
+            finally:
+                self._detach(call)
+
+        return within
+
+    def around_async(self, call: CapturedCall, step: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Any]:
+        """The same for a step that is awaited."""
+
+        async def within(given: Any) -> Any:
+            self._attach(call)
+            try:
+                return await step(given)
+            finally:
+                self._detach(call)
+
+        return within
+
+    def _attach(self, call: CapturedCall) -> None:
+        try:
+            if call.span is not None:
+                context = trace.set_span_in_context(call.span)
+                call.attached = (context, otel_context.attach(context))
+        except Exception as error:
+            self._broken("scope", error)
+
+    def _detach(self, call: CapturedCall) -> None:
+        try:
+            if call.attached is not None:
+                context, token = call.attached
+                call.attached = None
+                if otel_context.get_current() is context:
+                    otel_context.detach(token)
+        except Exception as error:
+            self._broken("scope", error)

@@ -1,0 +1,98 @@
+"""Providers of all three signals whose exporters go nowhere, with OTLP encoding or without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, LogRecordExportResult
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+__all__ = ["Nowhere"]
+
+_QUEUE = 8_192
+
+
+class Nowhere:
+    """The application's providers, behind the SDK's batch processors; what arrives is counted and dropped.
+
+    Args:
+        encode: Encode it to OTLP's protobuf first.
+    """
+
+    def __init__(self, *, encode: bool) -> None:
+        counts = self.counts = {"spans": 0, "events": 0, "bytes": 0}
+        spans_of, events_of, metrics_of = _encoders() if encode else (_nothing, _nothing, _nothing)
+
+        class Spans(SpanExporter):
+            def export(self, spans: Any) -> Any:
+                counts["bytes"] += spans_of(spans)
+                counts["spans"] += len(spans)
+                return SpanExportResult.SUCCESS
+
+        class Events(LogRecordExporter):
+            def export(self, batch: Any) -> Any:
+                counts["bytes"] += events_of(batch)
+                counts["events"] += len(batch)
+                return LogRecordExportResult.SUCCESS
+
+            def shutdown(self) -> None:
+                return None
+
+            def force_flush(self, timeout_millis: int = 0) -> bool:
+                return True
+
+        class Metrics(MetricExporter):
+            def export(self, metrics_data: Any, timeout_millis: float = 0, **_: Any) -> Any:
+                counts["bytes"] += metrics_of(metrics_data)
+                return MetricExportResult.SUCCESS
+
+            def shutdown(self, timeout_millis: float = 0, **_: Any) -> None:
+                return None
+
+            def force_flush(self, timeout_millis: float = 0) -> bool:
+                return True
+
+        self.traces = TracerProvider(shutdown_on_exit=False)
+        self.traces.add_span_processor(BatchSpanProcessor(Spans(), max_queue_size=_QUEUE))
+        self.logs = LoggerProvider(shutdown_on_exit=False)
+        self.logs.add_log_record_processor(BatchLogRecordProcessor(Events(), max_queue_size=_QUEUE))
+        reader = PeriodicExportingMetricReader(Metrics(), export_interval_millis=1_000)
+        self.meters = MeterProvider([reader], shutdown_on_exit=False)
+
+    def flush(self) -> None:
+        """Export what still waits."""
+        for provider in (self.traces, self.logs, self.meters):
+            provider.force_flush()
+
+    def storage(self) -> Any:
+        """Our storage provider that emits to them."""
+        from agenteval_otel.storage import OtlpStorageProvider
+
+        return OtlpStorageProvider(tracer_provider=self.traces, logger_provider=self.logs, meter_provider=self.meters)
+
+    def set_globally(self) -> None:
+        """Make them the process's, where pydantic-evals looks for them."""
+        from opentelemetry import _logs, metrics, trace
+
+        trace.set_tracer_provider(self.traces)
+        _logs.set_logger_provider(self.logs)
+        metrics.set_meter_provider(self.meters)
+
+
+def _nothing(_: Any) -> int:
+    return 0
+
+
+def _encoders() -> tuple[Any, Any, Any]:
+    from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+    from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+    def sized(encode: Any) -> Any:
+        return lambda batch: len(encode(batch).SerializeToString())
+
+    return sized(encode_spans), sized(encode_logs), sized(encode_metrics)

@@ -1,0 +1,94 @@
+"""The document of the promises is made of their table and their figures, and agrees with the tests that there are."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.generator import DOCS
+from tests.promises import figures
+from tests.promises.table import PROMISES
+
+
+def load() -> Any:
+    """`docs/promises.py`, which is a script and in no package, as a module."""
+    spec = importlib.util.spec_from_file_location("docs_promises", DOCS / "promises.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script at work on a copy of the document and figures of its own."""
+    module = load()
+    monkeypatch.setenv("AGENTEVAL_FIGURES", str(tmp_path / "figures"))
+    text = module.DOCUMENT.read_text()
+    module.DOCUMENT = tmp_path / "reliability.md"
+    module.DOCUMENT.write_text(text)
+    return module
+
+
+def measure(code: str, *said: str, test: str = "test", form: str = "short", outcome: str = "passed") -> None:
+    figures.write(code, test, form=form, outcome=outcome, figures=list(said), took_s=1.0)
+
+
+def test_promises_tests_and_document_agree() -> None:
+    """Each promise of the table has a test file and a figure in the document; what is not built is named as such."""
+    script = load()
+    assert script.problems(script.DOCUMENT.read_text()) == []
+
+
+def test_a_document_of_all_figures_has_no_problem_and_one_without_names_what_is_missing(script: Any) -> None:
+    """What was not measured is said in the row and by the exit code; with every figure there is nothing to say."""
+    for promise in PROMISES[1:]:
+        measure(promise.code, "0 of 5")
+    assert script.main([]) == 1
+    assert script.problems(script.DOCUMENT.read_text()) == [f"{PROMISES[0].code}: no figure"]
+    measure(PROMISES[0].code, "0 of 5")
+    assert script.main([]) == 0
+    assert script.main(["--check"]) == 0
+
+
+def test_a_row_that_was_edited_by_hand_is_found(script: Any) -> None:
+    """The document cannot promise something else than the table."""
+    for promise in PROMISES:
+        measure(promise.code, "0 of 5")
+    script.main([])
+    text = script.DOCUMENT.read_text()
+    softer = text.replace(PROMISES[0].passes, "mostly")
+    assert softer != text
+    assert any(problem.startswith(PROMISES[0].code) for problem in script.problems(softer))
+
+
+def test_figures_that_differ_in_their_numbers_are_one_range(script: Any) -> None:
+    """Cases of one test become one figure from least to most; other words stay apart."""
+    assert script.merged(["lag p99 3.1 ms of 50", "lag p99 12 ms of 50", "0 lost"]) == [
+        "lag p99 3.1-12 ms of 50",
+        "0 lost",
+    ]
+
+
+def test_the_long_form_stands_for_the_short_one_and_failures_show(script: Any) -> None:
+    """A figure that both forms give comes from the long one; a test that failed is told in its row."""
+    measure("A1", "5 cases", form="short")
+    measure("A1", "7 cases", form="full", test="long")
+    measure("A2", "lag 900 ms", outcome="failed")
+    shown = script.measured(figures.read_all())
+    rows = {row.split(" | ")[0].strip("| "): row for row in shown.splitlines()}
+    assert "| 7 cases | full |" in rows["A1"]
+    assert "**FAILED**; lag 900 ms" in rows["A2"]
+
+
+def test_a_run_takes_the_place_of_the_one_before(script: Any) -> None:
+    """Of one test the last run is kept, of several processes all; a draft that was never finished is nothing."""
+    measure("A1", "1 case", test="one")
+    measure("A1", "2 cases", test="one")
+    measure("A1", "3 cases", test="two")
+    (figures.folder() / "A1-short-one.123.draft").write_text("{")
+    assert sorted(entry.figures[0] for entry in figures.read_all()) == ["2 cases", "3 cases"]

@@ -1,0 +1,31 @@
+"""An evaluator of the lane ``cpu`` that asks a monitored client, importable by the child process that it runs in."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+from agenteval_otel import EvaluationInput, Score, flush, monitor
+from agenteval_otel.evaluators import CriterionEvaluator
+
+__all__ = ["Asking", "ask"]
+
+
+class Asking(CriterionEvaluator, type="Asking"):
+    """Asks the model whose address is the prompt, and waits for what its own process may make of that."""
+
+    criterion_name: str = "asked"
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        """1.0 when the model has answered."""
+        ask(prompt=evaluation_input.prompt or "")
+        flush(2.0)
+        return Score(value=1.0)
+
+
+@monitor(agent="model client", evaluators=[Asking()], sample_rate=1.0)
+def ask(prompt: str) -> str:
+    """Ask the model at that address."""
+    body = json.dumps({"model": "judge", "messages": []}).encode()
+    with urllib.request.urlopen(urllib.request.Request(f"{prompt}/messages", body), timeout=10) as answer:
+        return str(answer.status)

@@ -1,0 +1,54 @@
+"""How a promise test says what it measured, and how that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.promises import figures
+from tests.promises.table import BY_CODE, code_of
+
+_SAID = pytest.StashKey[dict[str, list[str]]]()
+_OUTCOME = pytest.StashKey[tuple[str, float]]()
+_RANK = ("passed", "skipped", "failed")
+
+
+@pytest.fixture
+def promise(request: pytest.FixtureRequest) -> figures.Recorder:
+    """``promise("A2", figure="lag p99 3.1 ms, idle 0.8 ms")``: the measured figure for the table of promises."""
+    said = request.node.stash.setdefault(_SAID, {})
+
+    def record(code: str, *, figure: str) -> None:
+        assert code in BY_CODE, f"{code} is no promise of tests/promises/table.py"
+        if figure not in (measured := said.setdefault(code, [])):
+            measured.append(figure)
+            print(f"{code}: {figure}")
+
+    return record
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Keep how a promise test ended, with its figures, after each of its phases: a later one may still fail."""
+    report = yield
+    outcome, took_s = item.stash.get(_OUTCOME, ("passed", 0.0))
+    outcome = max(outcome, report.outcome, key=_RANK.index)
+    item.stash[_OUTCOME] = outcome, took_s + report.duration
+    if report.when != "setup" or report.outcome != "passed":
+        _keep(item, outcome, took_s + report.duration)
+    return report
+
+
+def _keep(item: pytest.Item, outcome: str, took_s: float) -> None:
+    long = item.get_closest_marker("full") or (figures.FULL and item.get_closest_marker("sized"))
+    said: dict[str, list[str]] = dict(item.stash.get(_SAID, {}))
+    own = code_of(Path(str(item.path)))
+    if own is not None:
+        said.setdefault(own, [])
+    for code, measured in said.items():
+        figures.write(
+            code, item.nodeid, form="full" if long else "short", outcome=outcome, figures=measured, took_s=took_s
+        )

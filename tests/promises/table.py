@@ -1,0 +1,240 @@
+"""The promises that the tests of this folder hold, in rank order: in each group the worst to break stands first."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["BY_CODE", "GROUPS", "NOT_BUILT", "PROMISES", "Promise", "code_of"]
+
+
+class Promise(NamedTuple):
+    """One promise: what holds, what is done to break it, and the figure at which its test passes."""
+
+    code: str
+    says: str
+    fault: str
+    passes: str
+
+
+GROUPS = {
+    "A": "The host is not hurt",
+    "B": "Privacy, security, money",
+    "C": "No score is lost in silence, doubled or invented",
+    "D": "Operations",
+}
+"""What stands at stake, by the first letter of a code."""
+
+PROMISES = (
+    Promise(
+        "A1", "A monitored call gives the same object or raises the same exception as the bare one.",
+        "every seam of ours raises, `RecursionError` and `MemoryError` included; the handler raises anything at all",
+        "0 differences",
+    ),
+    Promise(
+        "A2", "Evaluators do not hold up the host's event loop.",
+        "four evaluators that compute without a pause, at full load",
+        "lag p99 <= idle + 5 ms, max <= 50 ms, p50 <= idle + 0.1 ms",
+    ),
+    Promise(
+        "A3", "No regular expression freezes the host.",
+        "patterns that backtrack without end, on texts of 30 to 1,000,000 characters",
+        "stall of another thread <= 10 ms; a score or `timeout` within 200 ms",
+    ),
+    Promise(
+        "A4", "What a call pays is small and does not grow with its payload.",
+        "10 MB answers, a full queue, a hung exporter, a hung judge",
+        "sampled p50 <= 15 us, p99 <= 50 us (10 MB: 200 us); not sampled p50 <= 3 us",
+    ),
+    Promise(
+        "A5", "Memory is bounded by items and by bytes.",
+        "the judge stalls while calls answer 1 MB each",
+        "growth <= 64 MB of queue + 32 MB, every drop counted",
+    ),
+    Promise(
+        "A6", "The process ends in time and with its own exit code.",
+        "hung judges, half-open receivers, a full disk, 2,048 queued; five ways to end",
+        "exit <= 2.5 s, code and output the program's own",
+    ),
+    Promise(
+        "A7", "Forks are safe.",
+        "forks while workers hold every lock; multiprocessing; gunicorn with preload",
+        "0 hung, nothing scored twice, the child's calls scored",
+    ),
+    Promise(
+        "A8", "A call may come from anywhere, in the middle of our own code too.",
+        "calls from signal handlers, finalizers, logging handlers and evaluators",
+        "no deadlock, every call counted",
+    ),
+    Promise(
+        "A9", "Our log lines neither recurse, block nor flood.",
+        "the root logger exports through a receiver that is down, while we warn",
+        "<= 1 line per cause and minute, 0 recursions",
+    ),
+    Promise(
+        "A10", "Event loops may end, be closed, be several, be nested.",
+        "loops that end or are closed early, cancelled tasks, abandoned streams",
+        "0 exceptions and warnings, everything delivered at flush",
+    ),
+    Promise(
+        "A11", "No context of a request leaks.",
+        "requests with context variables, baggage and spans of their own",
+        "every value collected after flush, 0 spans under a foreign trace",
+    ),
+    Promise(
+        "A12", "Threads, child processes, sockets and files stay constant.",
+        "1,000 monitored functions, 100 pipelines made and ended, 100 new configurations and 100 reloads",
+        "threads <= configured + 2, 0 descriptors more, 0 processes more",
+    ),
+    Promise(
+        "A13", "Import is cheap, silent and changes nothing.",
+        "state of the process compared before and after; system calls watched",
+        "0 changes, 0 connections",
+    ),
+    Promise(
+        "A14", "Odd runtimes degrade and never break.",
+        "gevent and eventlet, no threads, no processes, sub-interpreters, a wrong `sys.executable`, no `/dev/shm`",
+        "the call is right, <= 1 warning, every call counted",
+    ),
+    Promise(
+        "A15", "The kill switch costs nothing and works at once.",
+        "the variable, the call and the file, toggled under load",
+        "the next call follows, 0 exceptions; off <= 0.5 us",
+    ),
+    Promise(
+        "A16", "A bad configuration fails at start, a bad reload keeps the old one.",
+        "mutated configurations",
+        "all fail at start and name the key, 0 raise later",
+    ),
+    Promise(
+        "A17", "Nothing grows under a long load.",
+        "ten minutes of mixed sizes, one call in twenty with a fault",
+        "memory <= 0.5 MB/min at the upper bound, threads and descriptors constant, accounting exact",
+    ),
+    Promise(
+        "B1", "Content does not leave unless it is asked for.",
+        "a canary in every place that holds text",
+        "0 found at the defaults; each opt-in releases its own",
+    ),
+    Promise(
+        "B2", "Our own secrets do not appear.",
+        "keys in files, variables, headers and addresses; receivers that echo them",
+        "0 found",
+    ),
+    Promise(
+        "B3", "Redaction finds, is linear and fails closed.",
+        "5,000 synthetic secrets, 10 MB of text, a redactor that raises",
+        "fixed formats 100 %, mail and telephone >= 98 %; an error drops the field",
+    ),
+    Promise(
+        "B4", "An evaluation is never evaluated.",
+        "evaluators that call monitored and instrumented functions",
+        "no second generation",
+    ),
+    Promise(
+        "B10", "No data is run as code.",
+        "fuzzed inputs, tasks, files and settings, under an audit hook",
+        "0 events",
+    ),
+    Promise(
+        "B11", "Bombs in settings files are refused.",
+        "alias bombs, deep nesting, repeated keys, 10 MB",
+        "refused <= 50 ms, <= 20 MB more",
+    ),
+    Promise(
+        "C1", "Accepted = delivered + dropped by reason + failed + pending.",
+        "every fault at once",
+        "exact at rest",
+    ),
+    Promise(
+        "C2", "A failure is never a score.",
+        "evaluators that raise, hang, give wrong types, NaN and what is out of range",
+        "0 results with both, 0 defaulted scores",
+    ),
+    Promise(
+        "C3", "An evaluator that hangs or crashes silences neither others nor itself.",
+        "hangs, `SystemExit`, crashes of the child process",
+        "all healthy results delivered, the child back <= 1 s",
+    ),
+    Promise(
+        "C4", "One poison item costs one item.",
+        "surrogates, NUL, cycles, raising methods and 10 MB in every field of one in a batch of 512",
+        "511 delivered, one sanitised or counted",
+    ),
+    Promise(
+        "C7", "A storage fault stays in the storage.",
+        "a full disk, I/O errors, files too large, read-only and removed folders",
+        "host unaffected, counted, recovered <= 5 s after repair, no torn line inside",
+    ),
+    Promise(
+        "C11", "An outage of the receiver is survived.",
+        "refused, reset, half-open, 429, 503, 413, 400, and then well again",
+        "memory bounded, resumes <= 30 s, large batches split, refusals not repeated",
+    ),
+    Promise(
+        "C12", "Steps of the wall clock do not matter.",
+        "the clock steps by a day and by a second and slews; the process is stopped and goes on",
+        "0 negative durations, 0 timeouts after the thaw, every id its own",
+    ),
+    Promise(
+        "C13", "Flush tells the truth.",
+        "a hang at each stage",
+        "back <= timeout + 0.1 s; `True` only when all of it was saved",
+    ),
+    Promise(
+        "C14", "Sampling is deterministic and unbiased.",
+        "same ids across processes, forks and restarts; the host seeds its random numbers",
+        "the same everywhere, within 3 sigma, the host's state untouched",
+    ),
+    Promise(
+        "C15", "What is judged is what was returned.",
+        "answers changed after return, streams in pieces, calls again",
+        "all equal, or marked",
+    ),
+    Promise(
+        "C16", "Any input is accepted.",
+        "any JSON, bytes, objects that raise, cycles, depth, 10 MB, generators",
+        "0 exceptions, no stream used up",
+    ),
+    Promise(
+        "D1", "SIGTERM ends the server's way, and what was taken is delivered or counted.",
+        "SIGTERM to gunicorn, uvicorn and plain Python under load",
+        "drained <= 2 s or counted; the host's handler runs; none of ours unless asked",
+    ),
+    Promise(
+        "D2", "After `flush()` nothing is left for a frozen process to lose.",
+        "the process is stopped right after it returned",
+        "0 pending where flush gave `True`, all of it at the receiver",
+    ),
+    Promise(
+        "D3", "The sidecar shows its own state with few series.",
+        "metrics scraped during faults and load",
+        "present; <= 40 series per criterion",
+    ),
+    Promise(
+        "D4", "Too much load lowers sampling before it drops.",
+        "twice the load that can be taken",
+        "sampling lowered and reported; drops <= 5 % after 10 s; recovered <= 30 s",
+    ),
+)  # fmt: skip
+"""Every promise with a test in this folder."""
+
+NOT_BUILT = {
+    "judges": ("B5", "B6", "B13"),
+    "the receiver": ("B7", "B8", "B9", "C10"),
+    "storage that survives SIGKILL, and SQL": ("C5", "C6"),
+    "workers behind a broker": ("C8", "C9", "D5"),
+    "addresses and paths from less trusted input": ("B12",),
+    "reports for terminals and tables": ("B14",),
+}
+"""Promises of parts that there are none of yet: nothing is claimed."""
+
+BY_CODE = {promise.code: promise for promise in PROMISES}
+_FILE = re.compile(r"test_([a-d]\d+)_\w+\.py")
+
+
+def code_of(file: Path) -> str | None:
+    """The promise that a test file is about, by its name; None for another file."""
+    named = _FILE.fullmatch(file.name)
+    return named[1].upper() if named else None

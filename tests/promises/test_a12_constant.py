@@ -1,0 +1,159 @@
+"""A12: threads, child processes, sockets and files stay as many as they were, however much comes and goes.
+
+Bounded by counts and not by minutes: what leaks leaks with each of these, and a thousand of them are enough to see it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.promises.figures import Recorder
+from tests.promises.programs import pythons, run_program
+from tests.promises.receiver import Receiver
+
+MORE_THREADS = 2
+"""What may run beside the one worker: the SDK's exporting threads are counted before."""
+PROGRAM = """
+    import contextlib, gc, json, os, sys, threading, time
+    kind, rounds, folder, target = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    from agenteval_otel import accounting, configure, flush, monitor, reload
+    from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth
+    from agenteval_otel.pipeline import Pipeline
+    from agenteval_otel.sampling import RatioSampler
+    from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+
+    def ends(given):
+        return given.response.endswith("answer")
+
+    # In the child process.
+    words = KeywordCoverage(criterion_name="words", expected_keywords=[f"word{number}" for number in range(200)])
+
+    def computing(number):
+        return () if number % 10 else (words,)
+
+    def storage(number):
+        return [JsonFileStorageProvider(path=f"{folder}/{number % 7}.jsonl"),
+                OtlpStorageProvider(endpoint=target, protocol="http/protobuf")]
+
+    settings = f"{folder}/settings.yaml"
+    def write_settings(number):
+        with open(settings, "w") as file:
+            file.write(
+                f"sample_rate: 1.0\\nevaluators: [ResponseHealth]\\nagents: {{agent-{number}: {{sample_rate: 0.5}}}}\\n"
+                f"storage:\\n- {{type: otlp, endpoint: '{target}', protocol: http/protobuf}}\\n"
+                f"- {{type: json_file, path: {folder}/{number % 7}.jsonl}}\\n")
+
+    def answer(question):
+        return "an answer"
+
+    def functions(number):
+        for _ in range(10):
+            monitor(agent=f"agent-{number % 20}", evaluators=[ResponseHealth(), ends])(answer)("question")
+
+    def pipelines(number):
+        evaluators = (ResponseHealth(), Func.of(ends), *computing(number))
+        made = Pipeline(sampler=RatioSampler(), evaluators=evaluators, storage=storage(number))
+        assert monitor(pipeline=made)(answer)("question") == "an answer"
+        assert made.shutdown(10.0)
+
+    def configured(number):
+        configure(evaluators=["ResponseHealth", ends, *computing(number)], storage=storage(number), sample_rate=1.0)
+        handler("question")
+        flush(10.0)
+
+    def reloaded(number):
+        write_settings(number)
+        assert reload()
+        handler("question")
+        flush(10.0)
+
+    def children():
+        found = []
+        for task in os.listdir("/proc/self/task"):
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{task}/children") as file:
+                found += file.read().split()
+        return len(found)
+
+    def now():
+        gc.collect()
+        return [len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), children()]
+
+    def settled(goal, within_s=15.0):
+        # What was replaced ends by itself, in the background: it is looked at until it has, or until it must have.
+        never, deadline = threading.Event(), time.monotonic() + within_s
+        while any(one > other for one, other in zip(now(), goal)) and time.monotonic() < deadline:
+            never.wait(0.05)
+        return now()
+
+    if kind == "reloaded":
+        write_settings(0)
+        configure(settings)
+    else:
+        configure(evaluators=["ResponseHealth", ends, words], storage=storage(0), sample_rate=1.0)
+    handler = monitor(answer)
+    run = {"functions": functions, "pipelines": pipelines, "configured": configured,
+           "reloaded": reloaded}[kind]
+    for number in range(5):
+        run(number)
+    handler("question")
+    flush(10.0)
+    before, seen = settled([0, 0, 0], 3.0), []
+    for tenth in range(10):
+        for number in range(rounds // 10):
+            run(number)
+        flush(10.0)
+        seen.append(settled(before, 15.0 if tenth == 9 else 0.5))
+    print("report", json.dumps({"before": before, "seen": seen, "pending": not flush(10.0),
+                                "names": sorted(thread.name for thread in threading.enumerate())}), flush=True)
+    os._exit(0)
+"""
+ROUNDS = {"functions": 100, "pipelines": 100, "configured": 100, "reloaded": 100}
+"""Ten functions to a round: 1,000 of them."""
+
+
+def run(kind: str, rounds: int, version: str, tmp_path: Path) -> dict[str, Any]:
+    receiver = Receiver()
+    try:
+        finished = run_program(
+            PROGRAM, kind, str(rounds), str(tmp_path), receiver.endpoint, python=pythons()[version], timeout_s=280
+        )
+    finally:
+        receiver.close()
+    assert finished.code == 0, finished.stderr
+    assert "Traceback" not in finished.stderr, finished.stderr
+    report: dict[str, Any] = json.loads(finished.lines("report")[0])
+    return report
+
+
+def assert_constant(kind: str, rounds: int, version: str, tmp_path: Path, promise: Recorder) -> None:
+    """As many at the end as at the beginning, of everything, and at no time in between many more."""
+    report = run(kind, rounds, version, tmp_path)
+    threads, files, processes = report["before"]
+    last = report["seen"][-1]
+    promise(
+        "A12", figure=f"{rounds} rounds: threads {threads} -> {last[0]}, descriptors {files} -> {last[1]}, "
+        f"child processes {processes} -> {last[2]}",
+    )  # fmt: skip
+    assert last[0] <= threads + MORE_THREADS, report
+    assert last[1] <= files, report
+    assert last[2] <= processes, report
+    assert max(threads for threads, _, _ in report["seen"]) <= threads + 8 * MORE_THREADS, report
+    assert not report["pending"]
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize("kind", ROUNDS)
+def test_as_many_as_before(kind: str, version: str, tmp_path: Path, promise: Recorder) -> None:
+    """Functions, pipelines and settings come and go; threads, descriptors and child processes are as before."""
+    assert_constant(kind, ROUNDS[kind], version, tmp_path, promise)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ROUNDS)
+def test_as_many_as_before_after_many(kind: str, tmp_path: Path, promise: Recorder) -> None:
+    """Three times as many of each."""
+    assert_constant(kind, 3 * ROUNDS[kind], next(iter(pythons())), tmp_path, promise)

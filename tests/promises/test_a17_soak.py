@@ -1,0 +1,272 @@
+"""A17: nothing grows under a long load: memory, threads and descriptors stay, and the accounting is exact at its end.
+
+2,000 calls a second with answers of 10 bytes to 1 MB, of which so many are evaluated that the whole takes about a third
+of one core; one call in twenty has a fault. Memory is judged by the slope of what the process holds, after a warm-up,
+at the upper end of its confidence interval. What single evaluations leave behind is measured at the end, under
+`tracemalloc`, which would falsify the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.promises.programs import run_program
+
+LONG_S = float(os.environ.get("AGENTEVAL_A17_SECONDS", "600"))
+SHORT_S = 20.0
+WARM_UP = 0.2
+MB_A_MINUTE, SHORT_MB_A_MINUTE = 0.5, 25.0
+BYTES_AN_EVALUATION, SHORT_BYTES_AN_EVALUATION = 8.0, 200.0
+MEMOS = 512 * 1024
+"""What bounded memos may take: words and ids that were seen to hold nobody's data are remembered up to a number, and
+then forgotten at once."""
+BLOCKS = 12
+
+PROGRAM = r"""
+    import asyncio, gc, itertools, json, os, random, sys, threading, time, tracemalloc
+    seconds, leak = float(sys.argv[1]), int(sys.argv[2])
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from agenteval_otel import accounting, annotate, configure, flush, monitor, shutdown
+    from agenteval_otel.evaluators import Func, ResponseHealth
+    from agenteval_otel.pipeline import current_pipeline
+    from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+    RATE, SHARE, BURST_S = 2_000, 0.04, 0.02
+    turn, stored, unsaved = itertools.count(), itertools.count(), 0
+
+    class Nowhere:
+        def export(self, items): return None
+        def shutdown(self): pass
+        def force_flush(self, timeout_millis=0): return True
+
+    tracers, loggers = TracerProvider(shutdown_on_exit=False), LoggerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(Nowhere()))
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(Nowhere()))
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+
+    class FaultyStorage:
+        type = "faulty"
+        async def save_result(self, aggregated):
+            global unsaved
+            if next(stored) % 20 == 0:
+                unsaved += 1
+                raise OSError("disk full")
+
+    def blocking(given):
+        if next(turn) % 20 == 0:
+            raise ValueError("bad answer")
+        return len(given.response_text) > 5
+
+    async def judge(given):
+        number = next(turn)
+        if number % 40 == 0:
+            await asyncio.Event().wait()
+        if number % 20 == 7:
+            raise RuntimeError("overloaded")
+        return 0.5
+
+    configure(
+        sample_rate=SHARE,
+        evaluators=[ResponseHealth(), Func.of(blocking), Func.of(judge, timeout_s=0.05)],
+        storage=[FaultyStorage(), JsonFileStorageProvider(path="/dev/null"),
+                 OtlpStorageProvider(tracer_provider=tracers, logger_provider=loggers, meter_provider=meters)],
+    )
+    dice, leaked, calls = random.Random(17), [], 0
+    tracer = tracers.get_tracer("host")
+
+    def new_text():
+        size = 10 ** dice.choice([1, 1, 1, 2, 2, 2, 3, 3, 4, 5])
+        return "answer " * (max(1, (size if dice.random() < 0.9 else size * 10) // 7))
+
+    @monitor
+    def plain(kind):
+        if kind == 0:
+            raise ValueError("the host's own")
+        annotate(response_id=f"r-{calls}", conversation_id=f"c-{calls}")
+        return new_text()
+
+    @monitor
+    def stream():
+        text = new_text()
+        yield text[: len(text) // 2]
+        yield text[len(text) // 2 :]
+
+    @monitor
+    async def later():
+        return new_text()
+
+    def one():
+        global calls
+        calls += 1
+        kind = dice.randrange(100)
+        if leak:
+            leaked.append(os.urandom(leak))
+        if kind < 80:
+            try:
+                plain(kind)
+            except ValueError:
+                pass
+        elif kind < 90:
+            chunks = stream()
+            next(chunks)
+            if kind < 85:
+                chunks.close()
+            else:
+                for _ in chunks:
+                    pass
+        else:
+            with tracer.start_as_current_span("request"):
+                try:
+                    later().send(None)
+                except StopIteration:
+                    pass
+
+    def held():
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[1])
+        return [time.monotonic(), pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/task")),
+                len(os.listdir("/proc/self/fd"))]
+
+    def load(until, samples):
+        due, pause = time.monotonic(), threading.Event()
+        sampled = due
+        while (now := time.monotonic()) < until:
+            if now < due:
+                pause.wait(due - now)
+            due = max(due + BURST_S, time.monotonic() - 1.0)
+            for _ in range(int(RATE * BURST_S)):
+                one()
+            if now >= sampled:
+                sampled = now + 0.5
+                samples.append(held())
+                reader.get_metrics_data()
+
+    def rest():
+        flush(20.0)
+        gc.collect()
+        return accounting()["evaluated"]
+
+    samples = []
+    began, used = time.monotonic(), time.process_time()
+    load(began + seconds, samples)
+    busy = (time.process_time() - used) / (time.monotonic() - began)
+    calls_s = calls / (time.monotonic() - began)
+    traced_s = min(60.0, seconds / 3)
+    tracemalloc.start()
+    load(time.monotonic() + traced_s / 3, [])
+    before, evaluated = rest(), None
+    bytes_before, evaluated = tracemalloc.get_traced_memory()[0], before
+    first = tracemalloc.take_snapshot()
+    load(time.monotonic() + traced_s, [])
+    after = rest()
+    second = tracemalloc.take_snapshot()
+    grown = [
+        [str(entry.traceback), entry.size_diff] for entry in second.compare_to(first, "lineno")
+        if "tracemalloc" not in str(entry.traceback)
+    ]
+    tracemalloc.stop()
+    done = flush(20.0)
+    outcomes, results = accounting(), current_pipeline().accounting.results
+    failures = current_pipeline().accounting.failures
+    print("report", json.dumps({
+        "samples": samples, "calls": calls, "calls_s": calls_s, "busy": busy, "outcomes": outcomes,
+        "results": results, "failures": failures, "unsaved": unsaved, "evaluations": after - before,
+        "grown": sum(size for _, size in grown), "places": grown[:12], "done": done,
+        "queue": current_pipeline().dispatcher.state(),
+    }), flush=True)
+    shutdown(5.0)
+"""
+
+
+class Slope:
+    """The growth of a series of samples, by least squares on the means of blocks, which are all but independent."""
+
+    def __init__(self, times: Sequence[float], values: Sequence[float]) -> None:
+        size = max(1, len(times) // BLOCKS)
+        blocks = [slice(start, start + size) for start in range(0, len(times) - size + 1, size)]
+        xs = [statistics.fmean(times[block]) for block in blocks]
+        ys = [statistics.fmean(values[block]) for block in blocks]
+        self.value, start = statistics.linear_regression(xs, ys)
+        spread = sum((x - statistics.fmean(xs)) ** 2 for x in xs)
+        off = sum((y - start - self.value * x) ** 2 for x, y in zip(xs, ys, strict=True))
+        self.error = math.sqrt(off / max(1, len(xs) - 2) / spread)
+
+    @property
+    def upper(self) -> float:
+        """The upper end of the 95 % confidence interval; Student's factor for about ten blocks."""
+        return self.value + 2.2 * self.error
+
+
+class Soak:
+    """A run of the load, and what it showed."""
+
+    def __init__(self, seconds: float, *, leak: int = 0) -> None:
+        finished = run_program(PROGRAM, str(seconds), str(leak), timeout_s=3 * seconds + 240)
+        assert finished.code == 0, finished.stderr[-3_000:]
+        self.report: dict[str, Any] = json.loads(finished.lines("report")[0])
+        samples = self.report["samples"]
+        steady = samples[int(len(samples) * WARM_UP) :]
+        times, memory, self.threads, self.descriptors = ([row[at] for row in steady] for at in range(4))
+        self.memory = Slope([moment / 60 for moment in times], [held / 2**20 for held in memory])
+        grown = self.report["grown"] - MEMOS - self.report["queue"]["bytes"]
+        self.bytes_an_evaluation = max(0, grown) / max(1, self.report["evaluations"])
+
+    def check_rest(self) -> None:
+        """Threads and descriptors stay; every call and every result is accounted for."""
+        half = len(self.threads) // 2
+        assert max(self.threads[half:]) <= max(self.threads[:half]) + 1
+        assert max(self.descriptors[half:]) <= max(self.descriptors[:half]) + 1
+        outcomes, results, failures = (self.report[name] for name in ("outcomes", "results", "failures"))
+        pending = self.report["queue"]["size"]  # of a machine that had no time for us
+        assert sum(outcomes.values()) + pending == self.report["calls"], (outcomes, pending)
+        assert sum(results.values()) == 3 * outcomes["evaluated"], (results, outcomes)
+        assert min(results["scored"], results["failed"]) > 0
+        assert failures == {"storage:faulty": self.report["unsaved"]}
+
+    def figure(self, seconds: float) -> str:
+        """What was measured, in words."""
+        report = self.report
+        return (
+            f"{seconds:g} s, {report['calls_s']:.0f} calls/s of which {report['outcomes']['evaluated']} evaluated, "
+            f"{report['busy']:.0%} of a core: memory {self.memory.value:+.2f} MB/min (upper {self.memory.upper:+.2f}), "
+            f"{self.bytes_an_evaluation:.1f} bytes/evaluation, threads <= {max(self.threads)}, "
+            f"descriptors <= {max(self.descriptors)}, accounting exact"
+        )
+
+
+def test_twenty_seconds(promise: Callable[..., None]) -> None:
+    """Twenty seconds leave no trace that is larger than their noise."""
+    soak = Soak(SHORT_S)
+    promise("A17", figure=soak.figure(SHORT_S))
+    soak.check_rest()
+    assert soak.memory.upper <= SHORT_MB_A_MINUTE, soak.report["samples"]
+    assert soak.bytes_an_evaluation <= SHORT_BYTES_AN_EVALUATION, soak.report["places"]
+
+
+def test_a_leak_is_seen() -> None:
+    """A kilobyte that is kept with every call fails both measures: they can tell."""
+    soak = Soak(12.0, leak=1024)
+    assert soak.memory.value - 2.2 * soak.memory.error > SHORT_MB_A_MINUTE
+    assert soak.bytes_an_evaluation > SHORT_BYTES_AN_EVALUATION
+
+
+@pytest.mark.full
+def test_ten_minutes(promise: Callable[..., None]) -> None:
+    """Ten minutes (or `AGENTEVAL_A17_SECONDS`) leave nothing behind."""
+    soak = Soak(LONG_S)
+    promise("A17", figure=soak.figure(LONG_S))
+    soak.check_rest()
+    assert soak.memory.upper <= MB_A_MINUTE, soak.report["samples"]
+    assert soak.bytes_an_evaluation <= BYTES_AN_EVALUATION, soak.report["places"]

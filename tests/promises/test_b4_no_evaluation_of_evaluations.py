@@ -1,0 +1,291 @@
+"""B4: an evaluation is never evaluated: what evaluators call is theirs, in whatever task, thread or context they do it.
+
+Every judged call costs one call of the model, and the model is asked through a client that is itself monitored and
+traced. A second generation would show as a further request at the model server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anthropic
+import pytest
+from opentelemetry import context as otel_context
+
+from agenteval_otel import EvaluationInput, EvaluationRunConfig, monitor, run_evaluation_sync
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.evaluators import Func
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.testing import InlineDispatcher, ModelServer, RecordedTelemetry
+from tests.promises.asking import Asking
+from tests.promises.figures import sized
+
+CALLS = sized(6, 100)
+
+Ask = Callable[[], str]
+
+
+class Judging:
+    """A host, its judge, and the monitored model client that the judge asks."""
+
+    def __init__(self, telemetry: RecordedTelemetry, dispatcher: Any) -> None:
+        self.server = ModelServer(["1"])
+        self.pipeline = Pipeline(
+            sampler=RatioSampler(), evaluators=(), storage=(telemetry.storage(),), dispatcher=dispatcher
+        )
+        tracer = telemetry.tracer_provider.get_tracer("instrumented client")
+        client = anthropic.Anthropic(base_url=self.server.url, api_key="test", max_retries=0)
+        judge = self.judge
+
+        @monitor(pipeline=self.pipeline, agent="model client", evaluators=[judge])
+        def ask() -> str:
+            with tracer.start_as_current_span("chat"):
+                said = client.messages.create(
+                    model="judge", max_tokens=8, messages=[{"role": "user", "content": "Is it good?"}]
+                )
+            return str(said.content[0].text)  # type: ignore[union-attr]
+
+        self.ask: Ask = ask
+        self.way: Callable[[Ask], Awaitable[None]] | None = None
+        self.threads: list[threading.Thread] = []
+        self.answer = monitor(pipeline=self.pipeline, agent="host", evaluators=[judge])(lambda: "an answer")
+        self.close = client.close
+
+    @property
+    def judge(self) -> Func:
+        """The evaluator of every monitored function, the client's included: a second generation goes on and on."""
+
+        async def judge(given: Any) -> bool:
+            assert self.way is not None
+            await self.way(self.ask)
+            return True
+
+        return Func.of(judge, timeout_s=20.0)
+
+    def run(self, calls: int) -> int:
+        """Answer so often; gives the requests that came to the model."""
+        for _ in range(calls):
+            self.answer()
+        assert self.pipeline.flush(60.0)
+        return len(self.server.requests)
+
+
+async def directly(ask: Ask) -> None:
+    ask()
+
+
+async def in_a_thread(ask: Ask) -> None:
+    await asyncio.to_thread(ask)
+
+
+async def in_an_executor(ask: Ask) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, ask)
+
+
+async def in_an_executor_of_its_own(ask: Ask) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        await asyncio.get_running_loop().run_in_executor(executor, ask)
+
+
+async def in_a_task(ask: Ask) -> None:
+    async def work() -> None:
+        ask()
+
+    await asyncio.ensure_future(work())
+
+
+async def in_a_task_without_context(ask: Ask) -> None:
+    async def work() -> None:
+        ask()
+
+    await asyncio.get_running_loop().create_task(work(), context=contextvars.Context())
+
+
+async def in_an_empty_context(ask: Ask) -> None:
+    contextvars.Context().run(ask)
+
+
+async def in_a_host_context(ask: Ask) -> None:
+    """A hostile library clears every variable that it can find."""
+    context = contextvars.Context()
+    context.run(otel_context.attach, otel_context.Context())
+    context.run(ask)
+
+
+def _run_in_thread(ask: Ask, **settings: Any) -> Awaitable[None]:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def work() -> None:
+        try:
+            ask()
+        finally:
+            loop.call_soon_threadsafe(ended.set_result, None)
+
+    threading.Thread(target=work, **settings).start()
+    return ended
+
+
+async def in_a_new_thread(ask: Ask) -> None:
+    await _run_in_thread(ask)
+
+
+async def in_a_new_thread_with_its_context(ask: Ask) -> None:
+    context = contextvars.copy_context()
+    await _run_in_thread(lambda: context.run(ask))
+
+
+async def in_a_thread_of_a_thread(ask: Ask) -> None:
+    def outer() -> str:
+        inner = threading.Thread(target=ask)
+        inner.start()
+        inner.join(20.0)
+        return ""
+
+    await _run_in_thread(outer)
+
+
+async def in_a_thread_of_an_executor(ask: Ask) -> None:
+    def outer() -> None:
+        inner = threading.Thread(target=ask)
+        inner.start()
+        inner.join(20.0)
+
+    await asyncio.get_running_loop().run_in_executor(None, outer)
+
+
+async def in_a_loop_of_its_own(ask: Ask) -> None:
+    async def work() -> str:
+        return ask()
+
+    await _run_in_thread(lambda: asyncio.run(work()))
+
+
+WAYS = (
+    directly, in_a_thread, in_an_executor, in_an_executor_of_its_own, in_a_task, in_a_task_without_context,
+    in_an_empty_context, in_a_host_context, in_a_new_thread, in_a_new_thread_with_its_context, in_a_thread_of_a_thread,
+    in_a_thread_of_an_executor, in_a_loop_of_its_own,
+)  # fmt: skip
+
+
+@pytest.fixture
+def judging_with(telemetry: RecordedTelemetry) -> Iterator[Callable[[Any], Judging]]:
+    made: list[Judging] = []
+
+    def make(dispatcher: Any) -> Judging:
+        made.append(Judging(telemetry, dispatcher))
+        return made[-1]
+
+    yield make
+    for judging in made:
+        judging.pipeline.shutdown(5.0)
+        judging.close()
+        judging.server.close()
+
+
+@pytest.mark.sized
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_one_model_call_for_each_judged_call(
+    way: Any, judging_with: Callable[[Any], Judging], promise: Callable[..., None]
+) -> None:
+    """The judge asks a monitored client, by every way around the marker: the model hears from it once for each call."""
+    judging = judging_with(PoolDispatcher())
+    judging.way = way
+    asked = judging.run(CALLS)
+    outcomes = judging.pipeline.accounting.by_agent()
+    promise("B4", figure=f"{way.__name__.replace('_', ' ')}: {asked} model calls for {CALLS} judged calls")
+    assert asked == CALLS
+    assert outcomes["host"]["evaluated"] == CALLS
+    assert sum(outcomes["model client"].values()) == 0, "the judge's own calls are nobody's answers"
+
+
+@pytest.mark.parametrize(
+    "way", [directly, in_a_thread, in_an_executor, in_a_task, in_a_new_thread_with_its_context],
+    ids=lambda way: way.__name__,
+)  # fmt: skip
+def test_the_same_inline(way: Any, judging_with: Callable[[Any], Judging]) -> None:
+    """Also where evaluations run before the answer goes back."""
+    judging = judging_with(InlineDispatcher())
+    judging.way = way
+    assert judging.run(3) == 3
+
+
+def test_blocking_evaluators(judging_with: Callable[[Any], Judging], telemetry: RecordedTelemetry) -> None:
+    """Evaluators in the lane ``cpu`` are known too: on their thread, in an empty context and in a thread of theirs."""
+    judging = judging_with(PoolDispatcher())
+
+    def threaded() -> None:
+        thread = threading.Thread(target=judging.ask)
+        thread.start()
+        thread.join(20.0)
+
+    for number, way in enumerate((judging.ask, lambda: contextvars.Context().run(judging.ask), threaded), 1):
+
+        def blocking(given: Any, way: Callable[[], Any] = way) -> bool:
+            way()
+            return True
+
+        monitor(pipeline=judging.pipeline, agent=f"host {number}", evaluators=[Func.of(blocking)])(lambda: "x")()
+        assert judging.pipeline.flush(20.0)
+        assert len(judging.server.requests) == number
+    assert sum(judging.pipeline.accounting.by_agent()["model client"].values()) == 0
+
+
+def test_the_child_process(judging_with: Callable[[Any], Judging]) -> None:
+    """An evaluator that runs in the child process asks a client that is monitored there too."""
+    judging = judging_with(PoolDispatcher())
+    answer = monitor(pipeline=judging.pipeline, agent="host", evaluators=[Asking(timeout_s=20.0)])(lambda prompt: "x")
+    for number in range(1, 4):
+        answer(judging.server.url)
+        assert judging.pipeline.flush(30.0)
+        assert len(judging.server.requests) == number
+    assert judging.pipeline.accounting.results["scored"] == 3
+
+
+def test_offline_evaluations(judging_with: Callable[[Any], Judging]) -> None:
+    """What evaluators call in an offline run is not evaluated either, and the host's own calls after it are."""
+    judging = judging_with(PoolDispatcher())
+    judging.way = directly
+    run_evaluation_sync(EvaluationInput(response="x"), EvaluationRunConfig(evaluators=[judging.judge]))
+    assert judging.pipeline.flush(20.0)
+    assert len(judging.server.requests) == 1
+    assert judging.run(2) == 3
+
+
+def test_streams_of_evaluators(telemetry: RecordedTelemetry, judging_with: Callable[[Any], Judging]) -> None:
+    """A monitored stream that an evaluator reads is not evaluated."""
+    judging = judging_with(PoolDispatcher())
+
+    @monitor(pipeline=judging.pipeline, agent="stream", evaluators=[judging.judge])
+    async def stream() -> AsyncIterator[str]:
+        yield "a"
+
+    async def reads(ask: Ask) -> None:
+        async for _ in stream():
+            pass
+        ask()
+
+    judging.way = reads
+    assert judging.run(2) == 2
+    assert sum(judging.pipeline.accounting.by_agent()["stream"].values()) == 0
+
+
+def test_the_hosts_own_calls_are_evaluated(judging_with: Callable[[Any], Judging]) -> None:
+    """A thread of the host's that an evaluator happened to start belongs to the host again when that one is over."""
+    judging = judging_with(PoolDispatcher())
+    with ThreadPoolExecutor(1) as shared:
+
+        async def borrows(ask: Ask) -> None:
+            await asyncio.get_running_loop().run_in_executor(shared, ask)
+
+        judging.way = borrows
+        assert judging.run(1) == 1
+        shared.submit(judging.answer).result(20.0)
+        assert judging.pipeline.flush(20.0)
+    assert judging.pipeline.accounting.by_agent()["host"]["evaluated"] == 2

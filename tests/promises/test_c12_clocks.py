@@ -1,0 +1,190 @@
+"""C12: steps of the wall clock, and a process that stands still for a while, change neither durations nor verdicts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socketserver
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.promises.figures import Recorder
+from tests.promises.programs import PROJECT, Finished, pythons, run_program
+
+PROGRAM = """
+    import asyncio, itertools, json, os, signal, sys, threading, time
+    step, calls, stops = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "stops"
+
+    # Before anything is imported: whoever keeps a reference to the function keeps the stepping one.
+    real_ns, turn = time.time_ns, itertools.count()
+    NS = 10**9
+    OFFSETS = {
+        "none": lambda n: 0,
+        "a day on": lambda n: 86400 * NS * (n % 2), "a day back": lambda n: -86400 * NS * (n % 2),
+        "a second back": lambda n: -NS * n, "slewing": lambda n: -n * 500_000,
+        "to the epoch": lambda n: -real_ns() + n % 3,
+    }
+    def time_ns():
+        return real_ns() + OFFSETS[step](next(turn))
+    time.time_ns, time.time = time_ns, lambda: time_ns() / NS
+
+    from agenteval_otel import accounting, annotate, configure, flush, monitor
+    from agenteval_otel.dispatch import PoolDispatcher
+    from agenteval_otel.evaluators import Func, ResponseHealth
+    from agenteval_otel.storage import OtlpStorageProvider
+    from agenteval_otel.testing import RecordedTelemetry
+
+    telemetry, kept, begun = RecordedTelemetry(), [], []
+
+    async def judge(given):
+        begun.append(given)
+        if not stops:
+            await asyncio.sleep(0.05)
+            return True
+        # The answer comes while this process stands still, and lies in the socket when it goes on.
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[4]))
+        said = await reader.read()
+        writer.close()
+        return said == b"good"
+
+    class Keeping:
+        type = "keeping"
+        async def save_result(self, aggregated):
+            kept.append(json.loads(aggregated.model_dump_json(by_alias=True)))
+
+    # The pause is longer than the judge's time limit, and than the time after which a worker is held to be stuck.
+    limited = Func.of(judge, criterion_name="judge", timeout_s=2.0)
+    configure(evaluators=[ResponseHealth(), limited], sample_rate=1.0, dispatcher=PoolDispatcher(stall_s=2.0),
+              storage=[telemetry.storage(detail="result"), Keeping()])
+
+    @monitor
+    def answer(number):
+        annotate(response_id=str(number))
+        return "an answer"
+
+    for number in range(calls):
+        answer(number)
+    if stops:
+        never = threading.Event()
+        while len(begun) < min(calls, 64):
+            never.wait(0.005)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for number in range(calls, 2 * calls):
+            answer(number)
+    done = flush(30.0)
+    spans = telemetry.spans()
+    print("report", json.dumps({
+        "done": done, "accounting": {name: count for name, count in accounting().items() if count}, "kept": kept,
+        "spans": [(one.context.span_id, one.end_time - one.start_time, one.name) for one in spans],
+        "events": [(one.attributes.get("gen_ai.response.id"), one.attributes.get("gen_ai.evaluation.name"),
+                    one.attributes.get("error.type")) for one in telemetry.events()],
+    }, default=str), flush=True)
+    os._exit(0)
+"""
+STEPS = ("none", "a day on", "a day back", "a second back", "slewing", "to the epoch")
+
+
+def report_of(finished: Finished) -> dict[str, Any]:
+    assert finished.code == 0, finished.stderr
+    assert "Traceback" not in finished.stderr, finished.stderr
+    report: dict[str, Any] = json.loads(finished.lines("report")[0])
+    return report
+
+
+def assert_whole(report: dict[str, Any], calls: int, step: str = "none") -> list[float]:
+    """All evaluated, none late, no duration below zero or absurd, each id once; gives the durations in ms."""
+    # The SDK's own flush reckons by the wall clock and says False when that jumps a day: then ours has to say so too.
+    assert report["done"] or "a day" in step
+    assert report["accounting"] == {"evaluated": calls}
+    assert [error for _, _, error in report["events"] if error] == []
+    results = [(response, criterion) for response, criterion, _ in report["events"]]
+    assert len(results) == len(set(results)) == 2 * calls
+    ids = [span for span, _, _ in report["spans"]]
+    assert len(ids) == len(set(ids))
+    runs_ms = [one["metadata"]["durationMs"] for one in report["kept"]]
+    assert len(runs_ms) == calls
+    durations = [*runs_ms, *(nanoseconds / 1e6 for _, nanoseconds, name in report["spans"] if "evaluat" in name)]
+    durations += [
+        (result["endedNs"] - result["startedNs"]) / 1e6 for one in report["kept"] for result in one["results"]
+    ]
+    return durations
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize("step", STEPS)
+def test_steps_of_the_wall_clock_change_no_duration(step: str, version: str, promise: Recorder) -> None:
+    """While the clock jumps with every look at it, durations stay those of the monotonic clock."""
+    finished = run_program(PROGRAM, step, "40", "runs", python=pythons()[version])
+    durations = assert_whole(report_of(finished), 40, step)
+    promise(
+        "C12",
+        figure=f"clock stepped: durations {min(durations):.1f} to {max(durations):.0f} ms each, 0 timed out",
+    )
+    assert min(durations) >= 0
+    assert max(durations) < 20_000
+
+
+class Slow(socketserver.StreamRequestHandler):
+    """Answers half a second after it was connected to."""
+
+    def handle(self) -> None:
+        threading.Event().wait(0.5)
+        self.wfile.write(b"good")
+
+
+@pytest.fixture
+def judge_port() -> Iterator[int]:
+    """Where a slow judge answers, whatever becomes of the process that asks."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server:
+        server.request_queue_size = 128
+        server.socket.listen(128)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def stop_and_go_on(seconds: float, port: int, promise: Recorder) -> None:
+    """Stop the process in the middle of its evaluations; afterwards none of them is late."""
+    calls = 40
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(PROGRAM), "none", str(calls), "stops", str(port)],
+        env=clean, cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    watchdog = threading.Timer(seconds + 60, process.kill)
+    watchdog.start()
+    try:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        threading.Event().wait(seconds)
+        process.send_signal(signal.SIGCONT)
+        stdout, stderr = process.communicate()
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.communicate()
+    report = report_of(Finished(process.returncode, stdout, stderr, None))
+    late = [error for _, _, error in report["events"] if error]
+    promise("C12", figure=f"stopped for {seconds:g} s: {len(late)} of {2 * calls} evaluations timed out after the thaw")
+    durations = assert_whole(report, 2 * calls)
+    assert min(durations) >= 0
+
+
+def test_no_burst_of_timeouts_after_a_pause(judge_port: int, promise: Recorder) -> None:
+    """A pause longer than the judge's time limit fails no evaluation that was under way, and none that comes after."""
+    stop_and_go_on(4.0, judge_port, promise)
+
+
+@pytest.mark.full
+def test_no_burst_of_timeouts_after_a_minute(judge_port: int, promise: Recorder) -> None:
+    """The same after a minute, which is longer than the limit after which a stalled worker is replaced."""
+    stop_and_go_on(60.0, judge_port, promise)

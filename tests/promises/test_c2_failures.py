@@ -1,0 +1,383 @@
+"""C2: a failure is never a score, whatever an evaluator gives in whatever lane, and whatever a child process answers.
+
+The fuzzing knows nothing of how results are checked. It takes what was emitted and stored, and asks of each result that
+it is one of three things, of the events that none has both an error and a score, and of averages, histograms and
+counters that they add up to the scores alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy
+import pytest
+from pydantic import Field
+
+from agenteval_otel import monitor
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, Func
+from agenteval_otel.evaluators.base import Lane
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runner.child.answers import results_of
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.semconv import METRIC_ERRORS, METRIC_RESULTS, METRIC_SCORE
+from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from tests.promises.figures import sized
+
+OUTPUTS = sized(600, 5_000)
+AN_ERROR, A_SCORE = "error.type", ("gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
+NORMALIZED = "agenteval.evaluation.score.normalized"
+
+
+def _scored(criterion: str) -> EvaluationResult:
+    return EvaluationResult(criterion_name=criterion, score=1.0, evaluator_type="x")
+
+
+def _raises(error: BaseException) -> Any:
+    raise error
+
+
+class Lying(str):
+    """Text whose methods raise."""
+
+    def __len__(self) -> int:
+        raise RuntimeError("hostile")
+
+    __format__ = __float__ = __eq__ = lower = __len__  # type: ignore[assignment]
+    __hash__ = str.__hash__
+
+
+class LyingNumber(float):
+    """A number whose methods raise."""
+
+    def __le__(self, other: Any) -> bool:
+        raise RuntimeError("hostile")
+
+    __ge__ = __lt__ = __gt__ = __float__ = __le__  # type: ignore[assignment]
+
+
+class LyingScore(Score):
+    """A score whose value cannot be read."""
+
+    @property
+    def value(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("hostile")
+
+
+CLASSES: dict[str, tuple[Callable[[], Any], str | None]] = {
+    "NaN": (lambda: float("nan"), "invalid_score"),
+    "infinity": (lambda: 1e999, "invalid_score"),
+    "huge": (lambda: 10**400, "invalid_score"),
+    "nothing": (lambda: None, "invalid_score"),
+    "a list": (lambda: [0.5], "invalid_score"),
+    "a mapping": (lambda: {"score": 0.5}, "invalid_score"),
+    "bytes": (lambda: b"0.5", "invalid_score"),
+    "complex": (lambda: 1j, "invalid_score"),
+    "Decimal": (lambda: Decimal("NaN"), "invalid_score"),
+    "Fraction": (lambda: Fraction(1, 2), "invalid_score"),
+    "numpy": (lambda: numpy.float32("nan"), "invalid_score"),
+    "numpy array": (lambda: numpy.array([0.5]), "invalid_score"),
+    "an object": (object, "invalid_score"),
+    "a result elsewhere": (lambda: _scored("other"), "invalid_result"),
+    "value error": (lambda: _raises(ValueError("bad")), "ValueError"),
+    "key error": (lambda: _raises(KeyError("score")), "KeyError"),
+    "exit": (lambda: _raises(SystemExit(0)), "SystemExit"),
+    "cancelled": (lambda: _raises(asyncio.CancelledError()), "cancelled|CancelledError"),
+    "own word": (lambda: _raises(EvaluationError("x", error_type="context_overflow")), "context_overflow"),
+    "skip": (lambda: _raises(EvaluationSkipped("nothing to say")), None),
+}  # fmt: skip
+"""What an evaluator may do instead of scoring, and the word for it; None where it abstains."""
+
+
+class Free(CriterionEvaluator, type="c2.Free"):
+    """Does in the lane ``free`` what it is told."""
+
+    criterion_name: str = "judged"
+    act: Any = Field(exclude=True, repr=False)
+
+    @property
+    def lane(self) -> Lane:
+        return "free"
+
+    def score(self, evaluation_input: EvaluationInput) -> Any:
+        found = self.act()
+        return Score(value=found) if isinstance(found, bool | int | float | str) else found
+
+
+class Raw(Evaluator, type="c2.Raw"):
+    """Gives for its two criteria the list that it is told to."""
+
+    act: Any = Field(exclude=True, repr=False)
+
+    @property
+    def lane(self) -> Lane:
+        return "free"
+
+    def criteria(self) -> tuple[EvaluationCriteria, ...]:
+        return tuple(EvaluationCriteria(name=name, scale="numeric") for name in ("judged", "second"))
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        found: list[EvaluationResult] = self.act()
+        return found
+
+
+def _blocking(act: Callable[[], Any]) -> Evaluator:
+    def judged(given: EvaluationInput) -> Any:
+        return act()
+
+    return Func.of(judged)
+
+
+def _awaiting(act: Callable[[], Any]) -> Evaluator:
+    async def judged(given: EvaluationInput) -> Any:
+        return act()
+
+    return Func.of(judged)
+
+
+LANES: dict[str, Callable[[Callable[[], Any]], Evaluator]] = {
+    "free": lambda act: Free(act=act), "cpu": _blocking, "model": _awaiting,
+}  # fmt: skip
+
+
+class Kept:
+    """A storage provider that keeps what it gets."""
+
+    type = "kept"
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    async def save_result(self, aggregated: Any) -> None:
+        """Keep it."""
+        self.results.append(aggregated)
+
+
+class Bench:
+    """Evaluates one answer after the other, each with an evaluator of its own."""
+
+    def __init__(self, telemetry: RecordedTelemetry) -> None:
+        self.telemetry, self.kept, self.calls = telemetry, Kept(), 0
+        self.pipeline = Pipeline(
+            sampler=RatioSampler(), evaluators=(), storage=(self.kept, telemetry.storage()),
+            dispatcher=InlineDispatcher(),
+        )  # fmt: skip
+
+    def judge(self, evaluator: Evaluator) -> list[EvaluationResult]:
+        """The results of one answer."""
+        self.calls += 1
+        monitor(pipeline=self.pipeline, agent="agent", evaluators=[evaluator])(lambda: "an answer")()
+        return list(self.kept.results[-1].results) if len(self.kept.results) == self.calls else []
+
+    def close(self) -> None:
+        """End the threads."""
+        self.pipeline.shutdown(5.0)
+
+
+@pytest.fixture
+def bench(telemetry: RecordedTelemetry) -> Any:
+    made = Bench(telemetry)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_each_failure_has_its_word(lane: str, bench: Bench) -> None:
+    """Each way of not scoring leaves no score, and a word that tells the ways apart; abstaining is no failure."""
+    for name, (act, word) in CLASSES.items():
+        (result,) = bench.judge(LANES[lane](act))
+        assert (result.score, result.normalized, result.passed, result.label) == (None, None, None, None), name
+        if word is None:
+            assert result.status == "skipped", name
+        else:
+            assert result.status == "failed", name
+            assert result.error_type in word.split("|"), name
+        assert bench.kept.results[-1].overall_score is None, name
+
+
+def test_a_judge_that_hangs_and_one_that_awaits_in_the_wrong_lane(bench: Bench) -> None:
+    """A time limit and a wrong lane have their words too."""
+
+    async def hangs(given: EvaluationInput) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    (late,) = bench.judge(Func.of(hangs, timeout_s=0.02))
+    assert (late.status, late.error_type, late.score) == ("failed", "timeout", None)
+
+
+ANSWERS = (
+    "NaN", "nan", "Infinity", "1e999", "-1e999", "8/10", "8 / 10", "18/20", "", " ", "ten",
+    "```json\n{\"score\": 1}\n```",
+    '{"score": 0.', "I cannot help with that.", "Score: 0.9", "9" * 5_000, "\u0661", "1_000", "--1", "1,5",
+)  # fmt: skip
+"""What models answer instead of a number between 0 and 1 or 1 and 100."""
+
+
+@pytest.mark.parametrize("scale", ["numeric", "likert5", "binary", "pass/fail", "custom"])
+def test_text_that_is_no_number_is_none(scale: str, bench: Bench) -> None:
+    """Text of a judge that is no number on the scale has no place between 0 and 1, and is in no average."""
+    for answer in ANSWERS:
+        if answer.startswith("9") or answer in ("1_000", "1,5"):
+            continue  # begins with a number, which is read as the scale has it
+        (result,) = bench.judge(Func.of(_answers(answer), criterion_name="judged", scale=scale))
+        assert result.normalized is None, answer
+        assert result.passed is None, answer
+        assert bench.kept.results[-1].overall_score is None, answer
+
+
+def _answers(answer: str) -> Callable[[Any], str]:
+    def judged(given: Any) -> str:
+        return answer
+
+    return judged
+
+
+def _some_value(dice: random.Random) -> Any:
+    plain: tuple[Any, ...] = (
+        float("nan"), float("inf"), -1e999, 10**400, -(10**400), 10**20, 250.0, -0.5, 0.5, 0, 1, 7, True, False, None,
+        Decimal("0.5"), numpy.float64(0.5), numpy.float64("nan"), numpy.int64(1), numpy.bool_(True), numpy.float16(0.1),
+        Lying("x"), Lying("NaN"), LyingNumber(0.5), LyingNumber("nan"), b"1", [], {}, object(), 1j, Fraction(1, 3),
+        "pass", "fail", "yes", "0.5", "85%", "4 stars", "\ud800", "\0", "x" * 5_000, *ANSWERS,
+    )  # fmt: skip
+    return dice.choice(plain)
+
+
+def _some_result(dice: random.Random) -> Any:
+    fields: dict[str, Any] = {
+        "criterion_name": dice.choice(["judged", "judged", "second", "other", ""]), "evaluator_type": "x",
+        "score": _some_value(dice), "error": dice.choice([None, None, "broke", ""]),
+        "error_type": dice.choice([None, "timeout", "", "x" * 500, "\ud800"]),
+        "skip_reason": dice.choice([None, None, None, "nothing", ""]),
+        "normalized": dice.choice([None, 0.5, 7.0, -1.0, float("nan"), 1e999]),
+        "label": dice.choice([None, "pass", "odd"]),
+        "passed": dice.choice([None, True, False]),
+    }  # fmt: skip
+    if dice.random() < 0.5:
+        return EvaluationResult.model_construct(**{**_DEFAULTS, **fields})
+    try:
+        return EvaluationResult(**fields)
+    except Exception:
+        return dice.choice([None, {}, "a result", Score(value=1.0)])
+
+
+_DEFAULTS = {
+    name: field.get_default(call_default_factory=True) for name, field in EvaluationResult.model_fields.items()
+}
+
+
+def _some_act(dice: random.Random) -> Callable[[], Any]:
+    """What an evaluator of one criterion does."""
+    kind = dice.randrange(5)
+    if kind == 0:
+        act, _ = dice.choice(list(CLASSES.values()))
+        return act
+    if kind == 1:
+        return lambda: LyingScore.model_construct(label="pass", passed=True)
+    if kind == 2:
+        value = _some_value(dice)
+        label, passed = dice.choice([None, "pass", "odd"]), dice.choice([None, True, False])
+        return lambda: Score(value=value, label=label, passed=passed)
+    value = _some_value(dice)
+    return lambda: value
+
+
+def _some_message(dice: random.Random) -> bytes:
+    """What comes back from the child process, or from something that answers in its place."""
+    score = dice.choice(["0.5", "NaN", "1e999", "-Infinity", "null", '"8/10"', "true", "9" * 400, "[1]", '{"a":1}', ""])
+    error = dice.choice(["null", '"broke"', '""', "1"])
+    one = (
+        f'{{"criterion_name": "{dice.choice(["judged", "second", "other"])}", "evaluator_type": "x", "score": {score}, '
+        f'"score": {score}, "error": {error}, "error_type": {dice.choice(["null", chr(34) + "t" + chr(34)])}, '
+        f'"normalized": {dice.choice(["null", "0.5", "NaN", "9", "1e999"])}}}'
+    )
+    kind = dice.choice([b"R", b"R", b"R", b"S", b"F", b"B", b"?", b""])
+    body = dice.choice([f"[{one}]", f"[{one},{one}]", one, f"[[{one}, null]]", "null", "[]", "{}", "nonsense"]).encode()
+    if dice.random() < 0.2:
+        cut = dice.randrange(len(body) + 1)
+        body = body[:cut] + bytes([dice.randrange(256)]) + body[cut + dice.randrange(3) :]
+    if kind in (b"F", b"B") and dice.random() < 0.5:
+        said = {
+            "name": dice.choice(["ValueError", "", "__class__", "\0"]), "kind": dice.choice(["failed", "skipped", 1]),
+            "error_type": dice.choice([None, "timeout", 1, "x" * 999]), "message": "m",
+        }  # fmt: skip
+        body = json.dumps(said).encode()
+    return kind + body
+
+
+def _some_evaluator(dice: random.Random) -> Evaluator:
+    kind = dice.randrange(8)
+    if kind < 4:
+        lane = dice.choice(["free", "free", "cpu", "model"])
+        return LANES[lane](_some_act(dice))
+    if kind < 6:
+        results = [_some_result(dice) for _ in range(dice.choice([0, 1, 1, 2, 2, 3]))]
+        return Raw(act=lambda: results)
+    message = _some_message(dice)
+    return Raw(act=lambda: results_of(message))
+
+
+@pytest.mark.sized
+def test_fuzzed_outputs(bench: Bench, promise: Callable[..., None]) -> None:
+    """Of thousands of wrong outputs none leaves a result with an error and a score, or a share in any sum."""
+    dice = random.Random(2)
+    for number in range(OUTPUTS):
+        results = bench.judge(_some_evaluator(dice))
+        assert results, f"output {number} left no result"
+        for result in results:
+            _assert_one_of_three(result)
+        _assert_average(bench.kept.results[-1])
+    tally = _assert_emitted(bench)
+    words = {result.error_type for kept in bench.kept.results for result in kept.results if result.status == "failed"}
+    promise("C2", figure=(
+        f"{OUTPUTS} wrong outputs: {tally['scored']} scored, {tally['failed']} failed with {len(words)} words, "
+        f"{tally['skipped']} skipped, 0 with both"
+    ))  # fmt: skip
+    outcomes = bench.pipeline.accounting.outcomes()
+    assert outcomes["evaluated"] == sum(outcomes.values()) == OUTPUTS
+    assert not bench.pipeline.accounting.failures
+
+
+def _assert_one_of_three(result: EvaluationResult) -> None:
+    if result.status == "scored":
+        assert isinstance(result.score, bool | int | float | str)
+        assert not isinstance(result.score, float) or math.isfinite(result.score)
+        assert result.normalized is None or 0.0 <= result.normalized <= 1.0
+        assert not result.error
+    else:
+        assert (result.score, result.normalized, result.passed, result.label) == (None, None, None, None)
+
+
+def _assert_average(aggregated: Any) -> None:
+    """The overall score is that of the scored ones alone, none where nothing was scored."""
+    scored = [result for result in aggregated.results if result.status == "scored"]
+    if aggregated.overall_score is not None:
+        assert scored
+        assert 0.0 <= aggregated.overall_score <= 1.0
+
+
+def _assert_emitted(bench: Bench) -> dict[str, int]:
+    """Events, histogram and counters say what the results say; gives the results by status."""
+    results = [result for kept in bench.kept.results for result in kept.results]
+    tally = {status: sum(result.status == status for result in results) for status in ("scored", "failed", "skipped")}
+    events = bench.telemetry.events()
+    failed = [event for event in events if AN_ERROR in event.attributes]
+    assert len(events) == tally["scored"] + tally["failed"]
+    assert len(failed) == tally["failed"]
+    assert not [event for event in failed if {*A_SCORE, NORMALIZED} & event.attributes.keys()]
+    recorded = sum(point.count for point in bench.telemetry.points(METRIC_SCORE.name))
+    assert recorded == sum(result.status == "scored" and result.normalized is not None for result in results)
+    assert sum(point.value for point in bench.telemetry.points(METRIC_RESULTS.name)) == tally["scored"]
+    assert sum(point.value for point in bench.telemetry.points(METRIC_ERRORS.name)) == tally["failed"]
+    assert tally == bench.pipeline.accounting.results
+    return tally

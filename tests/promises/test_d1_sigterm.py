@@ -1,0 +1,260 @@
+"""D1: SIGTERM ends a process the way its server wants, and what was taken is delivered or counted."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel.pipeline import EXIT_TIMEOUT_S
+from tests.backends.faults import free_ports
+from tests.promises.figures import Recorder
+from tests.promises.programs import PROJECT, pythons, run_program
+from tests.promises.receiver import Receiver
+
+CALLS = 200
+MARGIN_S = 1.0
+PLAIN = """
+    import asyncio, atexit, os, signal, sys, threading, time
+    host, asked, judge, target, calls = sys.argv[1], sys.argv[2] == "asked", sys.argv[3], sys.argv[4], int(sys.argv[5])
+    from agenteval_otel import accounting, annotate, configure, monitor
+    from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+    made = 0
+
+    def tell():
+        print("outcomes", sum(accounting().values()), made, flush=True)
+
+    def own(number, frame):
+        print("host_handler", number, flush=True)
+        sys.exit(3)
+
+    atexit.register(tell)
+    before = {"none": signal.SIG_DFL, "ignores": signal.SIG_IGN}.get(host, own)
+    if host != "later":
+        signal.signal(signal.SIGTERM, before)
+
+    async def slow(given):
+        await asyncio.sleep(0.2)
+        return True
+
+    async def hangs(given):
+        await asyncio.Event().wait()
+
+    storage = (OtlpStorageProvider(endpoint=target, protocol="http/protobuf") if target.startswith("http")
+               else JsonFileStorageProvider(path=target))
+    configure(evaluators=[slow if judge == "slow" else hangs], storage=[storage], sample_rate=1.0,
+              **({"handle_sigterm": True} if asked else {}))
+    if host == "later":
+        before = own
+        signal.signal(signal.SIGTERM, own)
+
+    @monitor
+    def answer(question):
+        annotate(session_id=question)
+        return "an answer to " + question
+
+    if host == "busy":
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    while made < calls or host == "busy":
+        made += 1
+        answer(str(made))
+    print("ours", signal.getsignal(signal.SIGTERM) is not before, flush=True)
+    print("main_ended", time.monotonic(), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("went_on", flush=True)
+    if host != "ignores":
+        threading.Event().wait(20)
+"""
+
+
+def saved(target: Path) -> int:
+    """The responses whose results are in the file, each once."""
+    ids = [json.loads(line)["sessionId"] for line in target.read_text().splitlines()] if target.exists() else []
+    assert len(ids) == len(set(ids))
+    return len(ids)
+
+
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize(("host", "code"), [("none", -signal.SIGTERM), ("own", 3), ("later", 3)])
+def test_a_plain_program_that_asks_for_it_delivers_everything(
+    host: str, code: int, version: str, tmp_path: Path, promise: Recorder
+) -> None:
+    """What is pending is delivered, the host's handler runs, and the exit status is the one it would have been."""
+    target = tmp_path / "results.jsonl"
+    finished = run_program(PLAIN, host, "asked", "slow", str(target), str(CALLS), python=pythons()[version])
+    assert (finished.code, finished.stderr) == (code, ""), finished
+    assert finished.lines("host_handler") == ([] if host == "none" else [str(int(signal.SIGTERM))])
+    assert finished.lines("ours") == [str(host != "later")]
+    assert finished.exit_s is not None
+    promise("D1", figure=f"plain Python: {saved(target)} of {CALLS} delivered in {finished.exit_s:.1f} s")
+    assert saved(target) == CALLS
+    assert finished.exit_s <= EXIT_TIMEOUT_S + MARGIN_S
+
+
+@pytest.mark.parametrize("host", ["none", "own"])
+def test_nothing_of_ours_is_installed_unless_asked(host: str, tmp_path: Path) -> None:
+    """Without being asked for, the signal is the host's alone, after settings, calls and evaluations."""
+    finished = run_program(PLAIN, host, "not asked", "slow", str(tmp_path / "results.jsonl"), str(CALLS))
+    assert finished.lines("ours") == ["False"]
+    assert (finished.code, finished.stderr) == (-signal.SIGTERM if host == "none" else 3, "")
+    assert finished.exit_s is not None
+    assert host == "own" or finished.exit_s <= MARGIN_S, "the default action takes no time of ours"
+
+
+def test_a_signal_that_the_host_ignores_stays_ignored(tmp_path: Path) -> None:
+    """Asked for or not: a process that takes no SIGTERM goes on, and ends as it wants."""
+    finished = run_program(PLAIN, "ignores", "asked", "slow", str(tmp_path / "results.jsonl"), "5")
+    assert (finished.code, finished.stderr, finished.lines("ours")) == (0, "", ["False"])
+    assert "went_on" in finished.stdout
+    assert saved(tmp_path / "results.jsonl") == 5
+
+
+def test_what_cannot_be_delivered_in_time_is_counted(promise: Recorder) -> None:
+    """With a judge that hangs the process ends in time, and its last metrics say that each call was dropped."""
+    receiver = Receiver()
+    try:
+        finished = run_program(PLAIN, "none", "asked", "hangs", receiver.endpoint, str(CALLS))
+        counted = receiver.totals("agenteval.responses", "agenteval.outcome")
+    finally:
+        receiver.close()
+    assert finished.code == -signal.SIGTERM, finished.stderr
+    assert finished.exit_s is not None
+    promise("D1", figure=f"hung judge: {counted} of {CALLS} counted, ended in {finished.exit_s:.1f} s")
+    assert finished.exit_s <= EXIT_TIMEOUT_S + MARGIN_S
+    assert {outcome: count for outcome, count in counted.items() if count} == {"dropped_shutdown": CALLS}
+
+
+def test_a_signal_in_the_middle_of_a_call_costs_at_most_that_one() -> None:
+    """The handler of a program that calls without a pause finds every call counted, but for the one under way."""
+    finished = run_program(PLAIN, "busy", "asked", "slow", "/dev/null", "0")
+    assert finished.code == 3, finished.stderr
+    assert "Traceback" not in finished.stderr, finished.stderr  # that it samples less under such a load it may say
+    counted, made = map(int, finished.lines("outcomes")[0].split())
+    assert made > 100
+    assert made - 1 <= counted <= made
+
+
+APPLICATION = """
+    import asyncio, sys
+    from agenteval_otel import annotate, configure, flush, monitor
+    from agenteval_otel.storage import JsonFileStorageProvider
+
+    async def slow(given):
+        await asyncio.sleep(0.3)
+        return True
+
+    configure(evaluators=[slow], storage=[JsonFileStorageProvider(path={target!r})], sample_rate=1.0,
+              handle_sigterm={asked!r})
+
+    @monitor
+    def answer(question):
+        annotate(session_id=question)
+        return "an answer to " + question
+
+    def wsgi(environ, start_response):
+        start_response("200 OK", [("content-type", "text/plain"), ("connection", "close")])
+        return [answer(environ["PATH_INFO"]).encode()]
+
+    async def asgi(scope, receive, send):
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({{"type": "lifespan.startup.complete"}})
+            await receive()
+            print("host_handler lifespan", file=sys.stderr, flush=True)
+            if not {asked!r}:
+                await asyncio.to_thread(flush, 2.0)
+            await send({{"type": "lifespan.shutdown.complete"}})
+            return
+        body = answer(scope["path"]).encode()
+        await send({{"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]}})
+        await send({{"type": "http.response.body", "body": body}})
+"""
+
+
+@contextmanager
+def server(*command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A server as a process group of its own; nothing of it is left."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
+    with (folder / "stderr").open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, text=True,
+            stdout=subprocess.DEVNULL, stderr=stderr, env={**clean, "PYTHONPATH": str(PROJECT)},
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+
+
+def get(port: int, path: str, deadline: float) -> str:
+    """The answer to a request; the first ones may come before the server listens."""
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)  # a port that nobody listens on yet has no event to wait for
+        finally:
+            connection.close()
+
+
+SERVERS: dict[str, Any] = {
+    "gunicorn": ("gunicorn", "--workers=2", "--bind=127.0.0.1:{port}", "application:wsgi"),
+    "gunicorn with threads": ("gunicorn", "--threads=4", "--bind=127.0.0.1:{port}", "application:wsgi"),
+    "uvicorn": ("uvicorn", "--port={port}", "application:asgi"),
+}
+OWN_WORDS = {
+    "gunicorn": ("Handling signal: term", "Worker exiting"), "gunicorn with threads": ("Handling signal: term",),
+    "uvicorn": ("host_handler lifespan", "Finished server process"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_ends_its_own_way_and_everything_is_delivered(
+    kind: str, asked: bool, tmp_path: Path, promise: Recorder
+) -> None:
+    """Real servers: their shutdown is theirs, and what they had answered is delivered.
+
+    uvicorn gives the signal on when it is done, which ends the process at once: asked for, we deliver then; else the
+    application flushes in its lifespan.
+    """
+    target, requests = tmp_path / "results.jsonl", 40
+    source = textwrap.dedent(APPLICATION).format(target=str(target), asked=asked)
+    (tmp_path / "application.py").write_text(source)
+    (port,) = free_ports(1)
+    with server(*(part.format(port=port) for part in SERVERS[kind]), folder=tmp_path) as process:
+        deadline = time.monotonic() + 30
+        for number in range(requests):
+            assert get(port, f"/{number}", deadline) == f"an answer to /{number}"
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(20)
+        took_s = time.monotonic() - began
+    said = (tmp_path / "stderr").read_text()
+    assert all(words in said for words in OWN_WORDS[kind]), said
+    assert "Traceback" not in said, said
+    assert code == (-signal.SIGTERM if kind == "uvicorn" else 0), said
+    how = "asked" if asked else "not asked"
+    promise("D1", figure=f"{kind}, {how}: {saved(target)} of {requests} delivered, ended in {took_s:.1f} s")
+    assert saved(target) == requests
+    assert took_s <= EXIT_TIMEOUT_S + MARGIN_S + 1.0

@@ -1,0 +1,172 @@
+"""D3: under load with faults the package tells of itself, and its series stay few whatever comes from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agenteval_otel import Score, annotate, monitor
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.semconv import INSTRUMENTS, MAX_AGENTS, MAX_SERIES, OUTCOMES
+from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.figures import Recorder
+
+ORDINARY = 200
+LOAD_S = 2.0
+FLUSH_S = 60.0
+_turn = itertools.count()
+
+
+def verdict(given: Any) -> bool:
+    """Passes two of three."""
+    return next(_turn) % 3 > 0
+
+
+def broken(given: Any) -> bool:
+    """Fails one of two, in one of two ways."""
+    turn = next(_turn)
+    if turn % 4 == 0:
+        raise ValueError("no")
+    if turn % 4 == 2:
+        raise EvaluationError("no", error_type="rate_limited")
+    return True
+
+
+async def judged(given: Any) -> bool:
+    """Awaits, as a judge does."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.call_later(0.01, done.set_result, True)
+    return bool(await done)
+
+
+def of(function: Any, name: str) -> Evaluator:
+    return Func.of(function, criterion_name=name)
+
+
+EIGHT = {
+    "support": (ResponseHealth(), of(verdict, "polite"), of(judged, "helpful")),
+    "search": (of(verdict, "grounded"), of(broken, "cites"), of(judged, "relevant")),
+    "router": (of(verdict, "routed"), of(broken, "valid")),
+}
+
+
+@pytest.fixture
+def pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(max_items=32, concurrency=4),
+    )  # fmt: skip
+    yield made
+    made.shutdown(5.0)
+
+
+def all_series(telemetry: RecordedTelemetry) -> list[tuple[str, dict[str, Any]]]:
+    """Every point that is collected now: the metric and its attributes."""
+    return [
+        (one.name, dict(point.attributes)) for one in INSTRUMENTS for point in telemetry.points(one.name)
+    ]  # fmt: skip
+
+
+async def load(pipeline: Pipeline) -> None:
+    """Three agents that answer faster than they are evaluated, on one event loop."""
+    turned = asyncio.Event()
+
+    def handler(agent: str, evaluators: Any) -> Any:
+        @monitor(pipeline=pipeline, agent=agent, evaluators=evaluators)
+        async def answer(question: str) -> str:
+            annotate(model="m")
+            return "An answer."
+
+        return answer
+
+    handlers = [handler(agent, evaluators) for agent, evaluators in EIGHT.items()]
+    for answer in handlers:
+        await answer("A question?")
+    # Only when the first are done: a lane's child process takes its time to start.
+    assert await asyncio.to_thread(pipeline.flush, FLUSH_S)
+    began = time.monotonic()
+    while time.monotonic() - began < LOAD_S:
+        for answer in handlers:
+            await answer("A question?")
+        turned.clear()
+        asyncio.get_running_loop().call_later(0.002, turned.set)
+        await turned.wait()
+
+
+def test_it_tells_of_itself_under_load(pipeline: Pipeline, telemetry: RecordedTelemetry, promise: Recorder) -> None:
+    """Queue, drops by reason, level, lag, cost, CPU, last success and durations are there, in at most 200 series."""
+    asyncio.run(load(pipeline))
+    found = all_series(telemetry)
+    seen = {name for name, _ in found}
+    of_judges = {attributes["gen_ai.evaluation.name"] for name, attributes in found
+                 if name == "agenteval.evaluation.duration" and attributes}  # fmt: skip
+    promise("D3", figure=f"{len(found)} series for 3 agents and 8 criteria under load with faults")
+    assert seen == {one.name for one in INSTRUMENTS}
+    assert of_judges == {"helpful", "relevant"}
+    told = {attributes["agenteval.outcome"] for name, attributes in found if name == "agenteval.responses"}
+    assert told == set(OUTCOMES)
+    outcomes = pipeline.accounting.outcomes()
+    assert outcomes["dropped_queue_full"] + outcomes["dropped_stepdown"] > 0
+    (level,) = telemetry.points("agenteval.sampling.level")
+    (lag,) = telemetry.points("agenteval.host.loop_lag")
+    (added,) = telemetry.points("agenteval.host.added_latency")
+    (share,) = telemetry.points("agenteval.self.cpu_share")
+    assert 0 <= level.value <= 3
+    assert 0 <= lag.value < 10
+    assert 0 < added.value < 1
+    assert 0 < share.value < 8
+    assert len(found) <= ORDINARY
+
+
+def test_text_from_outside_makes_few_series(telemetry: RecordedTelemetry, promise: Recorder) -> None:
+    """With made-up models, categories and errors a criterion of an agent has at most 40 series; agents are bounded."""
+    turn = itertools.count()
+
+    def hostile(given: Any) -> Score:
+        index = next(turn)
+        if index % 3 == 0:
+            raise EvaluationError("no", error_type=f"error-{index}")
+        if index % 3 == 1:
+            return Score(value=index % 2 == 0)
+        return Score(value=f"category-{index}", label=f"category-{index}")
+
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(of(hostile, "hostile"),), storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(max_items=10_000),
+    )  # fmt: skip
+
+    def call(agent: str, times: int) -> None:
+        @monitor(pipeline=made, agent=agent)
+        def answer(model: str) -> str:
+            annotate(model=model)
+            return "An answer."
+
+        for index in range(times):
+            answer(f"model-{index}")
+
+    call("support", 300)
+    assert made.flush(30.0)
+    of_one = Counter(
+        attributes["gen_ai.evaluation.name"] for _, attributes in all_series(telemetry)
+        if "gen_ai.evaluation.name" in attributes
+    )  # fmt: skip
+    for index in range(MAX_AGENTS + 10):
+        call(f"agent-{index}", 1)
+    assert made.shutdown(30.0)
+    agents = {attributes.get("gen_ai.agent.name") for _, attributes in all_series(telemetry)} - {None}
+    promise(
+        "D3", figure=f"{of_one['hostile']} series of a criterion with 300 made-up models, categories and error types"
+    )
+    assert 10 < of_one["hostile"] <= MAX_SERIES
+    assert len(agents) == MAX_AGENTS + 1

@@ -1,0 +1,103 @@
+"""D4: what is more than the evaluators manage costs sampling before it costs calls, and that passes with the load."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agenteval_otel import monitor
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.evaluators import Func
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.semconv import METRIC_SAMPLING_LEVEL, SAMPLING_PROBABILITY
+from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.figures import Recorder, sized
+
+LOAD_S = sized(8, 60)
+SETTLED_AFTER_S = sized(3, 10)
+PLACES, TAKES_S = 4, 0.02
+MANAGED_PER_S = PLACES / TAKES_S
+RECOVERS_S = 30.0
+LOST_SHARE = 0.05
+
+
+async def takes_its_time(given: Any) -> bool:
+    """An evaluator of known speed, as a judge is: it waits for somebody else."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.call_later(TAKES_S, done.set_result, True)
+    return bool(await done)
+
+
+@pytest.fixture
+def pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
+    """As many places as make the capacity known; a queue that the excess of a third of a second fills."""
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(Func.of(takes_its_time),), storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(max_items=64, concurrency=PLACES),
+    )  # fmt: skip
+    yield made
+    made.shutdown(5.0)
+
+
+class Load:
+    """Calls at a rate, as evenly as this machine lets one."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._handler = monitor(pipeline=pipeline, agent="support")(lambda question: "An answer.")
+        self._pipeline = pipeline
+        self.calls = 0
+
+    def go_on(self, seconds: float, calls_per_s: float) -> dict[str, int]:
+        """What became of the calls of so many seconds."""
+        before, pause = self._pipeline.accounting.outcomes(), threading.Event()
+        began, made = time.monotonic(), 0
+        while (passed := time.monotonic() - began) < seconds:
+            while made < passed * calls_per_s:
+                made += 1
+                self._handler("A question?")
+            pause.wait(0.5 / calls_per_s)
+        self.calls += made
+        after = self._pipeline.accounting.outcomes()
+        return {"calls": made, **{outcome: after[outcome] - before[outcome] for outcome in after}}
+
+
+@pytest.mark.sized
+def test_twice_the_load_lowers_sampling_and_passes(
+    pipeline: Pipeline, telemetry: RecordedTelemetry, promise: Recorder
+) -> None:
+    """The sampled rate comes down and is told, next to no call is lost, what remains is weighted, and it recovers."""
+    load = Load(pipeline)
+    first = load.go_on(SETTLED_AFTER_S, 2 * MANAGED_PER_S)
+    then = load.go_on(LOAD_S - SETTLED_AFTER_S, 2 * MANAGED_PER_S)
+    (level,) = telemetry.points(METRIC_SAMPLING_LEVEL.name)
+    began = time.monotonic()
+    while pipeline.restraint.level and time.monotonic() - began < RECOVERS_S:
+        load.go_on(0.5, MANAGED_PER_S / 10)
+    recovered_s = time.monotonic() - began
+    lost = (then["dropped_queue_full"] + then["dropped_bytes"]) / then["calls"]
+    promise(
+        "D4", figure=f"{LOAD_S} s of {2 * MANAGED_PER_S:.0f} calls/s where {MANAGED_PER_S:.0f} are managed: "
+        f"{lost:.1%} lost after {SETTLED_AFTER_S} s, {then['evaluated'] / (LOAD_S - SETTLED_AFTER_S):.0f}/s evaluated, "
+        f"full again {recovered_s:.1f} s after the load",
+    )  # fmt: skip
+    assert level.value >= 1
+    assert then["dropped_stepdown"] > 0.2 * then["calls"]
+    assert lost <= LOST_SHARE
+    assert then["evaluated"] > 0
+    assert recovered_s < RECOVERS_S
+    assert pipeline.flush(10.0)
+    outcomes = pipeline.accounting.outcomes()
+    assert sum(outcomes.values()) == load.calls >= first["calls"] + then["calls"]
+    weights = [1 / event.attributes[SAMPLING_PROBABILITY] for event in telemetry.events()]
+    assert max(weights) >= 2
+    assert len(weights) == outcomes["evaluated"]
+    # Each evaluated answer stands for so many; those that the queue lost are the only ones that nobody stands for.
+    stood_for = sum(weights) / (load.calls - outcomes["dropped_queue_full"])
+    assert 0.8 <= stood_for <= 1.25

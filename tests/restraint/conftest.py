@@ -1,0 +1,7 @@
+"""No thread outlives a test of this room."""
+
+from __future__ import annotations
+
+from tests.testing.threads import no_thread_left
+
+__all__ = ["no_thread_left"]

@@ -1,0 +1,72 @@
+"""The child process and its host: nothing stays when the host ends, and a forked host has a child of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.promises.programs import run_program
+
+PATIENCE_S = 30.0
+PROGRAM = """
+    import asyncio, os, sys
+    from agenteval_otel.models import EvaluationInput
+    from agenteval_otel.runner import Lanes
+    from tests.testing.computing import Computing, Troubled
+
+    async def one(evaluator, text="x"):
+        given = EvaluationInput(response=text)
+        return (await lanes.run(evaluator, "cpu", given, evaluator.criteria()))[0].metadata
+
+    lanes, evaluator = Lanes(live=True), Computing()
+    worker = asyncio.run(one(evaluator))["pid"]
+    template = lanes._child._template._pid
+    if sys.argv[1] == "fork":
+        pid = os.fork()
+        if pid == 0:
+            own = asyncio.run(one(evaluator))["pid"]
+            os._exit(0 if own != worker and lanes._child._template._pid != template else 1)
+        print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        print("same", asyncio.run(one(evaluator))["pid"] == worker, flush=True)
+    print("pids", template, worker, flush=True)
+    if sys.argv[1] == "killed":
+        async def busy():
+            hanging = asyncio.ensure_future(one(Troubled(timeout_s=60.0), "hang"))
+            await asyncio.wait({hanging}, timeout=0.3)
+            os.kill(os.getpid(), 9)
+        asyncio.run(busy())
+"""
+
+
+def is_there(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def gone(*pids: str) -> bool:
+    """Whether the processes end in time."""
+    deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
+    while any(map(is_there, pids)) and time.monotonic() < deadline:
+        pause.wait(0.02)
+    return not any(map(is_there, pids))
+
+
+@pytest.mark.parametrize(("how", "code"), [("normal", 0), ("killed", -9)])
+def test_nothing_stays_when_the_host_ends(how: str, code: int) -> None:
+    """A host that ends, or is killed while its evaluator loops, leaves no process behind and no word on stderr."""
+    finished = run_program(PROGRAM, how, flags=("-W", "error"))
+    assert (finished.code, finished.stderr) == (code, "")
+    assert gone(*finished.lines("pids")[0].split())
+
+
+def test_a_forked_host_has_a_child_of_its_own() -> None:
+    """After a fork both processes evaluate, each in its own child process; the parent's is not disturbed."""
+    finished = run_program(PROGRAM, "fork", flags=("-W", "error"))
+    assert (finished.code, finished.stderr) == (0, "")
+    assert (finished.lines("child"), finished.lines("same")) == (["0"], ["True"])
+    assert gone(*finished.lines("pids")[0].split())
