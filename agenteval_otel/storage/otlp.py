@@ -103,7 +103,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     ) -> None:
         """Tell it, at start, whose outcomes, queue and own cost the metrics show; imports what it will need."""
         self._running.accounting, self._running.queue, self._running.own = accounting, queue, own
-        self.providers.on_lost = lambda signal: accounting.fail(f"export:{signal.lower()}")
+        self.providers.on_lost = lambda signal, count: accounting.fail(f"export:{signal.lower()}", count)
         self.providers.prepare()
 
     def tracer(self) -> trace.Tracer | None:

@@ -52,9 +52,9 @@ class Accounting:
         self.cell(agent)
         return self._tallies.setdefault(agent, Tally())
 
-    def fail(self, part: str) -> int:
+    def fail(self, part: str, times: int = 1) -> int:
         """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``); gives the new total."""
-        count = self.failures.get(part, 0) + 1
+        count = self.failures.get(part, 0) + times
         self.failures[part] = count
         return count
 

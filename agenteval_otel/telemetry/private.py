@@ -214,6 +214,12 @@ _random = random.Random()
 os.register_at_fork(after_in_child=_random.seed)
 
 
+def _with_own_jitter(client: Any) -> None:
+    """Have the HTTP exporter's pauses drawn from our own generator: with each export it draws from the host's."""
+    if hasattr(client, "_compute_backoff"):
+        client._compute_backoff = lambda retry: 2**retry * _random.uniform(0.8, 1.2)
+
+
 def _own_ids() -> Any:
     """Ids from our own generator: the SDK's moves the host's, and one that the host has seeded would repeat our ids."""
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
@@ -249,6 +255,7 @@ def _instance_id() -> str:
 
 def _watched(exporter: Any, on_lost: Callable[[int], None], signal: str, quiet: Quiet) -> Any:
     """Silence the exporter in forked children (what they inherit is the parent's to send), and note what it loses."""
+    _with_own_jitter(getattr(exporter, "_client", None))
     pid, export = os.getpid(), quiet.around(exporter.export)
 
     def watched(*args: Any, **kwargs: Any) -> Any:

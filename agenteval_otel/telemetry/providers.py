@@ -41,7 +41,7 @@ class Providers:
     ) -> None:
         self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
         self._target = target or OtlpTarget()
-        self.on_lost: Callable[[str], object] = lambda signal: None
+        self.on_lost: Callable[[str, int], object] = lambda signal, count: None
         self._forget()
         _LIVE.add(self)
 
@@ -163,7 +163,7 @@ class Providers:
 
     def _note_lost(self, signal: str, count: int) -> None:
         self._lost[signal] = self._lost.get(signal, 0) + count
-        self.on_lost(signal)
+        self.on_lost(signal, count)
 
     def _build(self, signal: str) -> Any:
         """A private provider; None, for good, where it cannot be built: an endpoint or protocol that is none."""

@@ -1,0 +1,94 @@
+"""Failures: which part broke, as the accounting counts it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agenteval_otel.telemetry.explanations.base import Explanation
+
+__all__ = ["FAILURES", "explanation_of_failure"]
+
+FAILURES: Final[dict[str, Explanation]] = {
+    "sampler": Explanation(
+        "The sampler raised; the call counts as `pipeline_failed`.",
+        ("a sampler of your own, a `function`, or a `pattern` that took longer than 0.1 s",),
+        ("Check the sampler with `agenteval_otel.testing.check_sampler`.",),
+    ),
+    "capture": Explanation(
+        "What the handler took or gave could not be read; the call counts as `capture_failed`.",
+        ("a `capture=` function that raised", "an answer or prompt whose own methods raise"),
+        ("See `capture_failed`.",),
+    ),
+    "storage:<type>": Explanation(
+        "A storage provider failed to save or to close, or took longer than 10 s; the others still saved.",
+        ("a full disk, a missing right, a database that is away", "a Collector is never the cause: exports come later"),
+        ("Look for the log line `storage_failed`: `part` is the provider's type, `error_type` what was raised.",),
+    ),
+    "annotate:<fact>": Explanation(
+        "A fact given to `annotate` or by `capture=` was left out: its name is unknown or its value does not fit.",
+        (
+            "a misspelled name; one that is no identifier is told as `other`",
+            "a value of another type than the field's",
+            "more than 1,000 tool calls: those beyond are left out",
+        ),
+        ("Look at the log line `fact_left_out`, and compare with the facts that `annotate` knows: `help(annotate)`.",),
+    ),
+    "redaction:<type>": Explanation(
+        "A redactor failed; `[redaction failed]` left the process instead of the text.",
+        ("a redactor of your own that raised", "an own pattern that searched longer than its `limit_s`"),
+        ("Look for the log line `part_failed`: `part` names the redactor, `error_type` what was raised.",),
+    ),
+    "export:<signal>": Explanation(
+        "Signals of a kind could not be exported over OTLP and are lost; counted one by one, metrics by the export.",
+        (
+            "the Collector is away, refuses, or answers too late",
+            "more signals than it takes: 8,192 may wait, or 32 MiB",
+        ),
+        ("Look for the log lines `export_failed` and `export_queue_full`.", "Sample less, or bring the Collector back."),
+    ),
+    "span_left_out": Explanation(
+        "A run span was left out: your application's own spans filled its span processor. Events and metrics went out.",
+        ("a burst of spans, or an exporter of your application's that is slow",),
+        ("Give your `BatchSpanProcessor` a larger queue, or a faster exporter.",),
+    ),
+    "restraint": Explanation(
+        "What evaluation costs could not be measured; sampling is full, and held back by the queue's bounds alone.",
+        ("a dispatcher of your own whose `state` raises or lacks `size`, `capacity` or `bytes`",),
+        ("Check the dispatcher with `agenteval_otel.testing.check_dispatcher`.",),
+    ),
+    "dispatcher": Explanation(
+        "A call could not be handed to the dispatcher; it counts as `pipeline_failed`.",
+        ("a dispatcher of your own that raised", "the caller's stack is exhausted"),
+        ("Check the dispatcher with `agenteval_otel.testing.check_dispatcher`.",),
+    ),
+    "pipeline": Explanation(
+        "Something between the input and the result broke; the call counts as `pipeline_failed`.",
+        ("a defect of this package, or of a tracer provider that raises",),
+        ("Please report it with the log line `part_failed`.",),
+    ),
+    "scope": Explanation(
+        "The call could not be made the current one, or be undone; the handler and its evaluation were not touched.",
+        ("a context that was left from another task or thread than it was entered in",),
+        ("Nothing; `annotate` may have missed the call.",),
+    ),
+    "reload": Explanation(
+        "Settings that changed while the process runs could not be used; those from before stay in force.",
+        ("the file is wrong, or gone", "a part that it names is not there"),
+        ("Look for the log line `reload_failed`: it has every problem with its place.",),
+    ),
+    "exit": Explanation(
+        "Delivering what was pending broke while the process ended.",
+        ("a storage provider or a telemetry provider that raised at the interpreter's exit",),
+        ("Call `shutdown(timeout_s)` yourself, before the process ends.",),
+    ),
+}
+"""By the part that broke, as `Accounting.failures` counts it; what stands in ``<>`` differs."""
+
+
+def explanation_of_failure(part: str) -> Explanation | None:
+    """The explanation of a part as it was counted, such as ``storage:json_file``; None for an unknown one."""
+    found = FAILURES.get(part)
+    if found is not None:
+        return found
+    kind = part.partition(":")[0]
+    return next((text for known, text in FAILURES.items() if known.partition(":")[0] == kind), None)
