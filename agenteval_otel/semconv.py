@@ -90,7 +90,7 @@ MAX_AGENTS: Final = 64
 MAX_MODELS: Final = 8
 MAX_WORDS: Final = 16
 """Distinct categories of one criterion."""
-MAX_ERROR_TYPES: Final = 6
+MAX_ERROR_TYPES: Final = 4
 """Distinct error types of one criterion."""
 MAX_SERIES: Final = 40
 """Series of one criterion of one agent, whatever models, categories and errors come; a histogram counts as one."""

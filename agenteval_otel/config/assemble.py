@@ -13,7 +13,7 @@ from agenteval_otel.instrumentation.decorator import load_sampler
 from agenteval_otel.instrumentation.door import following
 from agenteval_otel.pipeline import AgentDefaults, Pipeline, current_pipeline, set_default_pipeline
 from agenteval_otel.sampling import RateLimitSampler
-from agenteval_otel.storage import FanOutStorage
+from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry import Accounting
 
 __all__ = ["build", "build_loaded", "close_what_is_gone", "drain", "swap"]
@@ -21,6 +21,9 @@ __all__ = ["build", "build_loaded", "close_what_is_gone", "drain", "swap"]
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
 _RETIRED: list[Pipeline] = []
+_MAX_GONE = 16
+_GONE: list[OtlpStorageProvider] = []
+"""Closed, but what was under way when its settings were replaced (a stream) may have opened it again since."""
 
 
 def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeline:
@@ -121,10 +124,12 @@ def close_what_is_gone(before: Pipeline) -> None:
     gone = [provider for provider in before.providers if id(provider) not in held]
     if not gone:
         return
+    reopened = [provider for provider in _GONE if id(provider) not in held and not any(provider is one for one in gone)]
+    _GONE[:] = [*reopened, *(one for one in gone if isinstance(one, OtlpStorageProvider))][-_MAX_GONE:]
 
     def close() -> None:
         before.flush(_DRAIN_S)
-        FanOutStorage(gone, before.storage_failed).close_within(_DRAIN_S)
+        FanOutStorage([*reopened, *gone], before.storage_failed).close_within(_DRAIN_S)
 
     try:
         threading.Thread(target=close, name="agenteval-close", daemon=True).start()

@@ -58,6 +58,7 @@ class Worker:
         self._last_call = self._rested = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake: asyncio.Event | None = None
+        self._look: asyncio.TimerHandle | None = None
         self.thread = OwnThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-pool")
 
     def __repr__(self) -> str:
@@ -151,11 +152,14 @@ class Worker:
             return False
         if not self.looking:
             self.looking = True
-            asyncio.get_running_loop().call_later(max(self._linger_s, _LOOK_EVERY_S), self._looked)
+            self._look = asyncio.get_running_loop().call_later(max(self._linger_s, _LOOK_EVERY_S), self._looked)
         return True
 
     def _looked(self) -> None:
         self.looking = False
+        if self._look is not None:
+            self._look.cancel()  # one that came in a hurry leaves no timer behind
+            self._look = None
         if self._awake is not None:
             self._awake.set()
 

@@ -37,12 +37,14 @@ class Evaluator(Component, contract="evaluator"):
         timeout_s: Time limit of one evaluation in seconds; None takes the lane's default.
         sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
         evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
+        repeats: Whether several of its results may be for one criterion; of others that is a failure.
         child_environment: Names of the environment variables that it needs in the child process of the lane ``cpu``,
             which has none of the process's own but the usual ones (docs/lanes.md).
     """
 
     kind: ClassVar[EvaluatorKind] = "deterministic"
     evaluates_errors: ClassVar[bool] = False
+    repeats: ClassVar[bool] = False
     child_environment: ClassVar[tuple[str, ...]] = ()
 
     timeout_s: float | None = Field(default=None, gt=0)

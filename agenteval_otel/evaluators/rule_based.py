@@ -31,6 +31,7 @@ class RuleBased(Evaluator, type="RuleBased"):
     """
 
     reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
+    repeats: ClassVar[bool] = True
 
     rules: tuple[Rule, ...] = Field(json_schema_extra={"minItems": 1})
     regex_limit_s: float = Field(default=DEFAULT_LIMIT_S, gt=0, le=60)

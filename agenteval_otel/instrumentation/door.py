@@ -24,7 +24,7 @@ from agenteval_otel.capture.calls import fresh_call
 from agenteval_otel.dispatch.own import THREAD, under_evaluation
 from agenteval_otel.instrumentation.current import PLAIN, SPAN_KEY, current_context
 from agenteval_otel.instrumentation.gate import Gate
-from agenteval_otel.instrumentation.scope import Scope
+from agenteval_otel.instrumentation.scope import SCOPE, Scope
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline, Plan, default_pipeline
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision, draw_from
@@ -113,6 +113,7 @@ class Door:
             if decision is None:
                 memo = {} if gate.keeps_memo else None
                 decision = gate.decide(SamplingContext(self.agent, draw, None, None, memo))
+                draw = draw if decision.draw is None else decision.draw
             if decision.sampled and decision.settled and gate.restraint.keep is not None:
                 decision = gate.restraint.thin(decision, draw)
             if decision.settled and not decision.sampled:
@@ -203,6 +204,7 @@ class Door:
     ) -> CapturedCall | None:
         try:
             if not THREAD.is_host and under_evaluation():
+                self.gate.tally.not_sampled += 1  # as those that the draw passed over: nobody asked who called
                 return None
             gate, arguments, call = self.gate, self._arguments, _fresh_call()
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
@@ -213,10 +215,9 @@ class Door:
             call.prompt = snapshot(prompt) if kind is list or kind is dict else prompt
             if arguments.more:
                 arguments.take(call, args, kwargs)
-            if span is None:
-                if gate.spans:
-                    self._open_own_span(call, decision)
-            else:
+            if span is None and gate.spans:
+                self._open_own_span(call, decision)
+            elif span is not None:
                 call.span_context = span_context
                 if not (decision.sampled and decision.applies):
                     call.host_span = span
@@ -237,13 +238,14 @@ class Door:
         try:
             call = _fresh_call()
             call.agent, call.started_ns, call.started_tick = self.agent, _now_ns(), _tick_ns()
+            call.settled = True  # it is counted already
             if wants_span:
                 self._open_own_span(call, None)
             if self.scoped:
                 self.scope.open(call)
             return call
         except Exception as error:
-            self._broken("scope", error)  # the call is counted already
+            self._broken(SCOPE, error)  # the call is counted already
             return None
 
     def _open_own_span(self, call: CapturedCall, decision: SamplingDecision | None) -> None:
@@ -262,7 +264,8 @@ class Door:
     ) -> None:
         """Count what broke on the caller's thread; a call that was not settled yet is settled by it."""
         try:
-            if part != "scope" and (call is None or (call.plan is not None and not call.settled)):
+            # By identity: at the end of the stack a comparison of texts has no room.
+            if part is not SCOPE and (call is None or (call.plan is not None and not call.settled)):
                 self.gate.cell[outcome] += 1  # first, and without a call: the stack may be exhausted
                 if call is not None:
                     call.settled = True

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
 from agenteval_otel.capture import CURRENT, CapturedCall
 
-__all__ = ["Scope"]
+__all__ = ["SCOPE", "Scope"]
+
+SCOPE: Final = "scope"
+"""What its failures are counted as; they are those of no call."""
 
 
 class Scope:
@@ -30,7 +33,7 @@ class Scope:
             if call.span is not None:
                 self._attach(call)
         except Exception as error:
-            self._broken("scope", error)
+            self._broken(SCOPE, error)
 
     def close(self, call: CapturedCall) -> None:
         """Undo `open`; a coroutine closed from elsewhere runs in another context, with nothing to undo."""
@@ -43,7 +46,7 @@ class Scope:
         except ValueError:
             call.attached = None  # a copy of the context that it was opened in: it ends with that copy
         except Exception as error:
-            self._broken("scope", error)
+            self._broken(SCOPE, error)
 
     def around(self, call: CapturedCall, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A step of a stream under the call's own span, which is never held across a yield."""
@@ -75,7 +78,7 @@ class Scope:
                 context = trace.set_span_in_context(call.span)
                 call.attached = (context, otel_context.attach(context))
         except Exception as error:
-            self._broken("scope", error)
+            self._broken(SCOPE, error)
 
     def _detach(self, call: CapturedCall) -> None:
         try:
@@ -85,4 +88,4 @@ class Scope:
                 if otel_context.get_current() is context:
                     otel_context.detach(token)
         except Exception as error:
-            self._broken("scope", error)
+            self._broken(SCOPE, error)

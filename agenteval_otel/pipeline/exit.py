@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from agenteval_otel.telemetry.log import log
 
-__all__ = ["EXIT_TIMEOUT_S", "LIVE", "WATCHED", "handle_sigterm", "watch_exit"]
+__all__ = ["EXIT_TIMEOUT_S", "LIVE", "WATCHED", "handle_sigterm", "living", "watch_exit"]
 
 EXIT_TIMEOUT_S = 2.0
 
@@ -36,6 +36,18 @@ class Ending(Protocol):
 
 
 LIVE: weakref.WeakSet[Ending] = weakref.WeakSet()
+
+
+def living() -> list[Ending]:
+    """Everything in `LIVE`, also while another thread adds to it."""
+    for _ in range(8):
+        try:
+            return list(LIVE)
+        except RuntimeError:  # one was made meanwhile
+            continue
+    return []
+
+
 WATCHED: set[int] = set()
 """This process's id, once its exit is watched; to ask for the id with every call would be a system call."""
 os.register_at_fork(after_in_child=WATCHED.clear)
@@ -62,7 +74,7 @@ def _at_exit() -> None:
 
 def _deliver(*, last: bool) -> None:
     deadline = time.monotonic() + EXIT_TIMEOUT_S
-    for pipeline in list(LIVE):
+    for pipeline in living():
         try:
             left_s = max(0.0, deadline - time.monotonic())
             pipeline.shutdown(left_s) if last else pipeline.flush(left_s)
@@ -71,7 +83,9 @@ def _deliver(*, last: bool) -> None:
 
 
 _before: list[Any] = []
-"""The handler from before ours, while ours is installed."""
+"""The handler from before ours, once ours is installed. The host may have put another one before ours since, which
+calls it: it is never installed a second time, so that the two do not call each other without end."""
+_wanted: list[bool] = [False]
 
 
 def handle_sigterm(wanted: bool) -> None:
@@ -84,11 +98,12 @@ def handle_sigterm(wanted: bool) -> None:
     """
     try:
         found = signal.getsignal(signal.SIGTERM)
-        if wanted and found not in (_on_sigterm, signal.SIG_IGN, None):  # None: installed by code that is not Python
-            _before[:] = [found]
+        if wanted and not _before and found not in (signal.SIG_IGN, None):  # None: installed by code that is not Python
             signal.signal(signal.SIGTERM, _on_sigterm)
+            _before[:] = [found]
         elif not wanted and found is _on_sigterm:
             signal.signal(signal.SIGTERM, _before.pop())
+        _wanted[:] = [wanted]
     except ValueError:
         log.warning("sigterm_not_handled", part="exit", remedy="configure on the main thread")
 
@@ -97,7 +112,8 @@ def _on_sigterm(number: int, frame: Any) -> None:
     before = _before[0] if _before else signal.SIG_DFL
     if callable(before):
         # The host's: it may end the process by an exception, after which the exit handlers run, or let it go on.
-        _within_time(last=False)
+        if _wanted[0]:
+            _within_time(last=False)
         before(number, frame)
         return
     ours = signal.getsignal(signal.SIGTERM) is _on_sigterm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline.exit import LIVE
+from agenteval_otel.pipeline.exit import living
 from agenteval_otel.pipeline.route import Pipeline
 
 __all__ = ["current_pipeline", "default_pipeline", "live_pipelines", "set_default_pipeline", "use_assembler"]
@@ -50,9 +50,4 @@ def set_default_pipeline(pipeline: Pipeline | None) -> Pipeline | None:
 
 def live_pipelines() -> list[Pipeline]:
     """Every pipeline of the process that somebody still holds."""
-    for _ in range(8):
-        try:
-            return [pipeline for pipeline in LIVE if isinstance(pipeline, Pipeline)]
-        except RuntimeError:  # one was made on another thread meanwhile
-            continue
-    return []
+    return [pipeline for pipeline in living() if isinstance(pipeline, Pipeline)]

@@ -270,15 +270,13 @@ class Pipeline:
 
     def _open_run_span(self, call: CapturedCall, plan: Plan, started_ns: int, room: bool) -> trace.Span | None:
         tracer = plan.emitter.tracer() if plan.emitter is not None else None
-        if plan.emitter is None or tracer is None:
+        if plan.emitter is None or tracer is None or not room:
             return None
         if call.span_context is None and plan.own_span != "never":
             # No trace around the handler, and no tracer yet when it began: its span is written now, with true times.
             span = open_agent_span(tracer, call.agent, plan.agent_attributes, started_ns=call.started_ns)
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type)
             call.span_context = span.get_span_context()
-        if not room:
-            return None
         return open_run_span(tracer, call.agent, call.span_context, plan.emitter.placement, started_ns=started_ns)
 
     def _redaction_failed(self, redactor: str, error: BaseException) -> None:

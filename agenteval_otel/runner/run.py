@@ -204,7 +204,7 @@ def _checked(planned: _Planned, results: Any) -> set[str]:
     if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
         raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
     names = {result.criterion_name for result in results}
-    if len(names) < len(results):
+    if len(names) < len(results) and not planned.evaluator.repeats:
         raise EvaluationError("two results for one criterion", error_type="invalid_result")
     if not names <= planned.names:
         raise EvaluationError("a result for a criterion that it does not declare", error_type="invalid_result")

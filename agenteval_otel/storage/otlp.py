@@ -122,8 +122,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         """Whether a run span would not cost the host spans of its own; waits for a moment, and counts a no."""
         if not self._wants_spans:
             return True
-        queue = self._running.queue_now()
-        room = await self.providers.room_for_spans(patient=queue["size"] * 2 <= queue["capacity"])
+        room = await self.providers.room_for_spans(patient=self._running.has_time())
         if not room:
             if self._running.accounting is not None:
                 self._running.accounting.fail("span_left_out")
@@ -229,6 +228,14 @@ class _Running:
     def own_now(self) -> Mapping[str, float]:
         """What the present pipeline costs its host, likewise."""
         return self.own() if self.own is not None else {}
+
+    def has_time(self) -> bool:
+        """Whether the queue is at most half full; False where its dispatcher cannot say."""
+        try:
+            queue = self.queue_now()
+            return queue["size"] * 2 <= queue["capacity"]
+        except Exception:
+            return False
 
     def begin_again_in_child(self) -> None:
         """After a fork: totals from zero (in place, observable instruments hold them) and instruments anew."""

@@ -54,9 +54,10 @@ class Accounting:
 
     def fail(self, part: str, times: int = 1) -> int:
         """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``); gives the new total."""
-        count = self.failures.get(part, 0) + times
-        self.failures[part] = count
-        return count
+        # In two steps, as above: several threads meet here, and a call between the load and the store loses counts.
+        self.failures.setdefault(part, 0)
+        self.failures[part] += times
+        return self.failures[part]
 
     def outcomes(self) -> dict[str, int]:
         """Calls by outcome, every outcome named; at rest they add up to the calls."""

@@ -7,6 +7,7 @@ lost is known, so that a flush can tell the truth. Nothing here knows what it ca
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import os
 import threading
@@ -62,7 +63,7 @@ class Batches:
         self._due = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._closed = False
+        self._closed = self._failing = False
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
@@ -78,29 +79,47 @@ class Batches:
             return
         self._bytes += size_bytes
         self._queue.append((item, size_bytes))
-        if self._thread is None:
+        if self._closed:  # a close came between
+            self._give_up()
+        elif self._thread is None:
             self._start()
         elif len(self._queue) >= _EAGER_ITEMS and not self._due.is_set():
             self._due.set()
 
     def flush(self) -> bool:
-        """Export on this thread what waits, without rests; False when something still waits: it was told to."""
+        """Export on this thread what waits now, without rests; False when something of it still does: it was told to.
+
+        What comes meanwhile is for the next flush: it may come faster than it goes.
+        """
         if self._pid != os.getpid():
             return True
-        while self._queue:
+        left = len(self._queue)
+        while left > 0 and self._queue:
             if time.monotonic() < self._not_before:
                 return False
-            self._export_next()
+            left -= self._export_next()
         with self._exporting:  # what the thread took out just before is out now
-            return not self._queue
+            return not self._queue or time.monotonic() >= self._not_before
 
     def close(self) -> None:
-        """Take nothing more, export what waits, and end the thread; what has been told to wait is lost."""
-        self._closed = True
+        """Take nothing more, export what waits, and end the thread.
+
+        With the first batch that is not taken the rest is lost: the other side is away, and each try takes its time.
+        """
+        self._closed, self._failing = True, False
         self._due.set()
-        if not self.flush():
-            self._on_lost(len(self._queue))
-            self._queue.clear()
+        while self._queue and not self._failing and time.monotonic() >= self._not_before:
+            self._export_next()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        lost = 0
+        while self._queue:
+            with contextlib.suppress(IndexError):  # another thread is at it too
+                self._queue.popleft()
+                lost += 1
+        if lost:
+            self._on_lost(lost)
 
     def _start(self) -> None:
         if not self._starting.acquire(blocking=False):
@@ -149,16 +168,25 @@ class Batches:
         verdict = self._sent([item for item, _ in batch])
         if verdict.sent:
             return
+        self._failing = True
         if verdict.too_large and len(batch) > 1:
             middle = len(batch) // 2
             self._deliver(batch[:middle])
-            self._deliver(batch[middle:])
+            if time.monotonic() < self._not_before:
+                self._put_back(batch[middle:])  # the first half was told to wait
+            else:
+                self._deliver(batch[middle:])
         elif verdict.wait_s is not None and not self._closed:
-            self._not_before = time.monotonic() + verdict.wait_s
-            self._queue.extendleft(reversed(batch))
-            self._bytes += sum(size for _, size in batch)
+            # Not at once, whatever it says: "after 0 s" would have a flush ask without end.
+            self._not_before = time.monotonic() + max(_DELAY_S, verdict.wait_s)
+            self._put_back(batch)
         else:
             self._on_lost(len(batch))
+
+    def _put_back(self, batch: list[tuple[Any, int]]) -> None:
+        size = sum(size for _, size in batch)  # first: between a load and a store nothing may be called
+        self._bytes += size
+        self._queue.extendleft(reversed(batch))
 
     def _sent(self, items: list[Any]) -> Verdict:
         token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # nobody traces what carries traces

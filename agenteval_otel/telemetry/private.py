@@ -13,6 +13,7 @@ import socket
 import uuid
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from sys import getsizeof
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -144,6 +145,8 @@ def _assembled(
         return MeterProvider([PeriodicExportingMetricReader(exporter)], resource=resource, shutdown_on_exit=False)
 
     def export(items: Sequence[Any]) -> Verdict:
+        if session is not None:
+            session.status = session.wait_s = None  # what cannot be encoded never comes to the session
         sent = getattr(exporter.export(items), "name", "") == "SUCCESS"
         if sent or session is None:
             return Verdict(sent)
@@ -207,7 +210,9 @@ def _log_processor(batches: Batches, exporter: Any) -> Any:
 
 
 def _size_of(attributes: Any) -> int:
-    return 1_024 + sum(len(value) for value in attributes.values() if type(value) is str)
+    """About how many bytes an item keeps alive."""
+    several = (value if type(value) is tuple else (value,) for value in attributes.values())
+    return 1_024 + sum(getsizeof(value) for values in several for value in values)
 
 
 _random = random.Random()

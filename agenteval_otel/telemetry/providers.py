@@ -17,7 +17,7 @@ from typing import Any
 from opentelemetry import metrics, trace
 
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.courtesy import Courtesy
+from agenteval_otel.telemetry.courtesy import Courtesy, is_crowded
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.private import OtlpTarget, private_provider
@@ -52,7 +52,7 @@ class Providers:
         self._resolved: dict[str, Any] = {}
         self._private: dict[str, Any] = {}
         self._unbuildable: set[str] = set()
-        self._lost: dict[str, int] = {}
+        self._losses = self._told_losses = 0
         self._warned = False
         self._courtesy = Courtesy()
         self._flushing: threading.Thread | None = None
@@ -78,7 +78,10 @@ class Providers:
         return tracer
 
     def tracer_now(self) -> trace.Tracer | None:
-        """The tracer if it costs nothing to have it: for the caller's thread."""
+        """The tracer if it costs neither time to have it nor the host spans of its own: for the caller's thread."""
+        host = self._host_of_spans()
+        if host is not None and is_crowded(host):
+            return None
         tracer: trace.Tracer | None = self._resolved.get("TRACES")
         if tracer is None and (self._explicit["TRACES"] is not None or _global_provider("TRACES") is not None):
             return self.tracer()
@@ -86,8 +89,12 @@ class Providers:
 
     async def room_for_spans(self, *, patient: bool) -> bool:
         """Whether spans of ours would not cost the host its own; waits for a moment. Pool thread only."""
-        host = self._explicit["TRACES"] or (None if "TRACES" in self._private else _global_provider("TRACES"))
+        host = self._host_of_spans()
         return host is None or await self._courtesy.room(host, patient=patient)
+
+    def _host_of_spans(self) -> Any | None:
+        """The application's tracer provider, where our spans go to it."""
+        return self._explicit["TRACES"] or (None if "TRACES" in self._private else _global_provider("TRACES"))
 
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Pool thread only."""
@@ -137,8 +144,9 @@ class Providers:
                 except Exception:
                     complete = False
         # What a private exporter failed to send since the last flush is not exported, whatever its provider says.
-        self._flushed = complete and not self._lost
-        self._lost.clear()
+        losses = self._losses
+        self._flushed = complete and losses == self._told_losses
+        self._told_losses = losses
 
     def close(self) -> None:
         """Shut the private providers down on this thread, however long the SDK takes; they are built anew if needed."""
@@ -162,7 +170,7 @@ class Providers:
         return resolved
 
     def _note_lost(self, signal: str, count: int) -> None:
-        self._lost[signal] = self._lost.get(signal, 0) + count
+        self._losses += count
         self.on_lost(signal, count)
 
     def _build(self, signal: str) -> Any:

@@ -26,7 +26,7 @@ class SeriesBudget:
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, str | None], set[tuple[str | None, ...]]] = {}
-        self._kinds: dict[tuple[str, str | None], set[tuple[str | None, bool]]] = {}
+        self._shared: dict[tuple[str, str | None], str | None] = {}
         self._placed: dict[tuple[str, str | None, str | None, str | None, bool], tuple[str | None, str | None]] = {}
 
     def place(
@@ -51,25 +51,21 @@ class SeriesBudget:
         self, whose: tuple[str, str | None], model: str | None, label: str | None, has_verdict: bool
     ) -> tuple[str | None, str | None]:
         made = self._made.setdefault(whose, set())
-        others = _other_label(label)
-        kinds = self._kinds.setdefault(whose, {(names.LABEL_PASS, True)})
-        kinds.add((others, has_verdict))
-        kept_free = frozenset[tuple[str | None, ...]]().union(*(_series(_shared(model), *kind) for kind in kinds))
-        for one in ((model, label), (model, others), (_shared(model), label)):
+        # Chosen once, so that there is one place for what has none of its own: with a model's name or without.
+        shared = self._shared.setdefault(whose, None if model is None else names.OTHER)
+        kept_free = _series(shared, names.LABEL_PASS, True) | _series(shared, names.OTHER, True)
+        for one in ((model, label), (model, _other_label(label)), (shared, label), (shared, _other_label(label))):
             wanted = _series(*one, has_verdict)
             if len(made | wanted | kept_free) <= _LIMIT:
                 made |= wanted
                 return one
-        made |= _series(_shared(model), others, has_verdict)
-        return _shared(model), others
+        last = (shared, label if label in _VERDICTS else names.OTHER)
+        made |= _series(*last, has_verdict)
+        return last
 
 
 def _other_label(label: str | None) -> str | None:
     return label if label is None or label in _VERDICTS else names.OTHER
-
-
-def _shared(model: str | None) -> str | None:
-    return None if model is None else names.OTHER
 
 
 def _series(model: str | None, label: str | None, has_verdict: bool) -> Series:

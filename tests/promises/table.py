@@ -210,7 +210,7 @@ PROMISES = (
     Promise(
         "D3", "The sidecar shows its own state with few series.",
         "metrics scraped during faults and load",
-        "present; <= 40 series per criterion",
+        "present; <= 40 series per criterion of an agent",
     ),
     Promise(
         "D4", "Too much load lowers sampling before it drops.",

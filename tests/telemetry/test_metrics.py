@@ -198,7 +198,7 @@ def test_categories_and_error_types_are_bounded() -> None:
             EvaluationResult(criterion_name="c", evaluator_type="T", error="e", error_type=f"e{index}"), "a", None
         )
     totals.add(EvaluationResult(criterion_name="c", evaluator_type="T", score=1, label="pass", passed=True), "a", None)
-    assert len(totals.results) == 6 + 3
+    assert len(totals.results) == 7 + 3
     assert len(totals.errors) == semconv.MAX_ERROR_TYPES + 1
     assert sum(totals.results.values()) == 1_001
     assert sum(totals.errors.values()) == 1_000

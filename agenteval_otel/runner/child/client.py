@@ -40,12 +40,13 @@ class Child:
     def _reset(self) -> None:
         self._jobs: deque[Job] = deque()
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()  # a handler of signals may close what its own thread is about to wake
         self._wake: tuple[int, int] | None = None
         self._template: Template | None = None
         self._talk = Conversation()
         self._sleeping, self._closing, self._came_late = False, False, False
-        self._stillborn, self._losses, self._not_before = 0, 0, 0.0
+        self._stillborn, self._losses, self._unstarted, self._not_before = 0, 0, 0, 0.0
+        self._said_unavailable = False
         self._cpu_s, self._thread_s = 0.0, 0.0
         self.broken = False
 
@@ -67,20 +68,30 @@ class Child:
         """Take a job, on the thread of its loop.
 
         Raises:
-            RuntimeError: No thread can be started.
+            Unavailable: No thread or no pipe can be had now; this job was not taken.
         """
         self._came_late = self._came_late or self._closing
         self._jobs.append(job)
         if self._thread is None:
-            self._start()
+            try:
+                self._start()
+            except Exception as error:
+                try:
+                    self._jobs.remove(job)
+                except ValueError:
+                    return  # another loop had better luck, and its thread took the job
+                raise Unavailable(type(error).__name__) from None
         self.wake()
 
     def wake(self) -> None:
         """Have the thread look; from any thread."""
-        if self._sleeping and self._wake is not None:
-            self._sleeping = False
-            with contextlib.suppress(OSError):
-                os.write(self._wake[1], b"\0")
+        if not self._sleeping:
+            return
+        with self._starting:  # else the pipe may be closed meanwhile, and its number somebody else's file
+            if self._wake is not None:
+                self._sleeping = False
+                with contextlib.suppress(OSError):
+                    os.write(self._wake[1], b"\0")
 
     def close(self) -> None:
         """End when nothing is owed to anybody any more; returns at once. What comes afterwards is still done."""
@@ -110,7 +121,6 @@ class Child:
                 thread.start()
             except BaseException:
                 self._wake, self._thread = None, None
-                self._jobs.clear()
                 for descriptor in wake:
                     os.close(descriptor)
                 raise
@@ -131,7 +141,6 @@ class Child:
                     if self._leave():
                         break
             self._thread_s = time.thread_time()
-        self._end_template()
         for descriptor in wake:
             os.close(descriptor)
 
@@ -146,7 +155,10 @@ class Child:
                 self._thread = thread
                 return False
             self._wake, self._sleeping = None, False
-            return True
+            template = self._taken_template()  # inside: the next thread must not speak with it too
+        if template is not None:
+            template.end()
+        return True
 
     def _turn(self, wake: tuple[int, int]) -> None:
         now = time.monotonic()
@@ -166,8 +178,13 @@ class Child:
         except Lost:
             self._lose_template()
 
+    @property
+    def _refuses(self) -> bool:
+        """Whether what waits is better off on the lane's thread."""
+        return self.broken or (self._template is None and self._unstarted > 0)
+
     def _send(self) -> None:
-        if self.broken:
+        if self._refuses:
             self._refuse_all()
         elif self._template is not None:
             refused = self._talk.take(self._jobs)
@@ -177,6 +194,7 @@ class Child:
     def _wait(self, wake: tuple[int, int], now: float) -> None:
         poll = select.poll()
         poll.register(wake[0], select.POLLIN)
+        self._sleeping = True  # before looking at what there is: who submits from here on wakes us
         due_s = 3600.0
         if self._template is not None:
             poll.register(self._template.channel, select.POLLIN | (select.POLLOUT if self._talk.out else 0))
@@ -185,8 +203,7 @@ class Child:
             due_s = max(0.01, self._not_before - now)
         if self._closing:
             due_s = min(due_s, 0.25)
-        self._sleeping = True
-        ready_now = bool(self._jobs) and self._template is not None
+        ready_now = bool(self._jobs) and (self._template is not None or self._refuses)
         poll.poll(0 if ready_now else due_s * 1000)
         self._sleeping = False
         late_s = time.monotonic() - now - due_s
@@ -200,12 +217,12 @@ class Child:
             self._template = Template()
         except Unavailable as unavailable:
             self._give_up(str(unavailable))
-        except OSError:
-            self._not_before = time.monotonic() + 1.0
-            self._stillborn += 1
-            if self._stillborn > _MAX_STILLBORN:
-                self._give_up("no process can be started")
+        except OSError as error:  # the machine is short of something, which passes; what waits need not wait for it
+            self._not_before = time.monotonic() + min(_MAX_PAUSE_S, 2.0 ** min(self._unstarted, 10))
+            self._unstarted += 1
+            self._say(f"no process can be started at present ({type(error).__name__})")
         else:
+            self._unstarted = 0
             self._talk.begin()
             for job in self._talk.again():
                 self._jobs.appendleft(job)
@@ -213,7 +230,10 @@ class Child:
     def _lose_template(self) -> None:
         """The template died, or does not speak any more: another one, but not one after the other."""
         talk = self._talk
-        self._end_template(at_once=True)
+        template = self._taken_template()
+        if template is not None:
+            template.kill()
+            template.end()
         self._stillborn = 0 if talk.greeted else self._stillborn + 1
         self._losses = 0 if talk.answered else self._losses + 1
         self._not_before = time.monotonic() + min(_MAX_PAUSE_S, 0.1 * 2 ** min(self._losses, 10))
@@ -221,20 +241,21 @@ class Child:
         if self._stillborn >= _MAX_STILLBORN:
             self._give_up("the child process does not come up")
 
-    def _end_template(self, *, at_once: bool = False) -> None:
+    def _taken_template(self) -> Template | None:
         template, self._template = self._template, None
-        if template is None:
-            return
         self._cpu_s += self._talk.cpu_s
         self._talk.cpu_s = 0.0
-        if at_once:
-            template.kill()
-        template.end()
+        return template
 
     def _give_up(self, why: str) -> None:
         self.broken = True
-        self._unavailable(why)
+        self._say(why)
         self._refuse_all()
+
+    def _say(self, why: str) -> None:
+        if not self._said_unavailable:
+            self._said_unavailable = True
+            self._unavailable(why)
 
     def _refuse_all(self) -> None:
         jobs = [*self._talk.again(), *self._jobs]

@@ -136,7 +136,8 @@ class Conversation:
     def blame(self) -> list[Answer]:
         """The template died; what died with it three times has failed.
 
-        Held against the evaluator that it was loading, where there is one: its module may end the process.
+        Held against the evaluator that it was loading, where there is one: its module may end the process. Else nobody
+        is to blame: the template does not evaluate, and somebody killed it, such as a kernel that was out of memory.
         """
         failed: list[Answer] = []
         loading = self._loading[0] if self._loading else None
@@ -144,7 +145,7 @@ class Conversation:
             job.attempts += loading in (None, job.evaluator)
             if job.attempts >= _MAX_ATTEMPTS:
                 del self.under_way[number]
-                failed.append((job, cut_short(_CRASHED, "crashed")))
+                failed.append((job, cut_short(_CRASHED, "crashed", to_blame=loading is not None)))
         return failed
 
     def again(self) -> list[Job]:

@@ -69,12 +69,16 @@ def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
     if not variables:
         yield
         return
+    before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name in variables:
-            os.environ.pop(name, None)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _modules_in(fields: Mapping[str, Any]) -> list[Any]:

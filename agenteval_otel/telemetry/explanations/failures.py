@@ -44,7 +44,10 @@ FAILURES: Final[dict[str, Explanation]] = {
             "the Collector is away, refuses, or answers too late",
             "more signals than it takes: 8,192 may wait, or 32 MiB",
         ),
-        ("Look for the log lines `export_failed` and `export_queue_full`.", "Sample less, or bring the Collector back."),
+        (
+            "Look for the log lines `export_failed` and `export_queue_full`.",
+            "Sample less, or bring the Collector back.",
+        ),
     ),
     "span_left_out": Explanation(
         "A run span was left out: your application's own spans filled its span processor. Events and metrics went out.",
