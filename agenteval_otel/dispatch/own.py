@@ -5,7 +5,8 @@ one, or in a thread, which begins with an empty one. Our own threads do nothing 
 starts is known by what threads inherit besides: the standard library hands down whether a thread is a daemon, and what
 ours hand down says also for which evaluation. A thread of a shared executor may have been started so; therefore the
 mark ends with its evaluation. Not known are threads that were there before, those that are told outright whether they
-are daemons, and what goes on after its evaluation: those calls are the host's as far as anybody can see.
+are daemons, and what goes on after its evaluation: those calls are the host's as far as anybody can see. While all
+calls go by (switched off, rate 0) they are not looked at so closely: then such code is counted as the host's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class _OfThread(threading.local):
 
 THREAD: Final = _OfThread()
 """Its `is_host` is True on threads that `under_evaluation` has seen to be the host's, which they stay: to find it out
-with every sampled call would be a tenth of all that such a call costs."""
+with every call would be more than a tenth of all that one costs which goes by."""
 
 
 class Evaluation(int):

@@ -35,7 +35,7 @@ from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 __all__ = ["Door", "following"]
 
 _now_ns, _tick_ns = time.time_ns, time.perf_counter_ns
-_current_context, _fresh_call = current_context, fresh_call
+_current_context, _fresh_call, _thread = current_context, fresh_call, THREAD
 _MEASURED_EVERY = 64
 
 
@@ -90,7 +90,7 @@ class Door:
         """Decide, count, and for a sampled call begin it; None when the call goes by unmonitored."""
         try:
             outer = CURRENT.get()
-            if outer is EVALUATING:
+            if outer is EVALUATING or (not _thread.is_host and under_evaluation()):
                 return None
             gate = self.gate
             if not gate.pipeline.enabled:
@@ -203,9 +203,6 @@ class Door:
         memo: dict[int, SamplingDecision] | None,
     ) -> CapturedCall | None:
         try:
-            if not THREAD.is_host and under_evaluation():
-                self.gate.tally.not_sampled += 1  # as those that the draw passed over: nobody asked who called
-                return None
             gate, arguments, call = self.gate, self._arguments, _fresh_call()
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
             plan = call.plan = gate.plan

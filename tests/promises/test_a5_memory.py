@@ -115,7 +115,10 @@ def assert_bounded(kind: str, calls: int, promise: Recorder) -> None:
     grown, allowed = report["growth"] / 2**20, bound / 2**20
     promise("A5", figure=f"{calls} calls of 1 MB: growth {grown:.0f} MB of {allowed:.0f} MB, every drop counted")
     assert report["growth"] <= bound, report
-    assert report["dropped_bytes"] + report["dropped_queue_full"] + report["size"] == calls, report
+    # Over minutes the stalled judge runs into its time limit, and makes room for a few.
+    dropped = report["dropped_bytes"] + report["dropped_queue_full"]
+    assert dropped + report["evaluated"] + report["size"] == calls, report
+    assert dropped > 0.9 * (calls - 1_000), report
     assert report["bytes"] <= PoolDispatcher().max_bytes
 
 

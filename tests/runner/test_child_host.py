@@ -38,6 +38,21 @@ PROGRAM = """
             await asyncio.wait({hanging}, timeout=0.3)
             os.kill(os.getpid(), 9)
         asyncio.run(busy())
+    if sys.argv[1] == "importing":
+        sys.path.insert(0, sys.argv[2])
+        import endless
+        async def busy():
+            await asyncio.wait({asyncio.ensure_future(one(endless.Endless()))}, timeout=0.3)
+            os.kill(os.getpid(), 9)
+        asyncio.run(busy())
+"""
+ENDLESS = """
+import os, time
+from tests.testing.computing import Computing
+while os.environ["AGENTEVAL_ENABLED"] == "false":
+    time.sleep(1)
+class Endless(Computing, type="Endless"):
+    pass
 """
 
 
@@ -61,6 +76,14 @@ def test_nothing_stays_when_the_host_ends(how: str, code: int) -> None:
     """A host that ends, or is killed while its evaluator loops, leaves no process behind and no word on stderr."""
     finished = run_program(PROGRAM, how, flags=("-W", "error"))
     assert (finished.code, finished.stderr) == (code, "")
+    assert gone(*finished.lines("pids")[0].split())
+
+
+def test_nothing_stays_when_the_host_ends_while_a_module_is_imported(tmp_path: Path) -> None:
+    """A module of an evaluator's that never comes to its end there does not keep the child process."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    finished = run_program(PROGRAM, "importing", str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true")
+    assert (finished.code, finished.stderr) == (-9, "")
     assert gone(*finished.lines("pids")[0].split())
 
 

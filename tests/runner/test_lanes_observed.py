@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runner import Lanes
 from agenteval_otel.runner.lanes.share import CPU_SHARE, Share
 from agenteval_otel.runner.lanes.steps import Steps
+from agenteval_otel.runner.lanes.turns import Turns
 from tests.runner.support import run
 from tests.testing import computing
 from tests.testing.doubles import Free, Thinking
@@ -89,6 +91,109 @@ def test_a_free_evaluator_may_wait_for_others() -> None:
 
     assert in_turn(Lanes(live=True), Waiting(action=waits))[0].score == 0.75
     asyncio.run(raises())
+
+
+@pytest.mark.parametrize(("waits_from", "lane"), [(1, "model"), (3, "cpu")])
+def test_a_free_evaluator_that_computes_and_waits_is_moved(
+    waits_from: int, lane: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The child process cannot await: one that does runs as a task, be it seen only later that it does."""
+    calls: list[int] = []
+
+    class Waiting(Thinking):
+        @property
+        def lane(self) -> Any:
+            return "free"
+
+    async def act(given: EvaluationInput) -> None:
+        calls.append(1)
+        computing.compute(0.6 if len(calls) == 1 else 0.0)
+        if waits_from <= len(calls):
+            await asyncio.sleep(0)
+
+    found = in_turn(Lanes(live=True), *[Waiting(action=act)] * 4)
+    assert [result.score for result in found] == [0.75] * 4
+    assert words(caplog) == ["lane_changed"]
+    assert f"in the lane {lane}" in caplog.text
+
+
+def test_a_job_that_missed_its_thread_has_another(caplog: pytest.LogCaptureFixture) -> None:
+    """When the lanes are closed between the choice of a thread and its queue, the evaluation is done all the same."""
+
+    class Closing(Lanes):
+        def _present_thread(self) -> Any:
+            thread = super()._present_thread()
+            if not self._closed:
+                self.close()
+                thread._thread.join(10)
+            return thread
+
+    evaluator = Func.of(lambda _: 1.0, criterion_name="c", timeout_s=0.1)
+    (result,) = in_turn(Closing(live=True), evaluator)
+    assert result.score == 1.0
+    assert caplog.records == []
+
+
+def test_the_thread_rests_until_there_is_no_debt(caplog: pytest.LogCaptureFixture) -> None:
+    """A long debt is looked at again after each rest; what is said is that there is no child, not that it is async."""
+
+    class InSteps(Share):
+        def rest_s(self) -> float:
+            return rests.pop() if rests else 0.0
+
+    rests = [0.03, 0.03, 0.03]
+    lanes = Lanes(live=True)
+    lanes._share, lanes._child = InSteps(), None
+    in_turn(lanes, computing.Computing())
+    assert rests == []
+    assert words(caplog) == ["lane_held"]
+    assert "there is no child process" in caplog.text
+
+
+def test_waiting_async_evaluations_begin_one_after_the_other() -> None:
+    """Each books what they usually use, so that they do not all begin at the moment in which the debt is paid."""
+
+    async def work() -> float:
+        share, began = Share(), time.monotonic()
+        turns = Turns(share)
+        turns.end(0.0, 0.05)
+        share.used(0.2)
+        booked = await asyncio.gather(*(turns.begin(10.0, lambda: held.append(1)) for _ in range(3)))
+        assert booked == [0.05] * 3
+        return time.monotonic() - began
+
+    held: list[int] = []
+    assert asyncio.run(work()) >= 2 * 0.05 / CPU_SHARE * 0.9
+    assert held
+
+
+def test_who_waited_for_a_place_looks_at_the_debt_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Before it is known what an evaluator uses, those behind the first one wait for credit after its first result."""
+
+    async def act(_: EvaluationInput) -> None:
+        began.append(time.monotonic())
+        await asyncio.sleep(0)
+        computing.compute(0.05)
+
+    async def work() -> None:
+        lanes._records.of(evaluator).share.used(0.25 - 0.03)
+        await asyncio.gather(*(run(lanes, evaluator) for _ in range(2)))
+
+    began: list[float] = []
+    evaluator, lanes = Thinking(action=act), Lanes(live=True, model_concurrency=1)
+    asyncio.run(work())
+    lanes.close()
+    assert began[1] - began[0] >= 0.05 + 0.5 * (0.05 - 0.03) / CPU_SHARE
+    assert words(caplog) == ["lane_held"]
+
+
+def test_nobody_waits_for_ever_for_a_turn() -> None:
+    """One that gets no turn in time has failed with ``timeout``."""
+    share = Share()
+    share.used(60.0)
+    with pytest.raises(EvaluationError, match="held to its share") as caught:
+        asyncio.run(Turns(share).begin(0.02, lambda: None))
+    assert caught.value.error_type == "timeout"
 
 
 def test_what_must_stay_is_held_to_its_share(caplog: pytest.LogCaptureFixture) -> None:

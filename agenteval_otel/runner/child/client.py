@@ -258,8 +258,9 @@ class Child:
             self._unavailable(why)
 
     def _refuse_all(self) -> None:
-        jobs = [*self._talk.again(), *self._jobs]
-        self._jobs.clear()
+        jobs = self._talk.again()[::-1]
+        while self._jobs:  # one by one: what another thread adds meanwhile is refused too, and not forgotten
+            jobs.append(self._jobs.popleft())
         self._deliver([(job, Unavailable("there is no child process")) for job in jobs])
 
     def _deliver(self, answers: Sequence[Answer]) -> None:

@@ -20,12 +20,14 @@ _ALLOWED = frozenset({
     "CONDA_PREFIX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT",
 })  # fmt: skip
 _ALLOWED_BEGINNINGS = ("LC_", "PYTHON")
+_LATER = frozenset({"PYTHONPATH", "PYTHONSTARTUP"})
+"""Not while it boots: a `sitecustomize`, such as that of `opentelemetry-instrument`, would start threads in it."""
 _OWN = {"AGENTEVAL_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
 _BOOT = (
-    "import json, os, sys; os.closerange(3, 65536); os.nice(10); sys.path[:] = json.loads(sys.argv.pop()); "
-    "from agenteval_otel.runner.child.template import main; main()"
+    "import json, os, sys; os.closerange(3, 65536); os.nice(10); sys.path[:], later = json.loads(sys.argv.pop()); "
+    "from agenteval_otel.runner.child.template import main; os.environ.update(later); main()"
 )
-_PYTHON = re.compile(r"(?i)python|pypy")
+_PYTHON = re.compile(r"(?i)(python|pypy)[\d.]*w?(\.exe)?")
 
 
 class Unavailable(Exception):
@@ -103,8 +105,10 @@ def _python() -> str:
     """A Python of this version: the running program may be none (uWSGI, a program that embeds Python)."""
     if not (hasattr(os, "fork") and hasattr(os, "posix_spawn") and hasattr(os, "wait4")):
         raise Unavailable("this platform cannot fork")
+    if getattr(sys, "frozen", False):
+        raise Unavailable("the program is frozen, and its modules are where no other Python finds them")
     own = sys.executable or ""
-    if _PYTHON.search(os.path.basename(own)):
+    if _PYTHON.fullmatch(os.path.basename(own)):
         return own
     for folder in (sys.exec_prefix, sys.base_exec_prefix):
         other = os.path.join(folder, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")
@@ -116,15 +120,20 @@ def _python() -> str:
 def _environment() -> dict[str, str]:
     allowed = {
         name: value for name, value in os.environ.items()
-        if (name in _ALLOWED or name.startswith(_ALLOWED_BEGINNINGS)) and not is_secret(name)
+        if (name in _ALLOWED or name.startswith(_ALLOWED_BEGINNINGS)) and name not in _LATER and not is_secret(name)
     }  # fmt: skip
     return allowed | _OWN
+
+
+def _argument() -> str:
+    """What it learns once it is up: where modules are, and what programs that evaluators start should find."""
+    path = [part or os.getcwd() for part in sys.path if isinstance(part, str)]
+    return json.dumps([path, {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}])
 
 
 def _spawn(python: str, descriptor: int) -> int:
     """Start it with the descriptor as standard input and nothing else of ours; its process."""
     flags = ["-P", "-W", "ignore", *(["-O"] * sys.flags.optimize), *(["-X", "utf8"] if sys.flags.utf8_mode else [])]
-    path = json.dumps([part or os.getcwd() for part in sys.path if isinstance(part, str)])
     actions = [
         (os.POSIX_SPAWN_DUP2, descriptor, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -133,6 +142,6 @@ def _spawn(python: str, descriptor: int) -> int:
     # A group of its own: an interrupt at the terminal is for the host. No session of its own: on Linux that would be
     # a scheduling group of its own too, in which the lowest priority means nothing to the host.
     return os.posix_spawn(
-        python, [python, *flags, "-c", _BOOT, path], _environment(), file_actions=actions, setpgroup=0,
+        python, [python, *flags, "-c", _BOOT, _argument()], _environment(), file_actions=actions, setpgroup=0,
         setsigmask=(), setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE),
     )  # fmt: skip

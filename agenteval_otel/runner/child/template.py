@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agenteval_otel.evaluators.base import Evaluator
@@ -33,13 +33,17 @@ _GATHER_S = 0.005
 _MAX_GATHERED = 64 * 1024
 _BEAT_S = 1.0
 _IDLE_S = 2.0
+_LOOK_S = 2.0
+_FIRST, _FIRST_OF_ALL = "900", "1000"
+_ORDERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
     """Be the template; the host's end of the socket is standard input."""
     with contextlib.suppress(OSError):
         os.nice(19)  # from about the middle, where the imports ran: on a busy machine they would take minutes
-    for order in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    _go_before_the_host(_FIRST)
+    for order in _ORDERS:
         signal.signal(order, signal.SIG_IGN)  # of a terminal's or a service's group: the host decides when we end
     warnings.simplefilter("ignore")
     with contextlib.suppress(Exception):
@@ -138,12 +142,28 @@ class Template:
     def _define(self, number: int, recipe: dict[str, Any]) -> None:
         problem = ""
         try:
-            with with_environment(recipe["environment"]):
+            with with_environment(recipe["environment"]), self._looking():
                 self._evaluators[number] = built(recipe), recipe["environment"]
         except BaseException as error:
             problem = type(error).__name__
         self._watch.outdated = True  # a worker that was forked before does not know it
         self._send(frame(LOADED, number, problem.encode()))
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        """See by a timer whether the host is there: while a module is imported nobody reads the socket."""
+        signal.signal(signal.SIGALRM, self._look)
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def _look(self, *_: object) -> None:
+        if os.getppid() != self._parent:
+            self._watch.end()
+            os._exit(0)
 
     def _status(self) -> None:
         self._beat = time.monotonic()
@@ -190,6 +210,11 @@ class Template:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for order in _ORDERS:
+                # Still not for us, but what evaluators start takes them again: only what is ignored is handed down.
+                signal.signal(order, lambda *_: None)
+            os.register_at_fork(after_in_child=_take_orders)
+            _go_before_the_host(_FIRST_OF_ALL)
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)  # what it starts itself is killed with it
             for end in (ours, self._host):
@@ -199,6 +224,19 @@ class Template:
             work(theirs, self._evaluators, self._criteria, self._prctl)
         finally:
             os._exit(0)
+
+
+def _take_orders() -> None:
+    """In what an evaluator forks: it can be ended as any process can."""
+    for order in _ORDERS:
+        with contextlib.suppress(ValueError):  # forked from a thread of a sub-interpreter
+            signal.signal(order, signal.SIG_DFL)
+
+
+def _go_before_the_host(points: str) -> None:
+    """Where memory runs out the kernel is to take this process and not the host (Linux)."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(points)
 
 
 def _prctl() -> Callable[[int, int], int] | None:

@@ -24,6 +24,7 @@ __all__ = ["CPU_TIME", "work"]
 CPU_TIME = struct.Struct("!d")
 """Before every answer: the CPU seconds that this worker used so far."""
 _DIE_WITH_PARENT = 1
+_UNREADABLE = cut_short("the child process cannot read its input", "invalid_input", to_blame=False)
 
 
 def work(
@@ -39,15 +40,24 @@ def work(
     take_process()  # monitored functions that evaluators call are not to be evaluated
     channel.setblocking(True)
     channel.sendall(frame(READY, 0))
-    frames, held = Frames(), EvaluationInput()
+    frames = Frames()
+    held: EvaluationInput | None = None
     while data := channel.recv(1 << 18):
         for kind, number, payload in frames.feed(data):
             if kind == INPUT:
-                held = EvaluationInput.model_validate_json(payload)
+                held = _read(payload)
             elif kind == TASK:
                 order = TaskOrder.decoded(payload)
-                answer = _evaluated(order, held, evaluators, criteria)
+                answer = _UNREADABLE if held is None else _evaluated(order, held, evaluators, criteria)
                 channel.sendall(frame(ANSWER, number, CPU_TIME.pack(time.process_time()) + answer))
+
+
+def _read(payload: bytes) -> EvaluationInput | None:
+    """The input; None when it cannot be read, as when it is nested deeper than JSON may be: no evaluator's doing."""
+    try:
+        return EvaluationInput.model_validate_json(payload)
+    except Exception:
+        return None
 
 
 def _evaluated(

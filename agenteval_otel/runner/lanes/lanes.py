@@ -84,21 +84,27 @@ class Lanes:
             work = evaluator.evaluate(evaluation_input, criteria)
             if not self._live or type(work) is not CoroutineType:
                 return await work
-            begun = thread_time()
+            begun, awaits = thread_time(), False
             try:
                 awaited = work.send(None)
+                awaits = True
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             finally:
                 # What the host feels; it costs about half a microsecond to know.
                 if (took_s := thread_time() - begun) > FREE_S:
-                    self._records.of(evaluator).held_up(took_s)
+                    self._records.of(evaluator).held_up(took_s, awaits=awaits)
             return await continued(awaited, work)  # type: ignore[no-any-return]
         record = record or self._records.of(evaluator)
         record.check()
-        if lane == "model":
-            return await self._ask(evaluator, record, evaluation_input, criteria)
-        return await self._compute(evaluator, record, evaluation_input, criteria)
+        if lane != "model" and not record.awaits:
+            try:
+                return await self._compute(evaluator, record, evaluation_input, criteria)
+            except EvaluationError as error:
+                if lane != "free" or error.error_type != "wrong_lane":
+                    raise
+            record.awaits = True  # it did not while it was free; who says `free` may wait
+        return await self._ask(evaluator, record, evaluation_input, criteria)
 
     def close(self) -> None:
         """End the threads and the child process of the ``cpu`` lane, when nothing waits for them; returns at once."""
@@ -112,16 +118,21 @@ class Lanes:
     async def _ask(
         self, evaluator: Evaluator, record: Record, given: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        if self._live and (rest_s := record.share.rest_s()) > 0:
-            record.held()
-            await asyncio.sleep(rest_s)
-        async with self._place():
-            steps = Steps()
-            work = evaluator.evaluate(given, criteria)
+        if not self._live:
+            async with self._place():
+                return await self._as_task(evaluator, record, evaluator.evaluate(given, criteria))
+        turns, patience_s = record.turns, max(evaluator.timeout_s or 0.0, MODEL_TIMEOUT_S)
+        while True:
+            booked_s = await turns.begin(patience_s, lambda: record.held("it is async"))
+            steps: Steps | None = None
             try:
-                return await self._as_task(evaluator, record, steps.run(work) if self._live else work)
+                async with self._place():
+                    # The first ones show what it uses; those that waited for a place meanwhile wait for credit too.
+                    if booked_s or not turns.is_in_debt():
+                        steps = Steps()
+                        return await self._as_task(evaluator, record, steps.run(evaluator.evaluate(given, criteria)))
             finally:
-                record.share.used(steps.held_s)
+                turns.end(booked_s, steps.held_s if steps is not None else None)
 
     def _place(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -200,12 +211,13 @@ class Lanes:
         self, evaluator: Evaluator, record: Record, work: Coroutine[Any, Any, Any]
     ) -> list[EvaluationResult]:
         limit_s = evaluator.timeout_s or CPU_TIMEOUT_S
-        thread = self._present_thread()
         job = ThreadJob(work, record)
-        thread.jobs.put(job)
-        if self._closed:
-            thread.end()
+        thread = self._queued(job)
         while not job.future.done():
+            if not thread.is_alive() and job.started is None:
+                # It ended, as lanes do when they are closed, before the job was in its queue. Where a successor has
+                # that queue, the job stands in two: it is done once.
+                thread = self._queued(job)
             left_s = limit_s if job.started is None else job.started + limit_s - time.monotonic()
             if job.started is not None and left_s <= 0:
                 self._replace_thread(record, job)
@@ -218,6 +230,13 @@ class Lanes:
                 raise
         found: list[EvaluationResult] = job.future.result()
         return found
+
+    def _queued(self, job: ThreadJob) -> LaneThread:
+        thread = self._present_thread()
+        thread.jobs.put(job)
+        if self._closed:
+            thread.end()
+        return thread
 
     def _present_thread(self) -> LaneThread:
         if self._closed:

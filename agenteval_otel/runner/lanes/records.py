@@ -11,6 +11,7 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.runner.child.recipes import NotPortable, recipe_of
 from agenteval_otel.runner.lanes.share import CPU_SHARE, Share
+from agenteval_otel.runner.lanes.turns import Turns
 from agenteval_otel.telemetry.log import log
 
 __all__ = ["FREE_S", "MAX_STUCK", "Record", "Records"]
@@ -33,8 +34,9 @@ class Record:
         self.stuck = 0
         self.stays: str | None = None
         """Why it cannot go to the child process."""
-        self.moved = False
+        self.moved, self.awaits = False, False
         self.share = Share()
+        self.turns = Turns(self.share)
         self._evaluator = gone
         self._recipe: bytes | None = None
         self._points, self._since = 0, 0.0
@@ -60,7 +62,8 @@ class Record:
             EvaluationError: (``quarantined``) It got stuck, or ended its process, too often.
         """
         if self.stuck >= MAX_STUCK:
-            raise EvaluationError("quarantined: it overran its time limit too often", error_type="quarantined")
+            said = "quarantined: it overran its time limit or ended its process too often"
+            raise EvaluationError(said, error_type="quarantined")
 
     def got_stuck(self) -> None:
         """It overran its limit and would not stop, or it ended its process."""
@@ -68,24 +71,30 @@ class Record:
         if self.stuck == MAX_STUCK:
             self.say("evaluator_quarantined", f"it overran its limit or ended its process {MAX_STUCK} times")
 
-    def held_up(self, cpu_s: float) -> None:
+    def held_up(self, cpu_s: float, *, awaits: bool = False) -> None:
         """In the lane ``free`` it held the interpreter for so long. Often within a minute, or for very long, moves it.
 
         Not once: a collection of the host's garbage may fall into anybody's turn.
+
+        Args:
+            cpu_s: CPU seconds.
+            awaits: Whether it went on to wait for something, which only the lane ``model`` can do.
         """
+        self.awaits = self.awaits or awaits
         now = time.monotonic()
         if now - self._since > _WITHIN_S:
             self._points, self._since = 0, now
         self._points += 1 if cpu_s < _LONG_S else 2 if cpu_s < _FAR_TOO_LONG_S else _OFTEN
         if self._points >= _OFTEN and not self.moved:
             self.moved = True
+            lane = "model" if self.awaits else "cpu"
             self.say(
-                "lane_changed", f"it took {cpu_s * 1000:.0f} ms in the lane free and runs in the lane cpu from now on"
+                "lane_changed",
+                f"it took {cpu_s * 1000:.0f} ms in the lane free and runs in the lane {lane} from now on",
             )
 
-    def held(self) -> None:
-        """It has to rest, because it runs in this process and uses more than its share."""
-        why = self.stays or "it is async"
+    def held(self, why: str) -> None:
+        """It has to rest, because it runs in this process, for the reason given, and uses more than its share."""
         self.say("lane_held", f"{why}: held to {CPU_SHARE:.0%} of a processor; see docs/lanes.md")
 
     def say(self, event: str, said: str) -> None:

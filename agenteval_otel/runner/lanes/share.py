@@ -26,7 +26,7 @@ class Share:
         self._credit_s -= cpu_s
 
     def rest_s(self) -> float:
-        """How long to rest before the next turn, at most two seconds; 0 while there is credit."""
+        """How long to rest, 0 while there is credit; at most two seconds, after which the debt is looked at again."""
         self._grow()
         return min(_MAX_REST_S, -self._credit_s / CPU_SHARE) if self._credit_s < 0 else 0.0
 

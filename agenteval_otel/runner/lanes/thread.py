@@ -35,9 +35,12 @@ class ThreadJob:
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.context = contextvars.copy_context()
         self.started: float | None = None
+        self._taken = threading.Lock()
 
     def run(self) -> None:
-        """Evaluate, on the lane's thread, and hand the result to the loop."""
+        """Evaluate, on the lane's thread, and hand the result to the loop; once, in however many queues it stands."""
+        if not self._taken.acquire(blocking=False):
+            return
         self.started = time.monotonic()
         result: Any = None
         error: Exception | None = None
@@ -106,9 +109,7 @@ class LaneThread:
                 self._share.used(self.cpu_s - begun)
 
     def _rest(self, after: Record) -> None:
-        rest_s = self._share.rest_s() if self._share is not None else 0.0
-        if rest_s <= 0 or self._no_rest.is_set():
-            return
-        if rest_s > _FELT_S:
-            after.held()
-        self._no_rest.wait(rest_s)
+        while self._share is not None and (rest_s := self._share.rest_s()) > 0 and not self._no_rest.is_set():
+            if rest_s > _FELT_S:
+                after.held(after.stays or "there is no child process")
+            self._no_rest.wait(rest_s)

@@ -44,6 +44,11 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("`criteria` and `evaluate` do not agree",),
         ("Check it with `agenteval_otel.testing.check_evaluator`.",),
     ),
+    "invalid_input": Explanation(
+        "The child process of the lane `cpu` could not read the input.",
+        ("an input that is nested too deeply, given to `run_evaluation` or by `capture=`",),
+        ("Run the evaluator on the same input with `run_evaluation`.",),
+    ),
     "missing_text": Explanation(
         "A rule or a keyword check looks at a field that this input does not have.",
         ("a path below `context` that nobody annotated",),
