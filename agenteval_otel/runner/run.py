@@ -10,7 +10,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agenteval_otel.capture.outgoing import Redaction
@@ -219,15 +219,32 @@ def _disbelieved(result: EvaluationResult) -> dict[str, Any]:
     }  # fmt: skip
     if result.status != "scored":
         return wrong | _NO_SCORE  # whoever fails or abstains and still names a score: it is none
-    if not _is_score(result.score):
+    for name in ("score", "normalized"):
+        if type(held[name]) not in _PLAIN:
+            wrong[name] = _plain_of(held[name])
+    score, normalized = wrong.get("score", held["score"]), wrong.get("normalized", held["normalized"])
+    if not _is_score(score):
         wrong |= {**_NO_SCORE, "error": "no finite score", "error_type": "invalid_score"}
-    elif result.normalized is not None and not 0.0 <= result.normalized <= 1.0:
+    elif normalized is not None and not 0.0 <= normalized <= 1.0:
         wrong["normalized"] = None
     return wrong
 
 
 _NO_SCORE: dict[str, Any] = dict.fromkeys(("score", "normalized", "label", "passed"))
 _WORDS = ("label", "reason_code", "error_type")
+
+
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+_MAKES_PLAIN: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = (
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+)
+
+
+def _plain_of(value: Any) -> Any:
+    """What a subclass of a number or of text holds, without asking its own methods."""
+    return next((plain(value) for base, plain in _MAKES_PLAIN if isinstance(value, base)), value)
 
 
 def _is_plain(word: str) -> bool:
