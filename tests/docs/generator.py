@@ -1,4 +1,4 @@
-"""`docs/generate.py`, which is a script and in no package, as a module."""
+"""The scripts of `docs/`, which are in no package, as modules."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DOCS", "load_generator"]
+__all__ = ["DOCS", "load_generator", "load_script"]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def load_generator() -> Any:
-    """The script's module, made anew."""
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    """`docs/generate.py`, made anew."""
+    return load_script("generate")
+
+
+def load_script(name: str) -> Any:
+    """The module of ``docs/<name>.py``, made anew."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

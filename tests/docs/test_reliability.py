@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.docs.generator import DOCS
+from tests.docs.generator import load_script
 from tests.promises import figures
 from tests.promises.table import PROMISES
-
-
-def load() -> Any:
-    """`docs/promises.py`, which is a script and in no package, as a module."""
-    spec = importlib.util.spec_from_file_location("docs_promises", DOCS / "promises.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The script at work on a copy of the document and figures of its own."""
-    module = load()
+    module = load_script("promises")
     monkeypatch.setenv("AGENTEVAL_FIGURES", str(tmp_path / "figures"))
     text = module.DOCUMENT.read_text()
     module.DOCUMENT = tmp_path / "reliability.md"
@@ -40,7 +29,7 @@ def measure(code: str, *said: str, test: str = "test", form: str = "short", outc
 
 def test_promises_tests_and_document_agree() -> None:
     """Each promise of the table has a test file and a figure in the document; what is not built is named as such."""
-    script = load()
+    script = load_script("promises")
     assert script.problems(script.DOCUMENT.read_text()) == []
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.runner.child.recipes import with_environment
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.private import OtlpTarget, is_endpoint, private_provider
 
@@ -121,7 +122,7 @@ def quiet_exporters() -> Iterator[None]:
         logger.propagate = False
         logger.addHandler(silent)
     try:
-        with _environment(_defaults()):
+        with with_environment(_defaults()):
             yield
     finally:
         for logger, propagate in before:
@@ -136,17 +137,3 @@ def _defaults() -> Mapping[str, str]:
     return defaults if os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") else {
         **defaults, "OTEL_METRIC_EXPORT_INTERVAL": "2000"
     }  # fmt: skip
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -65,7 +65,7 @@ def environment_of(kind: type[Evaluator]) -> dict[str, str]:
 
 @contextmanager
 def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Only this evaluator sees its variables, and only while it runs."""
+    """Variables of the process that are set for a while: only this evaluator sees its own, and only while it runs."""
     if not variables:
         yield
         return
