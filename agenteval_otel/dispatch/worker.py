@@ -22,7 +22,7 @@ from agenteval_otel.dispatch.executor import DaemonExecutor
 from agenteval_otel.dispatch.own import EVALUATION, Evaluation, OwnThread
 from agenteval_otel.semconv import PIPELINE_FAILED
 
-__all__ = ["Entry", "Marker", "Worker"]
+__all__ = ["Entry", "Marker", "Worker", "new_loop"]
 
 _END_S = 1.0
 _WORK_S, _REST_S = 1e-3, 5e-5
@@ -102,7 +102,7 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            loop = _new_loop()
+            loop = new_loop()
         except Exception:
             # No file descriptor is left, or the host's policy or log handler raises: the pool tries again.
             self.stillborn = True
@@ -222,8 +222,11 @@ class Worker:
             task.add_done_callback(one_less)
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
-    # What it needs is asked for beforehand: a loop that stays half made complains on the host's stderr at its end.
+def new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop, or an `OSError` where no descriptor is left.
+
+    What it needs is asked for beforehand: a loop that stays half made complains on the host's stderr at its end.
+    """
     with selectors.DefaultSelector():
         for end in socket.socketpair():
             end.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from agenteval_otel.components import Component
+from agenteval_otel.dispatch.worker import new_loop
 from agenteval_otel.models import AggregatedEvaluationResult
 
 __all__ = ["EvaluationStorageProvider", "FanOutStorage"]
@@ -75,12 +77,18 @@ class FanOutStorage:
         """`close` on a thread of its own, waited for at most so long: for code without an event loop, or inside one."""
         if not any(_can_close(provider) for provider in self.providers):
             return
-        thread = threading.Thread(target=lambda: asyncio.run(self.close()), name="agenteval-close", daemon=True)
+        thread = threading.Thread(target=self._close_here, name="agenteval-close", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # at the interpreter's exit some versions start no thread, and what is open ends with it
             return
         thread.join(timeout_s)
+
+    def _close_here(self) -> None:
+        # Without a descriptor there is no loop, and what is open ends with the process.
+        with contextlib.suppress(OSError), asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.get_loop()  # before there is a coroutine that nobody would await
+            runner.run(self.close())
 
 
 def _can_close(provider: Any) -> bool:

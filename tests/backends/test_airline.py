@@ -15,6 +15,7 @@ from agenteval_otel import EvaluationInput, Score, annotate, monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 
@@ -105,7 +106,11 @@ def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
         # Like most applications this one sets up tracing only: events and metrics take the OTLP endpoint.
         storage = OtlpStorageProvider(endpoint=collector.grpc_endpoint, tracer_provider=sdk.tracers)
         pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=evaluators(), storage=[storage], dispatcher=PoolDispatcher()
+            sampler=RatioSampler(),
+            evaluators=evaluators(),
+            storage=[storage],
+            dispatcher=PoolDispatcher(),
+            restraint=RestraintSettings(enabled=False),
         )
         calls = asyncio.run(live_traffic(shared, Agent(pipeline), sdk, pipeline))
         assert pipeline.flush(60.0)
