@@ -166,28 +166,35 @@ def _assembled(
     return loggers
 
 
+class _Batched:
+    """What the processors of both signals do at a flush and at the end."""
+
+    def __init__(self, batches: Batches, exporter: Any) -> None:
+        self._batches, self._exporter = batches, exporter
+
+    def shutdown(self) -> None:
+        self._batches.close()
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._batches.flush()
+
+
 def _span_processor(batches: Batches, exporter: Any) -> Any:
     from opentelemetry.sdk.trace import SpanProcessor
 
-    class BatchedSpans(SpanProcessor):
+    class BatchedSpans(_Batched, SpanProcessor):
         def on_end(self, span: Any) -> None:
             if span.context.trace_flags.sampled:
                 batches.put(span, _size_of(span.attributes))
 
-        def shutdown(self) -> None:
-            batches.close()
-            exporter.shutdown()
-
-        def force_flush(self, timeout_millis: int = 30_000) -> bool:
-            return batches.flush()
-
-    return BatchedSpans()
+    return BatchedSpans(batches, exporter)
 
 
 def _log_processor(batches: Batches, exporter: Any) -> Any:
     from opentelemetry.sdk._logs import LogRecordProcessor, ReadableLogRecord
 
-    class BatchedRecords(LogRecordProcessor):
+    class BatchedRecords(_Batched, LogRecordProcessor):
         def on_emit(self, log_record: Any) -> None:
             record = log_record.log_record
             record.context = None  # ids and flags are written down; the context would be kept
@@ -199,14 +206,7 @@ def _log_processor(batches: Batches, exporter: Any) -> Any:
                 _size_of(record.attributes),
             )  # fmt: skip
 
-        def shutdown(self) -> None:
-            batches.close()
-            exporter.shutdown()
-
-        def force_flush(self, timeout_millis: int = 30_000) -> bool:
-            return batches.flush()
-
-    return BatchedRecords()
+    return BatchedRecords(batches, exporter)
 
 
 def _size_of(attributes: Any) -> int:

@@ -403,8 +403,9 @@ NO_FILES = """
         if not accounting()["evaluated"]:
             answer()
             assert flush(10)
-    while any(thread.name == "agenteval-pool" for thread in threading.enumerate()):
-        time.sleep(0.01)  # the first one's thread gives its loop back
+    for thread in threading.enumerate():
+        if thread.name == "agenteval-pool":
+            thread.join(10)  # the first one's thread gives its loop back
     held, (soft, hard) = [], resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
     try:

@@ -182,7 +182,7 @@ class Lanes:
             except NotPortable as reason:
                 record.stays = str(reason)
             except Unavailable:
-                pass
+                pass  # said in the log by `_no_child`; nothing is left out: the thread evaluates it
         return await self._on_thread(evaluator, record, evaluator.evaluate(given, criteria))
 
     async def _in_child(
