@@ -21,8 +21,11 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The long forms of promises take minutes: they run where they are asked for."""
+    """The long forms of promises take minutes: they run where they are asked for, and may."""
     if os.environ.get("AGENTEVAL_PROMISES") == "full":
+        for item in items:
+            if item.get_closest_marker("full") or item.get_closest_marker("sized"):
+                item.add_marker(pytest.mark.timeout(1200))
         return
     long = [item for item in items if item.get_closest_marker("full")]
     items[:] = [item for item in items if not item.get_closest_marker("full")]
