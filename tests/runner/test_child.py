@@ -232,8 +232,9 @@ def test_a_cancelled_run_is_forgotten_and_the_end_is_prompt() -> None:
             await task
         return template_of(lanes)
 
+    others = set(threading.enumerate())
     pid = with_lanes(work)
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - others:
         if thread.name == "agenteval-child":
             thread.join(10)
             assert not thread.is_alive()
