@@ -123,7 +123,7 @@ def test_children_neither_hang_nor_repeat_the_parents_work(
     outcomes = report["accounting"]
     assert report["flushed"]
     assert sum(outcomes.values()) == report["calls"]
-    sessions = [json.loads(line)["sessionId"] for line in target.read_text().splitlines()]
+    sessions = [json.loads(line)["sessionId"] for line in target.read_text().splitlines() if line]
     assert len(sessions) == len(set(sessions)), "each response is evaluated once"
     of_parent = sum(session.startswith("parent") for session in sessions)
     assert of_parent == outcomes["evaluated"]
