@@ -74,6 +74,7 @@ class Component(BaseModel, metaclass=Explained):
     contract: ClassVar[str] = "component"
     component_type: ClassVar[str] = ""
     registry: ClassVar[dict[str, Any]] = {}
+    unversioned: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__()  # the class line's words are read by the hook below, once the fields are known
@@ -121,7 +122,8 @@ class Component(BaseModel, metaclass=Explained):
     @cached_property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when the configuration changes (SHA-256 of the sorted JSON dump)."""
-        dump = json.dumps(self.model_dump(mode="json", fallback=repr), sort_keys=True, default=repr)
+        fields = self.model_dump(mode="json", fallback=repr, exclude=set(self.unversioned))
+        dump = json.dumps(fields, sort_keys=True, default=repr)
         return hashlib.sha256(dump.encode("utf-8", "replace")).hexdigest()[:12]
 
     @classmethod

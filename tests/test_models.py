@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationResult,
+    MemoryStats,
+    Message,
+)
+from agenteval_otel.models.snapshot import MAX_DEPTH, snapshot_of
 
 KEYS = st.sampled_from(["role", "contentParts", "type", "text", "a"])
 JSON = st.recursive(
@@ -51,6 +62,34 @@ def test_values_are_found_by_path() -> None:
     assert one.text_at("") == "r"
 
 
+@pytest.mark.parametrize("index", ["01", "-1", "+1", "\u0661", "1.", "1e0", "9" * 5000])
+def test_an_index_is_written_one_way(index: str) -> None:
+    """Plain decimal digits without zeros in front; a number beyond all lists is no place, and nothing raises."""
+    one = EvaluationInput(context={"list": ["x", "y"]})
+    assert one.text_at(f"context.list.{index}") == ("y" if index == "1." else None)
+
+
+def test_an_empty_segment_is_a_key() -> None:
+    """A dot at the end says nothing; two dots in a row are a key without a name."""
+    one = EvaluationInput(response="r", context={"a": {"b": "x", "": {"b": "y"}}})
+    assert one.text_at("response.") == "r"
+    assert one.text_at("context.a.b.") == "x"
+    assert one.text_at("context.a..b") == "y"
+    assert one.text_at("context..a") is None
+
+
+def test_a_message_answers_as_its_json_does() -> None:
+    """A message that is an object of ours, or is spelt with underscores, has the text that its JSON has."""
+    parts = [{"type": "image", "url": "u"}, {"type": "text", "text": "t"}]
+    message = Message(role="assistant", content="whole", content_parts=parts)
+    for response in (message, message.model_dump(), message.model_dump(by_alias=True)):
+        assert EvaluationInput(response=response).text_at() == "t"
+    one = EvaluationInput(response=message, context={"last": [message]})
+    assert one.text_at("response.contentParts.1.text") == "t"
+    assert one.text_at("context.last.0") == "t"
+    assert EvaluationInput(response=Message(role="assistant", content="whole")).text_at() is None
+
+
 @given(response=JSON, field=st.sampled_from(["response", "response.a", "response.0", "response.contentParts.0.text"]))
 def test_any_answer_has_text_or_none(response: object, field: str) -> None:
     """No shape of an answer makes the text helper raise."""
@@ -68,3 +107,106 @@ def test_a_failure_is_not_a_score() -> None:
     assert "filler" not in failed.model_dump()
     whole = AggregatedEvaluationResult(results=(failed, skipped, scored))
     assert [item["score"] for item in whole.original_json()["results"]] == [False, 0.5]
+
+
+def test_without_a_response_there_is_no_text() -> None:
+    """An input that names no response has no text to score, which is not the same as an empty text."""
+    assert EvaluationInput.model_validate({"prompt": "p"}).text_at() is None
+    assert EvaluationInput(response="").text_at() == ""
+    assert EvaluationInput().response_text == ""
+
+
+def test_an_agents_snapshot_is_part_of_the_input() -> None:
+    """Cost, tokens, time, turns, history and memory come in either spelling and go out in the originals'."""
+    fields: dict[str, Any] = {
+        "response": "r", "cost": 0.01, "usage": {"inputTokens": 7, "outputTokens": 3}, "durationS": 1.5, "turns": 2,
+        "memoryStats": {"keys": 1, "totalEntries": 2, "totalSize": 300, "oldest": "2026-01-01T00:00:00Z",
+                        "newest": 1_767_225_600_000},
+        "messageHistory": [{"role": "user", "content": "q", "createdAt": 5}],
+    }  # fmt: skip
+    one = EvaluationInput.model_validate(fields)
+    assert one.memory_stats == MemoryStats(
+        keys=1, total_entries=2, total_size=300, oldest="2026-01-01T00:00:00Z", newest=1_767_225_600_000
+    )
+    assert one.turns == 2
+    assert one.model_dump(by_alias=True, exclude_unset=True) == fields
+
+
+ORIGINAL_RESULT: dict[str, Any] = {
+    "overallScore": 0.75,
+    "results": [
+        {"criterionName": "A", "score": True, "evaluatorType": "RuleBased", "reasoning": "passed"},
+        {"criterionName": "B", "score": 0, "evaluatorType": "LexicalSimilarity", "error": "no text"},
+        {"criterionName": "C", "score": "error", "evaluatorType": "LLMJudge", "error": "no reply"},
+        {"criterionName": "D", "score": 0.5, "evaluatorType": "Sentiment", "metadata": {"rawScore": 0}, "error": ""},
+    ],
+    "timestamp": 1_715_000_000_000,
+    "agentId": "a",
+    "sessionId": "s",
+    "inputSnapshot": {
+        "response": {"id": "m", "role": "assistant", "content": "x", "contentParts": [{"type": "text", "text": "x"}]},
+        "criteria": [{"name": "A", "description": "d", "scale": "binary", "weight": None}],
+        "groundTruth": {"answer": "x"}, "context": {"k": [1, None]}, "timestamp": 5, "metadata": {},
+        "messageHistory": [{"id": "1", "role": "data", "content": "c", "createdAt": 7, "isStreaming": False}],
+    },
+    "evaluationConfigSnapshot": {"evaluatorTypes": ["RuleBased"], "criteriaNames": ["A"],
+                                 "storageProviderType": "none", "metadataKeys": []},
+    "metadata": {"errors": [], "durationMs": 3},
+    "runErrors": [{"evaluatorType": "StorageProvider", "message": "full", "stack": "at save"}],
+}  # fmt: skip
+
+
+def test_the_originals_results_load_and_dump_unchanged() -> None:
+    """A result in the originals' JSON comes back as it was: fillers, empty errors, stacks and messages too."""
+    found = AggregatedEvaluationResult.model_validate(ORIGINAL_RESULT)
+    assert [result.status for result in found.results] == ["scored", "failed", "failed", "scored"]
+    assert [result.score for result in found.results] == [True, None, None, 0.5]
+    assert json.loads(json.dumps(found.original_json())) == ORIGINAL_RESULT
+
+
+def test_a_snapshot_keeps_what_was() -> None:
+    """Lists and mappings that change afterwards, at any depth, do not change the snapshot; text is shared."""
+    text = "x" * 1000
+    context: dict[str, Any] = {"a": {"b": [1]}, "t": (text, [2])}
+    parts = [{"type": "text", "text": text}]
+    given = EvaluationInput(response=text, context=context, message_history=[Message(role="u", content_parts=parts)])
+    kept = snapshot_of(given)
+    assert kept == given
+    assert given.context is not None
+    assert given.message_history is not None
+    given.context["a"]["b"].append(2)
+    given.context["t"][1].clear()
+    (given.message_history[0].content_parts or [])[0]["text"] = "changed"
+    assert kept.context == {"a": {"b": [1]}, "t": (text, [2])}
+    assert (kept.message_history or [])[0].content_parts == [{"type": "text", "text": text}]
+    assert kept.response is text
+
+
+def test_a_snapshot_takes_classes_of_their_own_for_what_they_are() -> None:
+    """Mappings, lists and sets of any class are copied; an object is shared."""
+    thing = object()
+    given: dict[str, Any] = {"d": defaultdict(list, a=[1]), "s": {1}, "o": thing}
+    kept = snapshot_of(given)
+    given["d"]["a"].append(2)
+    given["d"]["b"].append(3)
+    given["s"].add(2)
+    assert kept == {"d": {"a": [1]}, "s": {1}, "o": thing}
+
+
+def test_a_snapshot_survives_circles_and_depth() -> None:
+    """What holds itself, twice over, or is nested beyond measure, is copied as far as that makes sense."""
+    circle: dict[str, Any] = {}
+    circle["self"], circle["again"] = circle, [circle, circle]
+    kept = snapshot_of(circle)
+    assert kept is not circle
+    assert kept["self"] is kept
+    deep: list[Any] = []
+    for _ in range(MAX_DEPTH * 100):
+        deep = [deep]
+    assert snapshot_of(EvaluationInput(response=deep)).response[0] is not deep[0]
+
+
+@given(JSON)
+def test_a_snapshot_is_equal(value: object) -> None:
+    """Of anything that JSON can say the snapshot is equal, with the same types."""
+    assert repr(snapshot_of({"a": value})) == repr({"a": value})

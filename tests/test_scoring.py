@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agenteval_otel.components import resolve
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.scoring import label_of, normalize, overall_score, passed_of
+from agenteval_otel.scoring import (
+    Aggregation,
+    Scored,
+    WeightedMean,
+    check_criteria,
+    label_of,
+    normalize,
+    overall_score,
+    passed_of,
+)
+from agenteval_otel.testing import check_aggregation, check_component
 
 SCALES = st.sampled_from(["binary", "pass/fail", "likert5", "numeric", "string", "low|high"])
 SCORES = st.one_of(st.booleans(), st.integers(), st.floats(), st.text(max_size=20))
@@ -110,3 +122,125 @@ def test_the_first_criterion_of_a_name_counts() -> None:
     """Of two criteria with one name the first says the scale and the weight."""
     criteria = [criterion("likert5"), criterion("numeric")]
     assert overall_score([scored(5)], criteria) == 1.0
+
+
+STRATEGIES = ["weighted_mean", "once_per_criterion", "minimum", "all_must_pass"]
+FOUR = [
+    EvaluationCriteria(name="a", scale="numeric", weight=3, threshold=0.5),
+    EvaluationCriteria(name="b", scale="binary"),
+    EvaluationCriteria(name="c", scale="numeric", weight=0, threshold=0.5),
+    EvaluationCriteria(name="d", scale="numeric"),
+]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [("weighted_mean", (0.5 * 3 + 0.9 * 3 + 1 + 0.2) / 8), ("once_per_criterion", (0.7 * 3 + 1 + 0.2) / 5),
+     ("minimum", 0.2), ("all_must_pass", 1.0)],
+)  # fmt: skip
+def test_each_strategy_has_its_own_mean(strategy: str, expected: float) -> None:
+    """Per result, per criterion, the worst, or everything passed; a weight of 0 leaves a criterion out of each."""
+    results = [scored(0.5, "a"), scored(0.9, "a"), scored(True, "b"), scored(0.0, "c"), scored(0.2, "d")]
+    found = overall_score(results, FOUR, resolve(Aggregation, strategy))
+    assert found == pytest.approx(expected)
+
+
+def test_one_that_fails_is_enough_for_all_must_pass() -> None:
+    """A verdict below its threshold makes the overall score 0; without any verdict there is none."""
+    strategy = resolve(Aggregation, "all_must_pass")
+    assert overall_score([scored(0.4, "a"), scored(True, "b")], FOUR, strategy) == 0.0
+    assert overall_score([scored(0.9, "d")], FOUR, strategy) is None
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies_are_components(strategy: str) -> None:
+    """Each strategy holds its contract, comes back from its own dump and says its type."""
+    check_component(resolve(Aggregation, strategy), Aggregation)
+    check_aggregation(resolve(Aggregation, strategy))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(
+    pairs=st.lists(
+        st.tuples(st.sampled_from("abc"), SCORES, st.none() | st.floats(-1e308, 1e308) | st.just(5e-324)), max_size=6
+    )
+)
+def test_no_strategy_makes_up_a_score(strategy: str, pairs: list[tuple[str, bool | float | str, float | None]]) -> None:
+    """Whatever the scores and the weights, negative and huge ones too: an overall score is in [0, 1] or is none."""
+    criteria = [EvaluationCriteria(name=name, scale="numeric", weight=weight) for name, _, weight in pairs]
+    results = [scored(score, name) for name, score, _ in pairs]
+    found = overall_score(results, criteria, resolve(Aggregation, strategy))
+    assert found is None or 0.0 <= found <= 1.0
+    if not any(normalize(score, criterion()) is not None for _, score, _ in pairs):
+        assert found is None
+
+
+@pytest.mark.parametrize("weight", [1e308, 5e-324, 1e-300])
+def test_weights_at_the_ends_of_what_floats_hold_make_a_mean(weight: float) -> None:
+    """The mean asks only how the weights stand to each other, not how large they are."""
+    criteria = [EvaluationCriteria(name=name, scale="numeric", weight=weight) for name in "abcd"]
+    found = overall_score([scored(value, name) for name, value in zip("abcd", (0, 1, 0.5, 0.5), strict=True)], criteria)
+    assert found == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("given_back", [math.nan, math.inf, -0.1, 1.1])
+def test_what_a_strategy_makes_up_is_no_score(given_back: float) -> None:
+    """A strategy of the user's own that gives no number from 0 to 1 gives no overall score."""
+
+    class Strange(Aggregation):
+        def combine(self, scored: object) -> float:
+            return given_back
+
+    assert overall_score([scored(0.5)], [criterion()], Strange()) is None
+
+
+def test_a_strategy_sees_what_counts() -> None:
+    """It gets the scored results with their normalized form and their weight, and nothing else."""
+    seen: list[Scored] = []
+
+    class Seeing(Aggregation):
+        def combine(self, scored: list[Scored]) -> None:  # type: ignore[override]
+            seen.extend(scored)
+
+    results = [scored(4, "C"), scored(9, "C"), scored(5, "other")]
+    assert overall_score(results, [criterion("likert5", weight=2.0)], Seeing()) is None
+    ((result, normalized, weight),) = seen
+    assert (result.score, normalized, weight) == (4, 0.75, 2.0)
+
+
+def test_negative_weights_make_no_score_outside_of_the_range() -> None:
+    """Negative weights are used as they are; a mean that they carry out of [0, 1] is none."""
+    plus, minus = (EvaluationCriteria(name=name, scale="binary", weight=w) for name, w in (("a", 3.0), ("b", -1.0)))
+    assert overall_score([scored(True, "a"), scored(True, "b")], [plus, minus]) == 1.0
+    assert overall_score([scored(True, "a"), scored(False, "b")], [plus, minus]) is None
+    assert overall_score([scored(True, "b")], [minus]) is None
+
+
+@pytest.mark.parametrize(
+    ("criteria", "problems"),
+    [
+        ([{"name": "a"}, {"name": "b"}, {"name": "a"}], [("criteria", "criterion 'a' stands there twice")]),
+        ([{"name": " "}], [("criteria[0].name", "must not be blank")]),
+        ([{"name": "a", "weight": -0.5}], [("criteria[0].weight", "expected at least 0, found -0.5")]),
+        ([{"name": "a", "objective": 2}],
+         [("criteria[0].objective", "expected a number from 0 to 1, found 2")]),
+        ([{"name": "a", "minimum": 1}], [("criteria[0].maximum", "a declared range needs both ends")]),
+        ([{"name": "a"}, {"name": "b", "maximum": 1}],
+         [("criteria[1].minimum", "a declared range needs both ends")]),
+        ([{"name": "a", "minimum": 1, "maximum": 1, "weight": -1}],
+         [("criteria[0].weight", "expected at least 0, found -1"),
+          ("criteria[0].maximum", "expected more than the minimum 1, found 1")]),
+    ],
+)  # fmt: skip
+def test_criteria_that_cannot_be_scored_by_are_refused(criteria: list[dict[str, object]], problems: object) -> None:
+    """Everything that is wrong with criteria is told at once, with its place."""
+    with pytest.raises(ConfigurationError) as caught:
+        check_criteria([EvaluationCriteria.model_validate(one) for one in criteria], path="criteria")
+    assert list(caught.value.problems) == problems
+
+
+def test_right_criteria_pass() -> None:
+    """Criteria with weights, an empty list, and the default strategy are fine."""
+    check_criteria(FOUR, path="criteria")
+    check_criteria([], path="criteria")
+    assert WeightedMean().combine([]) is None

@@ -22,7 +22,8 @@ __all__ = ["FACTS", "build_input"]
 
 FACTS = frozenset({
     "agent_config", "agent_id", "context", "conversation_id", "cost", "finish_reason", "ground_truth",
-    "message_history", "metadata", "model", "prompt", "response", "response_id", "session_id", "tool_calls", "usage",
+    "memory_stats", "message_history", "metadata", "model", "prompt", "response", "response_id", "session_id",
+    "tool_calls", "turns", "usage",
 })  # fmt: skip
 """What `annotate` and a `capture=` function may say about a call."""
 

@@ -38,6 +38,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         evaluators=settings.evaluators, storage=settings.storage, dispatcher=settings.dispatcher,
         enabled=settings.enabled and not SWITCH.off, own_span=settings.own_span, accounting=accounting,
         criteria=settings.criteria_of(), redactors=settings.redaction, restraint=settings.restraint,
+        aggregation=settings.aggregation, ground_truth=settings.ground_truth,
         agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
     )  # fmt: skip
     # Refuses here, and not at a handler, what no handler could use.

@@ -11,6 +11,7 @@ from agenteval_otel.components import Explained, choices, load_each
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.scoring import check_criteria
 from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE
 
 __all__ = ["CriteriaSet", "Criterion", "check_names", "check_once", "load_set", "missing_sets"]
@@ -52,11 +53,8 @@ def load_set(values: Any) -> CriteriaSet:
 
 
 def check_once(criteria: CriteriaSet, *, path: str) -> CriteriaSet:
-    """The set; raises `ConfigurationError` when a name stands in it twice."""
-    names = [criterion.name for criterion in criteria]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ConfigurationError(f"criterion {twice!r} stands there twice", path=path)
+    """The set; raises `ConfigurationError` when a name stands in it twice, or a range is none."""
+    check_criteria(criteria, path=path)
     return criteria
 
 

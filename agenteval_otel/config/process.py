@@ -170,6 +170,7 @@ def _keeping(settings: Settings, before: Settings) -> Settings:
         "sampler": before.sampler if settings.sampler == before.sampler else settings.sampler,
         "storage": tuple(_same(provider, before.storage) for provider in settings.storage),
         "evaluators": tuple(_same(evaluator, before.evaluators) for evaluator in settings.evaluators),
+        "ground_truth": before.ground_truth if settings.ground_truth == before.ground_truth else settings.ground_truth,
         "agents": {
             name: before.agents[name] if before.agents.get(name) == agent else agent
             for name, agent in settings.agents.items()

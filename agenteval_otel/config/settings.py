@@ -9,18 +9,20 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from agenteval_otel.capture.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.components import Explained, PartError, resolve
 from agenteval_otel.config.criteria import CriteriaSet, check_names, check_once, load_set, missing_sets
-from agenteval_otel.config.plugins import import_plugins
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
+from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.instrumentation.decorator import load_evaluators, load_sampler, load_storage
 from agenteval_otel.masking import mask
+from agenteval_otel.plugins import import_plugins
 from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.scoring import Aggregation, WeightedMean
 from agenteval_otel.storage import OtlpStorageProvider
 
 __all__ = ["AgentSettings", "Settings"]
@@ -112,6 +114,7 @@ class Settings(_Explained):
         enabled: The kill switch; ``AGENTEVAL_ENABLED=false`` sets it too. Switched off, calls count as ``disabled``.
         plugins: Modules that are imported before evaluators and other parts are looked up; entry points by their name.
             Nothing is loaded from an installed package unless it is listed here.
+        aggregation: How the overall score of an answer is made from its scores.
         criteria: Named criteria sets: what differs from what the evaluators declare. Handlers without a set of their
             own use the one named ``default``, where there is one.
         evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
@@ -119,6 +122,7 @@ class Settings(_Explained):
         sampler: A sampler instead of a rate. Neither: everything, limited to ten evaluated responses a second.
         telemetry: Where OpenTelemetry goes and what it carries: the defaults of every ``otlp`` storage provider.
         storage: Storage providers; one ``otlp`` when left out.
+        ground_truth: Where inputs get the reference answer that evaluators compare with: docs/ground-truth.md.
         redaction: What is taken out of all that leaves the process: redactors, instances or ``{type: ...}`` mappings.
             Every built-in kind when left out; an empty list for nothing.
         dispatcher: Where evaluations run.
@@ -131,12 +135,14 @@ class Settings(_Explained):
 
     enabled: bool = Field(default_factory=lambda: _enabled_by(os.environ.get("AGENTEVAL_ENABLED", "")))
     plugins: tuple[str, ...] = ()
+    aggregation: Aggregation = Field(default_factory=WeightedMean)
     criteria: dict[str, CriteriaSet] = Field(default_factory=dict)
     evaluators: tuple[Evaluator, ...] = Field(default_factory=lambda: (ResponseHealth(),))
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     sampler: Any = None
     telemetry: OtlpStorageProvider = Field(default_factory=OtlpStorageProvider)
     storage: tuple[Any, ...] = Field(default_factory=lambda fields: (fields.get("telemetry"),))
+    ground_truth: SerializeAsAny[GroundTruthStore] | None = None
     redaction: tuple[Redactor, ...] = Field(default_factory=default_redactors)
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
     restraint: RestraintSettings = Field(default_factory=RestraintSettings)
@@ -155,6 +161,11 @@ class Settings(_Explained):
         # The first field of those that name parts: the others then find what the plugins brought.
         _within(import_plugins, value)
         return value
+
+    @field_validator("aggregation", mode="before")
+    @classmethod
+    def _load_aggregation(cls, value: Any) -> Any:
+        return _within(resolve, Aggregation, value, path="aggregation")
 
     @field_validator("criteria", mode="after")
     @classmethod
@@ -176,6 +187,11 @@ class Settings(_Explained):
         several = value if isinstance(value, list | tuple) else [value]
         telemetry = info.data.get("telemetry")
         return _within(load_storage, [_with_defaults(entry, telemetry) for entry in several])
+
+    @field_validator("ground_truth", mode="before")
+    @classmethod
+    def _load_ground_truth(cls, value: Any) -> Any:
+        return _within(load_store, value)
 
     @field_validator("redaction", mode="before")
     @classmethod

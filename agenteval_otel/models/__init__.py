@@ -4,7 +4,15 @@ Python names are snake_case; the JSON form is the specification's camelCase, acc
 built on the pool's thread (never on the caller's) or offline, and are never changed afterwards.
 """
 
-from agenteval_otel.models.inputs import EvaluationCriteria, EvaluationInput, Message, StreamEnd, ToolCall, Usage
+from agenteval_otel.models.inputs import (
+    EvaluationCriteria,
+    EvaluationInput,
+    MemoryStats,
+    Message,
+    StreamEnd,
+    ToolCall,
+    Usage,
+)
 from agenteval_otel.models.results import (
     AggregatedEvaluationResult,
     EvaluationResult,
@@ -19,6 +27,7 @@ __all__ = [
     "EvaluationCriteria",
     "EvaluationInput",
     "EvaluationResult",
+    "MemoryStats",
     "Message",
     "RunError",
     "Score",

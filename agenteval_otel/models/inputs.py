@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import ConfigDict, field_validator
+from pydantic import ConfigDict, field_validator, model_validator
 
 from agenteval_otel.models.value import Value
 
-__all__ = ["EvaluationCriteria", "EvaluationInput", "Message", "StreamEnd", "ToolCall", "Usage"]
+__all__ = [
+    "EvaluationCriteria",
+    "EvaluationInput",
+    "MemoryStats",
+    "Message",
+    "StreamEnd",
+    "ToolCall",
+    "Usage",
+]
 
 StreamEnd = Literal["completed", "error", "abandoned"]
+_INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 class EvaluationCriteria(Value):
@@ -45,17 +55,44 @@ class EvaluationCriteria(Value):
         return value
 
 
+_CALL_FIELDS = {
+    "name": ("name", "toolName"), "arguments": ("arguments", "args", "input"), "id": ("id", "toolCallId", "call_id"),
+}  # fmt: skip
+"""How a call's fields are called, the first that is there first."""
+
+
 class ToolCall(Value):
-    """One tool call of the agent: name, arguments as given, and the result where it is known."""
+    """One tool call of the agent: name, arguments as given, and the result where it is known.
+
+    Read from the forms of others too: OpenAI's (``{id, function: {name, arguments}}``), where ``function`` may be the
+    name itself, Anthropic's (``{id, name, input}``) and LangChain's (``{id, name, args}``).
+    """
 
     name: str
     arguments: Any = None
     result: Any = None
     id: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _other_forms(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or ("name" in data and "arguments" in data):
+            return data
+        function = data.get("function", data.get("custom"))
+        source = function if isinstance(function, Mapping) and "name" not in data else data
+        found = {"name": function} if isinstance(function, str) else {}
+        for field, names in _CALL_FIELDS.items():
+            given = next((name for name in names if name in source), None)
+            if given is not None:
+                found[field] = source[given]
+        return {**data, **found}
+
 
 class Message(Value):
-    """One message of the conversation; parts and UI flags of the specification are kept in `content_parts`."""
+    """One message of the conversation; parts and UI flags of the specification are kept in `content_parts`.
+
+    A `content` that is a list of parts, as chat clients write it, is read as these parts and the text among them.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -67,6 +104,17 @@ class Message(Value):
     tool_name: str | None = None
     tool_calls: list[ToolCall] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _content_of_parts(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or not isinstance(data.get("content"), list | tuple):
+            return data
+        parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in data["content"]]
+        texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
+        text = "\n".join(text for text in texts if isinstance(text, str)) or None
+        own = data.get("contentParts", data.get("content_parts"))
+        return {**data, "content": text, **({} if own is not None else {"content_parts": parts})}
+
 
 class Usage(Value):
     """Tokens that the agent's own model used."""
@@ -75,19 +123,40 @@ class Usage(Value):
     output_tokens: int | None = None
 
 
+class MemoryStats(Value):
+    """What the agent's memory held when it answered.
+
+    Attributes:
+        keys: How many different keys it holds.
+        total_entries: How many entries stand under them.
+        total_size: Their size in bytes.
+        oldest, newest: When the oldest and the newest entry were written: ISO 8601 text, or milliseconds since the
+            epoch, as the agent says it.
+    """
+
+    keys: int | None = None
+    total_entries: int | None = None
+    total_size: int | None = None
+    oldest: int | float | str | None = None
+    newest: int | float | str | None = None
+
+
 class EvaluationInput(Value):
     """The captured interaction: what an evaluator sees.
 
     Attributes:
-        response: The answer: text, or a message with `contentParts`, or (offline only) any JSON value.
+        response: The answer: text, or a message with `contentParts`, or (offline only) any JSON value. Without one
+            there is no text, which is not the same as an empty text.
         criteria: What is asked for; empty means each evaluator's own criteria.
         error_type: Class name of the exception that the handler raised instead of answering.
         stream_end: How a streamed answer ended; None for answers that were not streamed.
-        cost: What the answer cost, in USD.
+        cost: What the answer cost, in USD; `usage` its tokens, `duration_s` its time in seconds.
+        turns: How often the agent asked its model for this answer.
+        memory_stats: What the agent's memory held.
         finish_reason: The model's own word for why it stopped, such as ``stop`` or ``length``.
     """
 
-    response: Any = ""
+    response: Any = None
     criteria: tuple[EvaluationCriteria, ...] = ()
     prompt: str | None = None
     context: dict[str, Any] | None = None
@@ -103,6 +172,8 @@ class EvaluationInput(Value):
     usage: Usage | None = None
     cost: float | None = None
     duration_s: float | None = None
+    turns: int | None = None
+    memory_stats: MemoryStats | None = None
     response_id: str | None = None
     conversation_id: str | None = None
     model: str | None = None
@@ -110,12 +181,19 @@ class EvaluationInput(Value):
     error_type: str | None = None
     stream_end: StreamEnd | None = None
 
+    @field_validator("cost", "duration_s", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("expected a number")
+        return value
+
     def text_at(self, field: str = "response") -> str | None:
         """Text of a field, by the specification's path rules; None when there is no text.
 
         The root is ``response``, ``prompt``, ``groundTruth`` or ``context`` (an empty name means ``response``); the
-        rest of the path is walked key by key, list indexes as segments (``context.list.1``). A message yields its
-        first ``text`` part.
+        rest of the path is walked key by key, list indexes as segments (``context.list.1``); a dot at its end says
+        nothing. A message yields its first ``text`` part.
         """
         return _text_of(self.value_at(field))
 
@@ -124,9 +202,10 @@ class EvaluationInput(Value):
         root, _, path = (field or "response").partition(".")
         roots = {"response": self.response, "prompt": self.prompt, "groundTruth": self.ground_truth,
                  "ground_truth": self.ground_truth, "context": self.context}  # fmt: skip
-        value = roots.get(root)
+        value = _plain(roots.get(root))
+        path = path.removesuffix(".")
         for key in path.split(".") if path else ():
-            value = _step(value, key)
+            value = _plain(_step(value, key))
         return value
 
     @cached_property
@@ -135,12 +214,15 @@ class EvaluationInput(Value):
         return self.text_at("response") or ""
 
 
+def _plain(value: Any) -> Any:
+    """A `Message` or another of our values as JSON would have it: what is walked through is the same everywhere."""
+    return value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, Value) else value
+
+
 def _step(value: Any, key: str) -> Any:
-    if key == "":
-        return value
     if isinstance(value, Mapping):
         return value.get(key)
-    if isinstance(value, list | tuple) and key.isdecimal() and int(key) < len(value):
+    if isinstance(value, list | tuple) and _INDEX.fullmatch(key) and int(key) < len(value):
         return value[int(key)]
     return None
 
@@ -149,7 +231,7 @@ def _text_of(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping) and isinstance(value.get("role"), str):
-        parts = value.get("contentParts")
+        parts = value.get("contentParts", value.get("content_parts"))
         for part in parts if isinstance(parts, list | tuple) else ():
             if isinstance(part, Mapping) and part.get("type") == "text":
                 text = part.get("text")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
 from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
 from agenteval_otel.models.value import Value
@@ -71,6 +72,14 @@ class EvaluationResult(Value):
     raised: bool = False
     filler: ScoreValue | None = Field(default=None, exclude=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_failure_has_no_score(cls, data: Any) -> Any:
+        # The originals write a filler where a score would stand; read back, it is one again.
+        if isinstance(data, Mapping) and data.get("error") and data.get("score") is not None:
+            return {**data, "score": None, "filler": data["score"]}
+        return data
+
     @property
     def status(self) -> Literal["scored", "skipped", "failed"]:
         """``failed`` when the evaluator broke, ``skipped`` when it abstained, else ``scored``."""
@@ -90,7 +99,9 @@ class EvaluationResult(Value):
 
 
 class RunError(Value):
-    """An evaluator or storage provider that raised, by its label."""
+    """An evaluator or storage provider that raised, by its label; what else the originals say (a stack) is kept."""
+
+    model_config = ConfigDict(extra="allow")
 
     message: str
     evaluator_type: str | None = None

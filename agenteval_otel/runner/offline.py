@@ -1,187 +1,114 @@
 """`run_evaluation`: one input, one configuration, the aggregated result.
 
-Accepts the specification's run configuration unchanged (``evaluatorConfigs: [{type, config}]``, ``RuleBased`` with
-``rules``) as well as instances and functions.
+The same runner as for live answers, without sampler and dispatcher, so offline and online scores cannot differ. A
+result holds a snapshot of its input: what happens to the input's lists and mappings afterwards does not change it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
-
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic.alias_generators import to_camel
 
 from agenteval_otel.capture import CURRENT, EVALUATING
 from agenteval_otel.capture.outgoing import Redaction
-from agenteval_otel.capture.redaction import Redactor, default_redactors, load_redactors
-from agenteval_otel.components import Explained, resolve
-from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, as_evaluator
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, RunError
-from agenteval_otel.models.value import made, replaced
+from agenteval_otel.ground_truth import with_ground_truth
+from agenteval_otel.masking import message_of
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, RunError
+from agenteval_otel.models.snapshot import snapshot_of
+from agenteval_otel.models.value import replaced
+from agenteval_otel.runner.aggregated import aggregate
+from agenteval_otel.runner.blocking import blocking
+from agenteval_otel.runner.config import EvaluationRunConfig
 from agenteval_otel.runner.lanes import Lanes
-from agenteval_otel.runner.run import EvaluationRunner, RunOutcome
-from agenteval_otel.scoring import overall_score
+from agenteval_otel.runner.run import EvaluationRunner
 from agenteval_otel.telemetry.log import log
 
-__all__ = ["EvaluationRunConfig", "aggregate", "run_evaluation", "run_evaluation_sync"]
+__all__ = ["OfflineRun", "run_evaluation", "run_evaluation_sync"]
 
 
-class EvaluationRunConfig(BaseModel, metaclass=Explained):
-    """What to run.
+class OfflineRun:
+    """One configuration at work: its runner and its lanes, for one input or for many.
 
-    Attributes:
-        evaluators: Instances, functions or ``{type: ..., field: ...}`` mappings. The specification's form,
-            ``evaluatorConfigs: [{type, config}]``, is accepted in its place.
-        criteria: Asked for when the input names none.
-        storage_provider: Saves the result; anything with ``async save_result(aggregated)``.
-        metadata: Copied into the result's metadata.
-        redactors: What is taken out of that which evaluators in the lane ``model`` and the storage provider get;
-            instances or ``{type: ...}`` mappings, an empty list for nothing. The result itself is given back as it is.
+    A context manager; leaving it ends the lanes' thread. Belongs to one event loop.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, alias_generator=to_camel, validate_by_name=True,
-        validate_by_alias=True,
-    )  # fmt: skip
+    def __init__(self, config: EvaluationRunConfig) -> None:
+        self.config = config
+        self.lanes = Lanes()
+        self.redaction = Redaction(config.redactors, _redaction_failed)
+        self.runner = EvaluationRunner(
+            config.selection.evaluators, criteria=config.criteria, lanes=self.lanes, redaction=self.redaction
+        )
 
-    evaluators: tuple[Evaluator, ...] = ()
-    criteria: tuple[EvaluationCriteria, ...] = ()
-    storage_provider: Any = None
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    redactors: tuple[Redactor, ...] = Field(default_factory=default_redactors)
+    def __enter__(self) -> OfflineRun:
+        return self
 
-    @field_validator("redactors", mode="before")
-    @classmethod
-    def _load_redactors(cls, value: Any) -> Any:
-        return load_redactors(value, path="redactors")
+    def __exit__(self, *_: object) -> None:
+        self.lanes.close()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _load_evaluators(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        fields = dict(data)
-        original = fields.pop("evaluatorConfigs", None) or fields.pop("evaluator_configs", None)
-        path = "evaluators" if original is None else "evaluatorConfigs"
-        entries = fields.get("evaluators") if original is None else original
-        if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
-            raise ConfigurationError("expected a list with at least one evaluator", path=path)
-        load = as_evaluator if original is None else _load_original
-        fields["evaluators"] = tuple(load(entry, path=f"{path}[{index}]") for index, entry in enumerate(entries))
-        return fields
+    def __repr__(self) -> str:
+        return f"<OfflineRun {self.runner!r}>"
 
+    async def evaluate(self, evaluation_input: EvaluationInput) -> AggregatedEvaluationResult:
+        """Evaluate one input and save the result. See `run_evaluation`."""
+        config = self.config
+        config.check_input(evaluation_input)
+        given = snapshot_of(evaluation_input)
+        started_ns, tick = time.time_ns(), time.perf_counter_ns()
+        token = CURRENT.set(EVALUATING)
+        troubles: list[BaseException] = []
+        try:
+            given = await with_ground_truth(given, config.ground_truth, troubles.append)
+            outcome = await self.runner.run(given)
+        finally:
+            CURRENT.reset(token)
+        outcome.errors.extend(_error_of("GroundTruthStore", trouble) for trouble in troubles)
+        aggregated = aggregate(
+            given, outcome, runner=self.runner, started_ns=started_ns,
+            ended_ns=started_ns + time.perf_counter_ns() - tick, metadata=snapshot_of(config.metadata),
+            storage="none" if config.storage_provider is None else "external", aggregation=config.aggregation,
+        )  # fmt: skip
+        changes: dict[str, Any] = {"input_snapshot": given}
+        if config.selection.left_out:
+            left_out = [str(one) for one in config.selection.left_out]
+            changes["evaluation_config_snapshot"] = {
+                **(aggregated.evaluation_config_snapshot or {}), "leftOut": left_out,
+            }  # fmt: skip
+        return await self._saved(replaced(aggregated, changes))
 
-def _load_original(entry: Any, *, path: str) -> Evaluator:
-    """An entry of the specification's form: ``{type, config}``, or ``{type, rules}`` for ``RuleBased``."""
-    if not isinstance(entry, Mapping):
-        return as_evaluator(entry, path=path)
-    fields = {key: value for key, value in entry.items() if key != "config"}
-    config = entry.get("config", {})
-    if not isinstance(config, Mapping):
-        raise ConfigurationError(f"expected a mapping, found {type(config).__name__}", path=f"{path}.config")
-    return resolve(Evaluator, {**config, **fields}, path=path, context={"original": True})
+    async def _saved(self, aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
+        if self.config.storage_provider is None:
+            return aggregated
+        try:
+            await self.config.storage_provider.save_result(self.redaction.result(aggregated))
+        except (Exception, SystemExit) as error:  # a client of the user's own: the results are not lost with it
+            failed = _error_of("StorageProvider", error)
+            return replaced(aggregated, {"run_errors": (*(aggregated.run_errors or ()), failed)})
+        return aggregated
 
 
 async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
     """Evaluate one input with the configured evaluators, on the running event loop.
 
     Results stand in configured order; an evaluator that raises leaves failed results and an entry in `run_errors`, the
-    others go on. A storage provider that raises adds an entry of its own. Evaluators that block run on a thread.
+    others go on. A storage provider or an aggregation that raises adds an entry of its own. Evaluators that block run
+    on a thread.
 
     Raises:
-        ConfigurationError: Only when the configuration is built, before anything runs.
+        ConfigurationError: The input's own criteria cannot be scored by; before anything runs.
     """
-    lanes = Lanes()
-    started_ns, tick = time.time_ns(), time.perf_counter_ns()
-    token = CURRENT.set(EVALUATING)
-    try:
-        redaction = Redaction(config.redactors, _redaction_failed)
-        runner = EvaluationRunner(config.evaluators, criteria=config.criteria, lanes=lanes, redaction=redaction)
-        outcome = await runner.run(evaluation_input)
-    finally:
-        CURRENT.reset(token)
-        lanes.close()
-    elapsed_ns = time.perf_counter_ns() - tick
-    aggregated = aggregate(
-        evaluation_input, outcome, runner=runner, started_ns=started_ns, ended_ns=started_ns + elapsed_ns,
-        metadata=config.metadata, storage="none" if config.storage_provider is None else "external",
-    )  # fmt: skip
-    aggregated = replaced(aggregated, {"input_snapshot": evaluation_input})
-    if config.storage_provider is None:
-        return aggregated
-    try:
-        await config.storage_provider.save_result(redaction.result(aggregated))
-    except Exception as error:
-        failed = RunError(evaluator_type="StorageProvider", message=f"{type(error).__name__}: {error}")
-        return aggregated.model_copy(update={"run_errors": (*(aggregated.run_errors or ()), failed)})
-    return aggregated
-
-
-def _redaction_failed(redactor: str, error: BaseException) -> None:
-    log.warning("redaction_failed", part=redactor, error_type=type(error).__name__)
+    with OfflineRun(config) as run:
+        return await run.evaluate(evaluation_input)
 
 
 def run_evaluation_sync(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
     """`run_evaluation` for code without an event loop; blocks. Inside of a running loop it uses a thread of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(run_evaluation(evaluation_input, config))
-    finished: list[AggregatedEvaluationResult | BaseException] = []
-
-    def work() -> None:
-        try:
-            finished.append(asyncio.run(run_evaluation(evaluation_input, config)))
-        except BaseException as error:
-            finished.append(error)
-
-    thread = threading.Thread(target=work, name="agenteval-offline")
-    thread.start()
-    thread.join()
-    if isinstance(finished[0], BaseException):
-        raise finished[0]
-    return finished[0]
+    return blocking(lambda: run_evaluation(evaluation_input, config))
 
 
-def aggregate(
-    evaluation_input: EvaluationInput,
-    outcome: RunOutcome,
-    *,
-    runner: EvaluationRunner,
-    started_ns: int,
-    ended_ns: int,
-    metadata: Mapping[str, Any] | None = None,
-    storage: str = "none",
-) -> AggregatedEvaluationResult:
-    """Put the results of one run together: overall score, errors, times and the snapshot of the configuration."""
-    given = dict(metadata or {})
-    errors = [error.model_dump(by_alias=True) for error in outcome.errors]
-    # All of it comes from values that were validated when they were made.
-    return made(AggregatedEvaluationResult, {
-        "overall_score": overall_score(outcome.results, outcome.criteria),
-        "results": tuple(outcome.results),
-        "timestamp": ended_ns // 1_000_000,
-        "agent_id": evaluation_input.agent_id,
-        "session_id": evaluation_input.session_id,
-        "evaluation_config_snapshot": {
-            "evaluatorTypes": list(runner.labels),
-            "criteriaNames": [criterion.name for criterion in outcome.criteria],
-            "storageProviderType": storage,
-            "metadataKeys": list(given),
-        },
-        "metadata": {**given, "errors": errors, "durationMs": (ended_ns - started_ns) // 1_000_000},
-        "run_errors": tuple(outcome.errors) or None,
-        "agent": evaluation_input.agent,
-        "started_ns": started_ns,
-        "ended_ns": ended_ns,
-        "has_ground_truth": evaluation_input.ground_truth is not None,
-        "stream_end": evaluation_input.stream_end,
-        "response_id": evaluation_input.response_id,
-        "conversation_id": evaluation_input.conversation_id,
-        "model": evaluation_input.model,
-    })  # fmt: skip
+def _error_of(part: str, error: BaseException) -> RunError:
+    return RunError(evaluator_type=part, message=message_of(error))
+
+
+def _redaction_failed(redactor: str, error: BaseException) -> None:
+    log.warning("redaction_failed", part=redactor, error_type=type(error).__name__)

@@ -7,18 +7,19 @@ dispatcher, so offline and online scores cannot differ.
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Evaluator, Lane
+from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import replaced
+from agenteval_otel.runner.answers import corrections, criteria_of
 from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.sampling.base import bound_of
 
@@ -110,8 +111,9 @@ class EvaluationRunner:
                     work[index].close()  # a cancelled run leaves no coroutine behind that nobody awaited
         results = [result for group in finished for result in group]
         errors = [
-            RunError(evaluator_type=planned.evaluator.label, message=group[0].error or "")
-            for planned, group in zip(due, finished, strict=True) if group and group[0].raised
+            RunError(evaluator_type=planned.evaluator.label, message=raised.error or "")
+            for planned, group in zip(due, finished, strict=True)
+            if (raised := next((result for result in group if result.raised), None)) is not None
         ]  # fmt: skip
         return RunOutcome(results, errors, criteria, outgoing)
 
@@ -133,8 +135,8 @@ class EvaluationRunner:
             if _unanswered(evaluation_input) and not evaluator.evaluates_errors:
                 raise EvaluationSkipped("no answer: the handler raised")
             results = await self.lanes.run(evaluator, planned.lane, evaluation_input, criteria)
-            found = _checked(planned, results)
-            changes = [_disbelieved(result) for result in results]
+            found = criteria_of(evaluator, planned.names, results)
+            changes = [corrections(result, criteria) for result in results]
             results = [*results, *_without_result(planned, criteria, found)]
         except EvaluationSkipped as skipped:
             results = _for_each(planned, criteria, skip_reason=str(skipped) or "skipped")
@@ -142,8 +144,7 @@ class EvaluationRunner:
             if _is_an_order(error):
                 raise
             word = _word_of(error)
-            message = f"{type(error).__name__}: {_message_of(error)}"
-            results = _for_each(planned, criteria, error=message, error_type=word, raised=True)
+            results = _for_each(planned, criteria, error=message_of(error), error_type=word, raised=True)
         facts: dict[str, Any] = {"started_ns": started_ns, "ended_ns": started_ns + time.perf_counter_ns() - tick}
         if probability is not None:
             # The draws nest: who passed the smaller of the two ratios passed both.
@@ -194,72 +195,6 @@ def _unanswered(evaluation_input: EvaluationInput) -> bool:
     return evaluation_input.error_type is not None and not evaluation_input.response_text
 
 
-def _checked(planned: _Planned, results: Any) -> set[str]:
-    """The criteria that the results are for.
-
-    Raises:
-        EvaluationError: (``invalid_result``) Not a list of results, or one for a criterion that the evaluator does not
-            declare: names that nobody declared would become attributes and series without end.
-    """
-    if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
-        raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
-    names = {result.criterion_name for result in results}
-    if len(names) < len(results) and not planned.evaluator.repeats:
-        raise EvaluationError("two results for one criterion", error_type="invalid_result")
-    if not names <= planned.names:
-        raise EvaluationError("a result for a criterion that it does not declare", error_type="invalid_result")
-    return names
-
-
-def _disbelieved(result: EvaluationResult) -> dict[str, Any]:
-    """What is to be changed: what is no score is a failure, and evaluators from outside make results as they like."""
-    held = result.__dict__
-    wrong: dict[str, Any] = {
-        name: clean(word, 64) for name in _WORDS if (word := held[name]) and not _is_plain(word)
-    }  # fmt: skip
-    if result.status != "scored":
-        return wrong | _NO_SCORE  # whoever fails or abstains and still names a score: it is none
-    for name in ("score", "normalized"):
-        if type(held[name]) not in _PLAIN:
-            wrong[name] = _plain_of(held[name])
-    score, normalized = wrong.get("score", held["score"]), wrong.get("normalized", held["normalized"])
-    if not _is_score(score):
-        wrong |= {**_NO_SCORE, "error": "no finite score", "error_type": "invalid_score"}
-    elif normalized is not None and not 0.0 <= normalized <= 1.0:
-        wrong["normalized"] = None
-    return wrong
-
-
-_NO_SCORE: dict[str, Any] = dict.fromkeys(("score", "normalized", "label", "passed"))
-_WORDS = ("label", "reason_code", "error_type")
-
-
-_PLAIN = frozenset({bool, int, float, str, type(None)})
-_MAKES_PLAIN: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = (
-    (int, int.__int__),
-    (float, float.__float__),
-    (str, str.__str__),
-)
-
-
-def _plain_of(value: Any) -> Any:
-    """What a subclass of a number or of text holds, without asking its own methods."""
-    return next((plain(value) for base, plain in _MAKES_PLAIN if isinstance(value, base)), value)
-
-
-def _is_plain(word: str) -> bool:
-    return len(word) <= 64 and word.isascii() and "\0" not in word
-
-
-def _is_score(value: Any) -> bool:
-    if isinstance(value, int | float):
-        try:
-            return math.isfinite(value)
-        except OverflowError:  # a whole number beyond every float
-            return False
-    return isinstance(value, str)
-
-
 def _without_result(
     planned: _Planned, criteria: Sequence[EvaluationCriteria], found: set[str]
 ) -> list[EvaluationResult]:
@@ -289,10 +224,3 @@ def _for_each(planned: _Planned, criteria: Sequence[EvaluationCriteria], **facts
 def _word_of(error: BaseException) -> str:
     word = getattr(error, "error_type", None) if isinstance(error, EvaluationError) else None
     return clean(word if isinstance(word, str) else type(error).__name__, 64)
-
-
-def _message_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "(its message could not be read)"

@@ -12,6 +12,8 @@ from agenteval_otel import EvaluationInput, EvaluationRunConfig, Score, run_eval
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.runner import run_evaluations_sync
+from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import METRIC_SCORE
 from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Fixed, Free, Keeping, config_of
@@ -145,6 +147,47 @@ def test_a_storage_that_fails_is_a_run_error() -> None:
     assert found.run_errors is not None
     (error,) = found.run_errors
     assert (error.evaluator_type, error.message) == ("StorageProvider", "OSError: disk full")
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+class Breaking(Aggregation, type="breaking_of_test_offline"):
+    def combine(self, scored: Any) -> float | None:
+        raise Unreadable
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (Unreadable(), "Unreadable: (its message could not be read)"),
+        (SystemExit(3), "SystemExit: 3"),
+        (OSError("no way to http://user:word@host/?api_key=k"), "OSError: no way to http://***@host/?api_key=***"),
+    ],
+    ids=["unreadable", "exit", "secrets"],
+)
+def test_whatever_a_storage_raises_is_told_without_its_secrets(raised: BaseException, said: str) -> None:
+    """No error of a storage provider costs the scores, and what its text says of addresses has no keys in it."""
+
+    class Broken:
+        async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
+            raise raised
+
+    for (found,) in ([evaluate(config_of(Free(), storage_provider=Broken()))],
+                     run_evaluations_sync([INPUT], config_of(Free(), storage_provider=Broken()))):  # fmt: skip
+        assert found.overall_score == 0.5
+        assert [(error.evaluator_type, error.message) for error in found.run_errors or ()] == [
+            ("StorageProvider", said)
+        ]
+
+
+def test_an_aggregation_without_words_costs_the_overall_score_only() -> None:
+    """What it raised has no text that could be read; the results stand all the same."""
+    found = evaluate(config_of(Free(), aggregation=Breaking()))
+    assert (found.overall_score, found.results[0].score) == (None, 0.5)
+    assert [error.message for error in found.run_errors or ()] == ["Unreadable: (its message could not be read)"]
 
 
 def test_offline_results_can_be_emitted(telemetry: RecordedTelemetry) -> None:

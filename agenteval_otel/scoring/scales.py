@@ -1,19 +1,19 @@
-"""Scales, normalization to [0, 1], labels and aggregation.
+"""Scales, normalization to [0, 1], verdicts and labels: the specification's table.
 
-Pure functions on values, used the same offline and in the pool. The table of scales is the specification's; what it
-excludes has no normalized form and stays out of the overall score.
+What the table excludes has no normalized form and stays out of the overall score.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 
-from agenteval_otel.models import EvaluationCriteria, EvaluationResult, ScoreValue
+from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.semconv import LABEL_FAIL, LABEL_PASS
 
-__all__ = ["label_of", "normalize", "overall_score", "passed_of"]
+__all__ = ["BOOLEAN_SCALES", "label_of", "normalize", "passed_of"]
+
+BOOLEAN_SCALES = ("binary", "pass/fail")
 
 _TRUE = frozenset({"true", "pass", "yes", "1"})
 _FALSE = frozenset({"false", "fail", "no", "0"})
@@ -62,7 +62,7 @@ def _normalize_range(number: float, minimum: float, maximum: float) -> float | N
 
 
 def _normalize_number(number: float, scale: str) -> float | None:
-    if scale in ("binary", "pass/fail"):
+    if scale in BOOLEAN_SCALES:
         return number if number in (0.0, 1.0) else None
     if scale == "likert5":
         return (number - 1.0) / 4.0 if 1.0 <= number <= 5.0 else None
@@ -74,7 +74,7 @@ def _normalize_number(number: float, scale: str) -> float | None:
 
 
 def _normalize_text(text: str, criterion: EvaluationCriteria) -> float | None:
-    if criterion.scale in ("binary", "pass/fail"):
+    if criterion.scale in BOOLEAN_SCALES:
         word = text.lower()
         return 1.0 if word in _TRUE else 0.0 if word in _FALSE else None
     if criterion.scale == "string":
@@ -95,7 +95,7 @@ def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool |
         return bool(score >= criterion.threshold)
     if isinstance(score, bool):
         return score
-    if criterion.scale in ("binary", "pass/fail"):
+    if criterion.scale in BOOLEAN_SCALES:
         normalized = normalize(score, criterion)
         return None if normalized is None else normalized == 1.0
     return None
@@ -106,26 +106,3 @@ def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
     if passed is not None:
         return LABEL_PASS if passed else LABEL_FAIL
     return score[:64] if isinstance(score, str) and score else None
-
-
-def overall_score(results: Iterable[EvaluationResult], criteria: Iterable[EvaluationCriteria]) -> float | None:
-    """Weighted mean of the normalized scores: sum(score x weight) / sum(weight), per result.
-
-    Failures, skips, results without a matching criterion and results without a normalized form stay out. None when
-    nothing is left or the weights sum to 0 or less: an average of nothing is not 0.
-    """
-    by_name: dict[str, EvaluationCriteria] = {}
-    for criterion in criteria:
-        by_name.setdefault(criterion.name, criterion)
-    total = weights = 0.0
-    for result in results:
-        found = by_name.get(result.criterion_name)
-        if found is None or result.status != "scored":
-            continue
-        value = normalize(result.score, found)
-        if value is None:
-            continue
-        weight = 1.0 if found.weight is None else found.weight
-        total += value * weight
-        weights += weight
-    return total / weights if weights > 0 else None

@@ -1,0 +1,71 @@
+"""`aggregate`: the results of one run put together, live and offline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agenteval_otel.masking import message_of
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, RunError
+from agenteval_otel.models.value import made
+from agenteval_otel.runner.run import EvaluationRunner, RunOutcome
+from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
+
+__all__ = ["aggregate"]
+
+_WEIGHTED_MEAN = WeightedMean()
+_OF_THE_INPUT = ("agent_id", "session_id", "agent", "stream_end", "response_id", "conversation_id", "model")
+
+
+def aggregate(
+    evaluation_input: EvaluationInput,
+    outcome: RunOutcome,
+    *,
+    runner: EvaluationRunner,
+    started_ns: int,
+    ended_ns: int,
+    metadata: Mapping[str, Any] | None = None,
+    storage: str = "none",
+    aggregation: Aggregation | None = None,
+    on_broken: Callable[[str, BaseException], None] = lambda *_: None,
+) -> AggregatedEvaluationResult:
+    """Put the results of one run together: overall score, errors, times and the snapshot of the configuration.
+
+    An aggregation that raises is told to `on_broken` and stands in the errors: it costs the overall score only.
+    """
+    given = dict(metadata or {})
+    strategy = aggregation or _WEIGHTED_MEAN
+    overall, run_errors = _overall(outcome, strategy, on_broken)
+    snapshot: dict[str, Any] = {
+        "evaluatorTypes": list(runner.labels),
+        "criteriaNames": [criterion.name for criterion in outcome.criteria],
+        "storageProviderType": storage,
+        "metadataKeys": list(given),
+    }
+    if strategy.type != _WEIGHTED_MEAN.type:
+        snapshot["aggregation"] = strategy.type  # the originals know the one only
+    errors = [error.model_dump(by_alias=True) for error in run_errors]
+    # All of it comes from values that were validated when they were made.
+    return made(AggregatedEvaluationResult, {
+        **{name: getattr(evaluation_input, name) for name in _OF_THE_INPUT},
+        "overall_score": overall,
+        "results": tuple(outcome.results),
+        "timestamp": ended_ns // 1_000_000,
+        "evaluation_config_snapshot": snapshot,
+        "metadata": {**given, "errors": errors, "durationMs": (ended_ns - started_ns) // 1_000_000},
+        "run_errors": tuple(run_errors) or None,
+        "started_ns": started_ns,
+        "ended_ns": ended_ns,
+        "has_ground_truth": evaluation_input.ground_truth is not None,
+    })  # fmt: skip
+
+
+def _overall(
+    outcome: RunOutcome, aggregation: Aggregation, on_broken: Callable[[str, BaseException], None]
+) -> tuple[float | None, list[RunError]]:
+    try:
+        return overall_score(outcome.results, outcome.criteria, aggregation), outcome.errors
+    except (Exception, SystemExit) as error:  # of a strategy of the user's own: the results are not lost with it
+        label = f"aggregation:{aggregation.type}"
+        on_broken(label, error)
+        return None, [*outcome.errors, RunError(evaluator_type=label, message=message_of(error))]

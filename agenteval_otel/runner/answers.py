@@ -1,0 +1,103 @@
+"""What evaluators answer, checked: evaluators from outside make results as they like.
+
+A result that is for nobody's criterion is refused; what is no score becomes a failure; and what a result leaves out
+(its normalized form, its verdict) is worked out by its criterion, as for every other one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agenteval_otel.capture.text import clean
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.base import Evaluator, find_criterion
+from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from agenteval_otel.scoring import label_of, normalize, passed_of
+
+__all__ = ["corrections", "criteria_of"]
+
+
+def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:
+    """The criteria that the results are for.
+
+    Raises:
+        EvaluationError: (``invalid_result``) Not a list of results, or one for a criterion that the evaluator does not
+            declare: names that nobody declared would become attributes and series without end.
+    """
+    if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
+        raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
+    names = {result.criterion_name for result in results}
+    if len(names) < len(results) and not evaluator.repeats:
+        raise EvaluationError("two results for one criterion", error_type="invalid_result")
+    if not names <= declared:
+        raise EvaluationError("a result for a criterion that it does not declare", error_type="invalid_result")
+    return names
+
+
+def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:
+    """The fields of a result that are to be changed: what is no score is a failure."""
+    held = result.__dict__
+    wrong: dict[str, Any] = {
+        name: clean(word, 64) for name in _WORDS if (word := held[name]) and not _is_plain(word)
+    }  # fmt: skip
+    if result.status != "scored":
+        return wrong | _NO_SCORE  # whoever fails or abstains and still names a score: it is none
+    for name in ("score", "normalized"):
+        if type(held[name]) not in _PLAIN:
+            wrong[name] = _plain_of(held[name])
+    score, normalized = wrong.get("score", held["score"]), wrong.get("normalized", held["normalized"])
+    if not _is_score(score):
+        wrong |= {**_NO_SCORE, "error": "no finite score", "error_type": "invalid_score"}
+    elif normalized is None:
+        wrong |= _worked_out(result, score, criteria)
+    elif not 0.0 <= normalized <= 1.0:
+        wrong["normalized"] = None
+    return wrong
+
+
+def _worked_out(result: EvaluationResult, score: Any, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:
+    """The normalized form, the verdict and the label of a result whose maker gave the bare score."""
+    criterion = find_criterion(criteria, result.criterion_name)
+    if criterion is None:
+        return {}
+    passed = passed_of(score, criterion) if result.passed is None else result.passed
+    label = label_of(score, passed)
+    found = {
+        "normalized": normalize(score, criterion),
+        "passed": passed,
+        "label": None if label is None else clean(label, 64),
+        "threshold": criterion.threshold,
+    }
+    return {name: value for name, value in found.items() if value is not None and getattr(result, name) is None}
+
+
+_NO_SCORE: dict[str, Any] = dict.fromkeys(("score", "normalized", "label", "passed"))
+_WORDS = ("label", "reason_code", "error_type")
+
+
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+_MAKES_PLAIN: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = (
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+)
+
+
+def _plain_of(value: Any) -> Any:
+    """What a subclass of a number or of text holds, without asking its own methods."""
+    return next((plain(value) for base, plain in _MAKES_PLAIN if isinstance(value, base)), value)
+
+
+def _is_plain(word: str) -> bool:
+    return len(word) <= 64 and word.isascii() and "\0" not in word
+
+
+def _is_score(value: Any) -> bool:
+    if isinstance(value, int | float):
+        try:
+            return math.isfinite(value)
+        except OverflowError:  # a whole number beyond every float
+            return False
+    return isinstance(value, str)

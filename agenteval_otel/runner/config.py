@@ -1,0 +1,195 @@
+"""`EvaluationRunConfig`: what a run is made of, checked as a whole before anything runs.
+
+Two forms are one model. Ours names `evaluators`: instances, functions, mappings. The originals' form is
+``evaluatorConfigs: [{type, config}]`` (``RuleBased`` with ``rules``): loaded as it stands, with the originals'
+defaults, and dumped as it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import (
+    Field,
+    SerializationInfo,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.components import Component, choices, load_each, resolve
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Evaluator, as_evaluator
+from agenteval_otel.evaluators.base import Lane
+from agenteval_otel.ground_truth import GroundTruthStore, load_store
+from agenteval_otel.masking import mask
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput
+from agenteval_otel.models.snapshot import snapshot_of
+from agenteval_otel.plugins import import_plugins
+from agenteval_otel.runner.base import RunModel, expect_input
+from agenteval_otel.runner.selection import Selection, select
+from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
+from agenteval_otel.storage import EvaluationStorageProvider
+
+__all__ = ["EvaluationRunConfig"]
+
+
+class EvaluationRunConfig(RunModel):
+    """What to run.
+
+    Building it checks everything: whoever has one can run it.
+
+    Attributes:
+        plugins: Modules that are imported before types are looked up; entry points by their name.
+        evaluators: Instances, functions or ``{type: ..., field: ...}`` mappings.
+        evaluator_configs: The originals' form in their place: ``{type, config}``, or ``{type, rules}``.
+        criteria: Asked for when the input names none; each evaluator's own when there are none here either.
+        aggregation: How the overall score is made: an `Aggregation`, its type's name or a mapping.
+        cost_classes: Evaluators of these lanes only (``free``, ``cpu``, ``model``); all when empty.
+        tags: Evaluators with at least one of these tags only; all when empty.
+        storage_provider: Saves the result: a storage provider, its type's name, a mapping, or anything with
+            ``async save_result(aggregated)``.
+        ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
+        metadata: Copied into the result's metadata.
+        redactors: What is taken out of that which evaluators in the lane ``model`` and the storage provider get;
+            instances or ``{type: ...}`` mappings, an empty list for nothing. The result itself is given back as it is.
+
+    Raises:
+        ConfigurationError: With the path of what is wrong.
+    """
+
+    plugins: tuple[str, ...] = ()
+    evaluators: tuple[SerializeAsAny[Evaluator], ...] = ()
+    evaluator_configs: list[Any] | None = Field(default=None, repr=False)
+    criteria: tuple[EvaluationCriteria, ...] = ()
+    aggregation: SerializeAsAny[Aggregation] = Field(default_factory=WeightedMean)
+    cost_classes: tuple[Lane, ...] = ()
+    tags: tuple[str, ...] = ()
+    storage_provider: Any = None
+    ground_truth: SerializeAsAny[GroundTruthStore] | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    redactors: tuple[SerializeAsAny[Redactor], ...] = Field(default_factory=default_redactors)
+
+    @field_validator("ground_truth", mode="before")
+    @classmethod
+    def _load_ground_truth(cls, value: Any) -> Any:
+        return load_store(value)
+
+    @field_validator("aggregation", mode="before")
+    @classmethod
+    def _load_aggregation(cls, value: Any) -> Any:
+        return resolve(Aggregation, value, path="aggregation")
+
+    @field_validator("storage_provider", mode="before")
+    @classmethod
+    def _load_storage(cls, value: Any) -> Any:
+        if value is None or callable(getattr(value, "save_result", None)):
+            return value
+        return resolve(EvaluationStorageProvider, value, path="storage_provider")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _load_parts(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        fields = {
+            "evaluator_configs" if key == "evaluatorConfigs" else key: value for key, value in data.items()
+            if value is not None  # in JSON null says as much as nothing
+        }  # fmt: skip
+        plugins = fields.get("plugins", ())
+        if isinstance(plugins, list | tuple) and all(isinstance(name, str) for name in plugins):
+            import_plugins(plugins)
+        if fields.get("evaluator_configs") is None:
+            fields["evaluators"] = _loaded(fields.get("evaluators"), as_evaluator, path="evaluators")
+            _check_fields(fields.get("criteria"))
+            return fields
+        if fields.get("evaluators"):
+            raise ConfigurationError("give evaluators or evaluatorConfigs, not both", path="evaluators")
+        entries = fields["evaluator_configs"]
+        fields["evaluators"] = _loaded(entries, _load_original, path="evaluatorConfigs")
+        fields["evaluator_configs"] = snapshot_of(list(entries))
+        return fields
+
+    @model_validator(mode="after")
+    def _can_run(self) -> Self:
+        load_each(_check_declares, self.evaluators, path="evaluators")
+        if self.is_strict:
+            check_criteria(self.criteria, path="criteria")
+        _ = self.selection  # made now: it raises what no run could use
+        return self
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether criteria are held to `check_criteria`; the originals' form takes them as they are."""
+        return self.evaluator_configs is None
+
+    @cached_property
+    def selection(self) -> Selection:
+        """The evaluators that run, and those that are left out with the reason."""
+        return select(self.evaluators, cost_classes=self.cost_classes, tags=self.tags)
+
+    def check_input(self, evaluation_input: EvaluationInput) -> None:
+        """Refuse an input whose own criteria cannot be scored by; before anything runs.
+
+        Raises:
+            ConfigurationError: See `check_criteria`; nothing in the originals' form.
+        """
+        expect_input(evaluation_input)
+        if self.is_strict and evaluation_input.criteria:
+            check_criteria(evaluation_input.criteria, path="criteria")
+
+    @field_serializer("storage_provider")
+    def _dump_storage(self, value: Any) -> Any:
+        return value if isinstance(value, Component) else None  # an object of the program's has no other form
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        found: dict[str, Any] = dump(self)
+        said = set(type(self).model_fields) - {"evaluator_configs"}
+        if self.evaluator_configs is not None:  # the originals know nothing of what we would add
+            said = self.model_fields_set - {"evaluators"}
+        names = {to_camel(name) if info.by_alias else name for name in said}
+        kept = {name: value for name, value in found.items() if name in names}
+        return kept if (info.context or {}).get("secrets") else mask(kept)
+
+
+def _loaded(entries: Any, load: Any, *, path: str) -> tuple[Evaluator, ...]:
+    if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
+        raise ConfigurationError("expected a list with at least one evaluator", path=path)
+    return load_each(lambda entry, where: load(entry, path=where), entries, path=path)
+
+
+def _load_original(entry: Any, *, path: str) -> Evaluator:
+    """An entry of the originals' form: ``{type, config}``, or ``{type, rules}`` for ``RuleBased``."""
+    if not isinstance(entry, Mapping):
+        return as_evaluator(entry, path=path)
+    fields = {key: value for key, value in entry.items() if key != "config"}
+    config = entry.get("config", {})
+    if not isinstance(config, Mapping):
+        raise ConfigurationError(f"expected a mapping, found {type(config).__name__}", path=f"{path}.config")
+    return resolve(Evaluator, {**config, **fields}, path=path, context={"original": True})
+
+
+def _check_declares(evaluator: Evaluator, path: str) -> Evaluator:
+    try:
+        evaluator.criteria()
+    except Exception as error:
+        found = f"{type(error).__name__}: {str(error)[:200]}"
+        raise ConfigurationError(f"does not say what it scores: {found}", path=path) from error
+    return evaluator
+
+
+def _check_fields(criteria: Any) -> None:
+    """Values take JSON with more in it than they know; whoever writes a configuration wants to hear of a typo."""
+    known = {name: field.alias or name for name, field in EvaluationCriteria.model_fields.items()}
+    for index, entry in enumerate(criteria if isinstance(criteria, list | tuple) else ()):
+        for name in entry if isinstance(entry, Mapping) else ():
+            if name not in known and name not in known.values():
+                raise ConfigurationError(f"unknown field{choices(name, known)}", path=f"criteria[{index}].{name}")

@@ -1,0 +1,19 @@
+"""Scoring: scales, normalization to [0, 1], verdicts, labels, and the strategies of the overall score.
+
+Pure functions on values, used the same offline and in the pool.
+"""
+
+from agenteval_otel.scoring.aggregation import Aggregation, Scored, WeightedMean, overall_score
+from agenteval_otel.scoring.criteria import check_criteria
+from agenteval_otel.scoring.scales import label_of, normalize, passed_of
+
+__all__ = [
+    "Aggregation",
+    "Scored",
+    "WeightedMean",
+    "check_criteria",
+    "label_of",
+    "normalize",
+    "overall_score",
+    "passed_of",
+]

@@ -1,0 +1,153 @@
+"""Aggregation: from the scores of one input to its overall score.
+
+A contract, because what "good overall" means is the user's: configuration chooses the strategy by its ``type``. All of
+them get the same scores, failures and skips already left out, and none of them can make up a score: what is no finite
+number in [0, 1] is no overall score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from agenteval_otel.components import Component
+from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from agenteval_otel.models.value import replaced
+from agenteval_otel.scoring.scales import BOOLEAN_SCALES, normalize, passed_of
+
+__all__ = [
+    "Aggregation",
+    "AllMustPass",
+    "Minimum",
+    "OncePerCriterion",
+    "Scored",
+    "WeightedMean",
+    "overall_score",
+]
+
+
+class Scored(NamedTuple):
+    """A result that counts: its score moved to [0, 1], higher is better, and the weight of its criterion."""
+
+    result: EvaluationResult
+    normalized: float
+    weight: float
+
+
+class Aggregation(Component, contract="aggregation"):
+    """Puts the scores of one input together. Implement `combine`, with ``type="..."`` in the class line."""
+
+    def combine(self, scored: Sequence[Scored]) -> float | None:
+        """The overall score, 0 worst to 1 best; None when there is nothing to say.
+
+        Runs wherever evaluations end (live on the pool's event loop), so it takes microseconds and blocks nothing.
+        What it raises costs the input its overall score, not its results.
+
+        Args:
+            scored: Results with a normalized score, in configured order; one criterion may stand there several times.
+                Failures, skips and scores without a place on their scale are left out before.
+        """
+        raise NotImplementedError
+
+
+class WeightedMean(Aggregation, type="weighted_mean"):
+    """Weighted mean per result, the specification's: sum(score x weight) / sum(weight).
+
+    A criterion that two evaluators judge counts twice.
+    """
+
+    def combine(self, scored: Sequence[Scored]) -> float | None:
+        total = weights = 0.0
+        for _, normalized, weight in scored:
+            total += normalized * weight
+            weights += weight
+        if _TINY < weights < _HUGE:
+            return total / weights
+        return _mean([(one.normalized, one.weight) for one in scored])
+
+
+class OncePerCriterion(Aggregation, type="once_per_criterion"):
+    """Weighted mean per criterion: the plain mean of a criterion's results first, so that each counts once."""
+
+    def combine(self, scored: Sequence[Scored]) -> float | None:
+        by_name: dict[str, list[Scored]] = {}
+        for one in scored:
+            by_name.setdefault(one.result.criterion_name, []).append(one)
+        return _mean([
+            (math.fsum(one.normalized for one in group) / len(group), group[0].weight) for group in by_name.values()
+        ])  # fmt: skip
+
+
+class Minimum(Aggregation, type="minimum"):
+    """The worst score: a chain is as strong as its weakest link. Weights only leave out (0)."""
+
+    def combine(self, scored: Sequence[Scored]) -> float | None:
+        return min((one.normalized for one in scored if one.weight > 0), default=None)
+
+
+class AllMustPass(Aggregation, type="all_must_pass"):
+    """1 when every result with a verdict passed, else 0; None without a verdict.
+
+    A verdict comes from the evaluator, from the criterion's threshold, or from a boolean score; a result without one
+    counts neither way. Weights only leave out (0).
+    """
+
+    def combine(self, scored: Sequence[Scored]) -> float | None:
+        verdicts = [_verdict(one.result) for one in scored if one.weight > 0]
+        given = [verdict for verdict in verdicts if verdict is not None]
+        return float(all(given)) if given else None
+
+
+def overall_score(
+    results: Iterable[EvaluationResult],
+    criteria: Iterable[EvaluationCriteria],
+    aggregation: Aggregation | None = None,
+) -> float | None:
+    """The overall score by the given strategy, the weighted mean when left out; None when nothing could be averaged.
+
+    Failures, skips, results without a matching criterion and results without a normalized form stay out; of two
+    criteria with one name the first counts. An average of nothing is not 0, and what is no number from 0 to 1 (negative
+    weights can do that) is no score.
+
+    Raises:
+        Exception: Whatever a strategy of the user's own raised.
+    """
+    by_name: dict[str, EvaluationCriteria] = {}
+    for criterion in criteria:
+        by_name.setdefault(criterion.name, criterion)
+    scored: list[Scored] = []
+    for result in results:
+        found = by_name.get(result.criterion_name)
+        if found is None or result.error or result.skip_reason is not None:
+            continue
+        value = normalize(result.score, found)
+        if value is None:
+            continue
+        if result.passed is None and (found.threshold is not None or found.scale in BOOLEAN_SCALES):
+            result = replaced(result, {"passed": passed_of(result.score, found)})
+        weight = found.weight
+        scored.append(_new(Scored, (result, value, 1.0 if weight is None else weight)))
+    overall = (aggregation or _DEFAULT).combine(scored) if scored else None
+    return float(overall) if overall is not None and 0.0 <= overall <= 1.0 else None
+
+
+_new = tuple.__new__  # Scored's own takes twice as long
+_DEFAULT = WeightedMean()
+_TINY, _HUGE = 1e-280, 1e280
+
+
+def _verdict(result: EvaluationResult) -> bool | None:
+    return result.score if result.passed is None and isinstance(result.score, bool) else result.passed
+
+
+def _mean(pairs: Sequence[tuple[float, float]]) -> float | None:
+    total = weights = 0.0
+    for value, weight in pairs:
+        total += value * weight
+        weights += weight
+    largest = max((abs(weight) for _, weight in pairs), default=0.0)
+    if largest == 0.0 or _TINY < largest < _HUGE:
+        return total / weights if weights > 0 else None
+    # At the ends of what floats hold a sum is none; the mean only asks how the weights stand to each other.
+    return _mean([(value, weight / largest) for value, weight in pairs])

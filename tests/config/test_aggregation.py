@@ -1,0 +1,58 @@
+"""The setting `aggregation`: the same strategies live as offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel import Settings, accounting, configure, monitor
+from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.pipeline import current_pipeline
+from agenteval_otel.scoring import Aggregation
+from tests.config.support import configured, wrong
+from tests.testing.doubles import Free, Keeping
+
+TWO = [Free(criterion_name="a", value=0.2), Free(criterion_name="b", value=0.8)]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("", 0.5), ("aggregation: weighted_mean", 0.5), ("aggregation: minimum", 0.2),
+     ("aggregation: {type: once_per_criterion}", 0.5), ("aggregation: all_must_pass", None)],
+)  # fmt: skip
+def test_a_file_chooses_the_strategy(tmp_path: Path, said: str, expected: float | None) -> None:
+    """Live answers get their overall score by the strategy that the settings name."""
+    kept = configured(tmp_path, f"sample_rate: 1.0\n{said}")
+    monitor(agent="any", evaluators=TWO)(lambda: "answer")()
+    (aggregated,) = kept.saved
+    assert aggregated.overall_score == (None if expected is None else pytest.approx(expected))
+
+
+def test_an_unknown_strategy_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    """A misspelt strategy is told at load, with its place and what there is."""
+    error = wrong(tmp_path, "aggregation: minimun")
+    assert error.path == "aggregation"
+    assert "'minimum'" in str(error)
+    assert all(known in str(error) for known in ("all_must_pass", "once_per_criterion", "weighted_mean"))
+
+
+class Broken(Aggregation, type="broken_of_test_aggregation"):
+    """Raises."""
+
+    def combine(self, scored: Any) -> float | None:
+        raise ZeroDivisionError
+
+
+def test_a_strategy_that_raises_is_counted_and_costs_the_overall_score_only() -> None:
+    """Live, the results are saved all the same, the call counts as evaluated, and the failure is counted."""
+    kept = Keeping()
+    configure(Settings(aggregation=Broken(), storage=(kept,), dispatcher=InlineDispatcher(), sample_rate=1.0))
+    monitor(agent="any", evaluators=TWO)(lambda: "answer")()
+    (aggregated,) = kept.saved
+    assert (aggregated.overall_score, [result.score for result in aggregated.results]) == (None, [0.2, 0.8])
+    assert accounting()["evaluated"] == 1
+    pipeline = current_pipeline()
+    assert pipeline is not None
+    assert pipeline.accounting.failures["aggregation:broken_of_test_aggregation"] == 1
