@@ -19,7 +19,7 @@ _NUMBERS = {"__NaN__": math.nan, "__Infinity__": math.inf, "__-Infinity__": -mat
 def vectors(*evaluators: str) -> list[Any]:
     """One pytest parameter a vector of these evaluators, its id the vector's; a skipped one when the files are away."""
     found = []
-    for name in ("agentdock_golden.json", "agentdock_golden_extra.json"):
+    for name in ("agentdock_golden.json", "agentdock_golden_extra.json", "partnership_golden.json"):
         path = GOLDEN / name
         if path.is_file():
             found += [vector for vector in json.loads(path.read_text("utf-8")) if vector["evaluator"] in evaluators]
@@ -27,7 +27,7 @@ def vectors(*evaluators: str) -> list[Any]:
         return [
             pytest.param(None, marks=[pytest.mark.shared, pytest.mark.skip(f"no vectors in {GOLDEN}")], id="absent")
         ]
-    return [pytest.param(_numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in found]
+    return [pytest.param(numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in found]
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -52,9 +52,10 @@ def same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def _numbers(value: Any) -> Any:
+def numbers(value: Any) -> Any:
+    """The value with the numbers that JSON does not have in the place of the words that stand for them."""
     if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
+        return {key: numbers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_numbers(item) for item in value]
+        return [numbers(item) for item in value]
     return _NUMBERS.get(value, value) if isinstance(value, str) else value

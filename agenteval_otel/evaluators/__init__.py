@@ -9,14 +9,31 @@ from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator
 from agenteval_otel.evaluators.func import Func, as_evaluator
 from agenteval_otel.evaluators.health import ResponseHealth
 from agenteval_otel.evaluators.keywords import KeywordCoverage
+from agenteval_otel.evaluators.operational import CompletedWithin, Contains, CostWithin, ExactMatch
 from agenteval_otel.evaluators.rule_based import RuleBased
+from agenteval_otel.evaluators.semantic import NLPAccuracy
+from agenteval_otel.evaluators.sentiment import Sentiment
+from agenteval_otel.evaluators.similarity import LexicalSimilarity
+from agenteval_otel.evaluators.tool_usage import ToolUsage
+from agenteval_otel.evaluators.tool_use import ToolUse
+from agenteval_otel.evaluators.toxicity import Toxicity
 
 __all__ = [
+    "CompletedWithin",
+    "Contains",
+    "CostWithin",
     "CriterionEvaluator",
     "Evaluator",
+    "ExactMatch",
     "Func",
     "KeywordCoverage",
+    "LexicalSimilarity",
+    "NLPAccuracy",
     "ResponseHealth",
     "RuleBased",
+    "Sentiment",
+    "ToolUsage",
+    "ToolUse",
+    "Toxicity",
     "as_evaluator",
 ]

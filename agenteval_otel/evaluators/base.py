@@ -36,6 +36,7 @@ class Evaluator(Component, contract="evaluator"):
     Attributes:
         timeout_s: Time limit of one evaluation in seconds; None takes the lane's default.
         sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
+        tags: Words that runs choose evaluators by; not part of the score, so not of the fingerprint either.
         evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
         repeats: Whether several of its results may be for one criterion; of others that is a failure.
         child_environment: Names of the environment variables that it needs in the child process of the lane ``cpu``,
@@ -46,9 +47,18 @@ class Evaluator(Component, contract="evaluator"):
     evaluates_errors: ClassVar[bool] = False
     repeats: ClassVar[bool] = False
     child_environment: ClassVar[tuple[str, ...]] = ()
+    unversioned: ClassVar[frozenset[str]] = frozenset({"tags"})
 
     timeout_s: float | None = Field(default=None, gt=0)
     sample_rate: float | None = Field(default=None, ge=0, le=1)
+    tags: tuple[str, ...] = ()
+
+    @field_validator("tags")
+    @classmethod
+    def _tags_are_words(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(tag and tag == tag.strip() for tag in value):
+            raise ValueError("expected words, without space around them")
+        return value
 
     @property
     def lane(self) -> Lane:
@@ -112,7 +122,7 @@ class CriterionEvaluator(Evaluator):
     criterion_name: str
     scale: str = "numeric"
     threshold: float | None = None
-    weight: float | None = None
+    weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)
 
     @field_validator("criterion_name")

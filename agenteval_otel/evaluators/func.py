@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Lane
-from agenteval_otel.evaluators.imports import importable, imported
+from agenteval_otel.evaluators.imports import importable, imported, qualified_name
 from agenteval_otel.models import EvaluationInput, Score
 
 __all__ = ["Func", "as_evaluator"]
@@ -45,7 +45,7 @@ class Func(CriterionEvaluator, type="Func"):
         if not isinstance(data, Mapping):
             return data
         criterion = data.get("criterion_name", data.get("criterionName"))
-        name = data.get("name") or criterion or _qualified_name(data.get("function")).rpartition(".")[2]
+        name = data.get("name") or criterion or qualified_name(data.get("function")).rpartition(".")[2]
         filled = {"name": name} if criterion is not None else {"name": name, "criterion_name": name}
         return {**data, **filled}
 
@@ -61,7 +61,7 @@ class Func(CriterionEvaluator, type="Func"):
     @cached_property
     def fingerprint(self) -> str:
         """Changes with the configuration and with the function's qualified name (not with its body)."""
-        text = f"{super().fingerprint} {_qualified_name(self.function)}"
+        text = f"{super().fingerprint} {qualified_name(self.function)}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
     def to_child(self) -> dict[str, Any]:
@@ -115,9 +115,3 @@ async def _awaited(found: Awaitable[Any]) -> Score:
 def _as_score(found: Any) -> Any:
     # What is neither is refused where every score is checked.
     return Score(value=found) if isinstance(found, bool | int | float | str) else found
-
-
-def _qualified_name(function: Any) -> str:
-    function = getattr(function, "func", function)  # functools.partial
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"

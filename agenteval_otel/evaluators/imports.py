@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Any
 
-__all__ = ["MAIN", "importable", "imported"]
+__all__ = ["MAIN", "importable", "imported", "qualified_name"]
 
 MAIN = "__main__"
 
@@ -39,3 +39,10 @@ def imported(module: str, path: str) -> Any:
     for name in path.split("."):
         found = getattr(found, name)
     return found
+
+
+def qualified_name(function: Any) -> str:
+    """The module and the qualified name of a function; of an object that can be called, those of its class."""
+    function = getattr(function, "func", function)  # functools.partial
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -1,4 +1,4 @@
-"""RuleBased: fixed rules on text (its length, a pattern, substrings, whether it is JSON)."""
+"""RuleBased: fixed rules on text (length, pattern, substrings, keywords) and on JSON (whether it is, its schema)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Lane, failure_of, find_criterion, result_of
-from agenteval_otel.evaluators.rule_checks import JsonCheck, ReasonCode, RegexCheck, Rule, Verdict, WrongCheck
+from agenteval_otel.evaluators.rule_checks import JsonCheck, JsonSchemaCheck, ReasonCode, Rule, Verdict, WrongCheck
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.patterns import DEFAULT_LIMIT_S
 
@@ -46,13 +46,12 @@ class RuleBased(Evaluator, type="RuleBased"):
 
     @property
     def lane(self) -> Lane:
-        """``cpu`` with a pattern that text can make slow: a tenth of a second is far too long for the loop."""
+        """``cpu`` with a pattern that text can make slow, a JSON Schema or many keywords: too long for the loop."""
         return self._lane
 
     @cached_property
     def _lane(self) -> Lane:
-        patterns = (rule.config for rule in self.rules if isinstance(rule.config, RegexCheck))
-        return "free" if all(pattern.is_linear for pattern in patterns) else "cpu"
+        return "free" if all(rule.config.is_quick for rule in self.rules) else "cpu"
 
     @cached_property
     def _criteria(self) -> tuple[EvaluationCriteria, ...]:
@@ -76,13 +75,15 @@ class RuleBased(Evaluator, type="RuleBased"):
 
     def _apply(self, rule: Rule, criterion: EvaluationCriteria, evaluation_input: EvaluationInput) -> EvaluationResult:
         try:
-            reason = self._verdict(rule, evaluation_input)
+            verdict = self._verdict(rule, evaluation_input)
         except TimeoutError:
             error, error_type = f"the pattern took longer than {self.regex_limit_s:g} s", "timeout"
         except EvaluationError as failure:
             error, error_type = str(failure), failure.error_type
+        except Exception as failure:  # of a mapping of the program's own, say
+            error, error_type = f"{type(failure).__name__}: {failure}", type(failure).__name__
         else:
-            return result_of(self, criterion, _score_of(rule, reason, criterion))
+            return result_of(self, criterion, _score_of(rule, verdict, criterion))
         filler = _value_on(criterion, passed=False)
         return failure_of(self, criterion.name, error, error_type=error_type, filler=filler)
 
@@ -94,18 +95,23 @@ class RuleBased(Evaluator, type="RuleBased"):
                 raise EvaluationError(f"nothing at {field}", error_type="missing_text")
             return check.verdict(value, "", limit_s=self.regex_limit_s)
         text = evaluation_input.text_at(field)
+        if isinstance(check, JsonSchemaCheck) and text is None:
+            value = evaluation_input.value_at(field)
+            if value is not None:
+                return check.verdict(value, None, limit_s=self.regex_limit_s)
         if text is None:
             raise EvaluationError(f"no text at {field}", error_type="missing_text")
         return check.verdict(text, text, limit_s=self.regex_limit_s)
 
 
-def _score_of(rule: Rule, reason: Verdict, criterion: EvaluationCriteria) -> Score:
-    verdict = "passed" if reason is None else "failed"
+def _score_of(rule: Rule, verdict: Verdict, criterion: EvaluationCriteria) -> Score:
+    passed = verdict is None
+    said = "passed" if verdict is None else f"failed ({verdict.detail})" if verdict.detail else "failed"
     return Score(
-        value=_value_on(criterion, passed=reason is None),
-        passed=reason is None,
-        reason_code=reason,
-        reasoning=f"rule {rule.config.type} on {rule.source_text_field or 'response'}: {verdict}",
+        value=_value_on(criterion, passed=passed),
+        passed=passed,
+        reason_code=None if verdict is None else verdict.reason,
+        reasoning=f"rule {rule.config.type} on {rule.source_text_field or 'response'}: {said}",
     )
 
 

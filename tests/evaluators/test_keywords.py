@@ -69,6 +69,26 @@ def test_whitespace_has_four_names(name: str) -> None:
     assert KeywordCoverage.load(evaluator.model_dump(by_alias=True)) == evaluator
 
 
+def test_keywords_and_their_place_have_the_documents_names() -> None:
+    """The originals' documents say ``keywords`` and ``sourceField``; a dump says the specification's names."""
+    evaluator = KeywordCoverage.load({"criterionName": "Kw", "keywords": ["a"], "sourceField": "prompt"})
+    assert (evaluator.expected_keywords, evaluator.source_text_field) == (("a",), "prompt")
+    assert {"expectedKeywords", "sourceTextField"} < evaluator.model_dump(by_alias=True).keys()
+    assert KeywordCoverage.load(evaluator.model_dump()) == evaluator
+    assert KeywordCoverage.from_child(evaluator.to_child()) == evaluator
+
+
+def test_many_keywords_are_found_as_few_are() -> None:
+    """A long list gives each keyword the verdict that it would have alone, also twice and in any order."""
+    text = "The naïve cat's C++ code; 今日は天気 " * 3
+    wanted = ["cat", "dog", "naïve", "c++", "天気", "cat's c++", "CAT", "na", "cod", "cat"]
+    alone = {word: run(text, expected_keywords=[word]).score for word in wanted}
+    result = run(text, expected_keywords=[*wanted, *(f"other{number}" for number in range(500))])
+    assert result.score == sum(alone[word] or 0 for word in wanted) / 510
+    assert result.reasoning is not None
+    assert len(result.reasoning) < 1_000
+
+
 def test_keywords_may_come_with_the_input() -> None:
     """Ground truth and context give lists, of which the texts count, or text that is split or taken whole."""
     source = {"keywords_source_field": "groundTruth"}

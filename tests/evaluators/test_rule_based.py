@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,11 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, RuleBased
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.patterns import compile_pattern
+from agenteval_otel.runner.child.recipes import built, recipe_of
+from agenteval_otel.testing import check_component
 
 ORIGINAL = {"original": True}
+LIST = {"type": "array", "items": {"type": "integer"}}
 
 
 def rules(*configs: Any, original: bool = False, **fields: Any) -> RuleBased:
@@ -45,6 +50,29 @@ def run(evaluator: RuleBased, response: Any, scale: str = "binary", **more: Any)
         ({"type": "json_parse"}, "9" * 5000, None),
         ({"type": "json_parse"}, {"a": 1}, None),
         ({"type": "json_parse"}, None, "invalid_json"),
+        ({"type": "keyword_count", "keywords": ["Cat"], "min": 2}, "cat, CAT", None),
+        ({"type": "keyword_count", "keywords": ["cat"], "min": 2}, "cat, cats", "too_few_keywords"),
+        ({"type": "keyword_count", "keywords": ["cat"], "min": 2, "matchWholeWord": False}, "cat, cats", None),
+        ({"type": "keyword_count", "keywords": ["Cat"], "max": 0, "caseSensitive": True}, "cat", None),
+        ({"type": "keyword_count", "keywords": ["a", "b"], "max": 1}, "a b", "too_many_keywords"),
+        ({"type": "keyword_count", "keywords": ["a", "A", "a"], "max": 1}, "a", None),
+        ({"type": "keyword_count", "keywords": ["a"], "min": 0}, "", None),
+        (
+            {"type": "keyword_count", "keywords": ["хам", "天気", "c++"], "min": 3, "max": 3},
+            "Хам: 今日は天気, C++!",
+            None,
+        ),
+        ({"type": "json_schema", "definition": LIST}, "[1, 2]", None),
+        ({"type": "json_schema", "definition": LIST}, '["1"]', "schema_mismatch"),
+        ({"type": "json_schema", "definition": LIST}, "[1,]", "invalid_json"),
+        ({"type": "json_schema", "definition": LIST}, "[NaN]", "invalid_json"),
+        ({"type": "json_schema", "definition": LIST}, "", "invalid_json"),
+        ({"type": "json_schema", "definition": LIST}, [1, 2], None),
+        ({"type": "json_schema", "definition": LIST}, {"a": 1}, "schema_mismatch"),
+        ({"type": "json_schema", "definition": LIST}, 7, "schema_mismatch"),
+        ({"type": "json_schema", "definition": '{"type": "array"}'}, "[]", None),
+        ({"type": "json_schema", "definition": True}, "7", None),
+        ({"type": "json_schema", "definition": False}, "7", "schema_mismatch"),
     ],
 )
 def test_a_failed_rule_says_why(config: dict[str, Any], response: Any, reason: str | None) -> None:
@@ -52,7 +80,8 @@ def test_a_failed_rule_says_why(config: dict[str, Any], response: Any, reason: s
     (result,) = run(rules(config), response)
     assert (result.score, result.reason_code) == (reason is None, reason)
     assert reason is None or reason in RuleBased.reason_codes
-    assert result.reasoning == f"rule {config['type']} on response: {'failed' if reason else 'passed'}"
+    assert result.reasoning is not None
+    assert result.reasoning.startswith(f"rule {config['type']} on response: {'failed' if reason else 'passed'}")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +116,19 @@ def test_a_declared_range_takes_the_verdict() -> None:
         ({"type": "regex", "pattern": "a", "flags": "zz"}, "config.flags"),
         ({"type": "length", "minimum": 3}, "config.minimum"),
         ({"type": "length", "min": 3, "max": 2}, "config"),
+        ({"type": "keyword_count", "keywords": ["a"]}, "config"),
+        ({"type": "keyword_count", "keywords": [], "min": 1}, "config"),
+        ({"type": "keyword_count", "keywords": [""], "min": 1}, "config.keywords[0]"),
+        ({"type": "keyword_count", "keywords": ["a"], "min": 2, "max": 1}, "config"),
+        ({"type": "keyword_count", "keywords": ["a"], "min": -1}, "config.min"),
+        ({"type": "json_schema"}, "config"),
+        ({"type": "json_schema", "schema": {}}, "config.schema"),
+        ({"type": "json_schema", "definition": {"type": "strin"}}, "config.definition"),
+        ({"type": "json_schema", "definition": {"$ref": "http://127.0.0.1:1/a.json"}}, "config.definition"),
+        ({"type": "json_schema", "definition": "{"}, "config.definition"),
+        ({"type": "json_schema", "definition": 7}, "config.definition"),
+        ({"type": "json_schema", "definitionFile": "/nowhere/schema.json"}, "config"),
+        ({"type": "json_schema", "definition": {}, "definitionFile": "schema.json"}, "config"),
     ],
 )
 def test_a_wrong_rule_is_refused_at_load(config: Any, field: str) -> None:
@@ -159,6 +201,105 @@ def test_json_too_deep_to_check_is_a_failure() -> None:
     assert (result.score, result.error_type) == (None, "too_deep")
 
 
+def test_rules_that_the_originals_do_not_have_are_strict_in_their_form_too() -> None:
+    """There is no leniency of an original to keep: a wrong one is refused at load, a right one runs."""
+    with pytest.raises(ConfigurationError, match="expected min, max or both"):
+        rules({"type": "keyword_count", "keywords": ["a"]}, original=True)
+    with pytest.raises(ConfigurationError, match="not a JSON Schema"):
+        rules({"type": "json_schema", "definition": {"type": "strin"}}, original=True)
+    assert run(rules({"type": "json_schema", "definition": LIST}, original=True), "[1]")[0].score is True
+
+
+def test_the_reasoning_says_what_is_wrong_with_the_structure() -> None:
+    """The problems of a value are named by their places, without what stands there."""
+    (result,) = run(rules({"type": "json_schema", "definition": LIST}), '[1, "secret words"]')
+    assert result.reasoning == 'rule json_schema on response: failed (/1: the value is not of type "integer")'
+    (result,) = run(rules({"type": "keyword_count", "keywords": ["a"], "min": 3}), "a a")
+    assert result.reasoning == "rule keyword_count on response: failed (2, at least 3)"
+
+
+def test_a_schema_may_come_from_a_file(tmp_path: Path) -> None:
+    """It is read once, at load; then the rule holds its content and needs the file no more."""
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps(LIST))
+    from_file = rules({"type": "json_schema", "definitionFile": str(file)})
+    file.unlink()
+    assert from_file == rules({"type": "json_schema", "definition": LIST})
+    assert built(json.loads(json.dumps(recipe_of(from_file)))) == from_file
+    assert [run(from_file, text)[0].score for text in ("[1]", "{}")] == [True, False]
+    file.write_text("{,}")
+    with pytest.raises(ConfigurationError, match=r"list\.json:1: not JSON"):
+        rules({"type": "json_schema", "definitionFile": str(file)})
+    file.write_text("[" * 100_000)
+    with pytest.raises(ConfigurationError, match=r"list\.json: not JSON"):
+        rules({"type": "json_schema", "definitionFile": str(file)})
+
+
+def test_all_of_a_schema_counts() -> None:
+    """A schema comes back from its dump, and its fingerprint knows what stands deep inside, whatever it is called."""
+    found = []
+    for kind in ("string", "integer"):
+        definition: Any = {"type": kind}
+        for name in ("password", "street", "address", "person", "order"):
+            definition = {"type": "object", "properties": {name: definition}}
+        evaluator = rules({"type": "json_schema", "definition": definition})
+        check_component(evaluator, Evaluator)
+        found.append(evaluator.fingerprint)
+    assert found[0] != found[1]
+
+
+def test_messages_and_fields_are_judged_by_a_schema() -> None:
+    """A message's text is parsed, a value at a path is taken as it stands, and nothing there is a failure."""
+    message = {"role": "assistant", "contentParts": [{"type": "text", "text": "[1]"}]}
+    check = {"type": "json_schema", "definition": LIST}
+    assert run(rules(check), message)[0].score is True
+    from_context = rules(check, sourceTextField="context.items")
+    assert [run(from_context, "-", context={"items": value})[0].score for value in ([1], ["1"], "[1]")] == [
+        True, False, True,
+    ]  # fmt: skip
+    (result,) = run(from_context, "[1]", context={})
+    assert (result.score, result.error_type) == (None, "missing_text")
+
+
+@pytest.mark.parametrize(
+    ("text", "error_type"),
+    [
+        ("[" * 200_000, "too_deep"),
+        ("[" * 300 + "]" * 300, "too_deep"),
+        ("9" * 5_000, "too_large"),
+        ("1e999", "too_large"),
+    ],
+    ids=["deep", "deeper than is looked", "digits", "infinite"],
+)
+def test_json_that_cannot_be_followed_has_no_verdict(text: str, error_type: str) -> None:
+    """Nesting and numbers beyond what is looked at are a failure, not a verdict."""
+    (result,) = run(rules({"type": "json_schema", "definition": LIST}), text)
+    assert (result.score, result.error_type) == (None, error_type)
+
+
+def test_ten_megabytes_get_a_verdict_or_a_failure() -> None:
+    """A text far beyond what is captured is judged offline; what has too many values for a schema is a failure."""
+    check = rules(
+        {"type": "length", "max": 10_485_761},
+        {"type": "includes", "keywords": ["2"], "expectedOutcome": "any"},
+        {"type": "keyword_count", "keywords": ["1"], "min": 5_242_880},
+        {"type": "json_parse"},
+        {"type": "json_schema", "definition": LIST},
+    )
+    results = run(check, "[" + "1," * 5_242_879 + "1]")
+    assert [result.score for result in results] == [True, False, True, True, None]
+    assert results[-1].error_type == "too_large"
+
+
+def test_the_place_may_stand_in_the_check() -> None:
+    """The originals' documents write the source into the rule's own settings; the rule's field comes first."""
+    check = {"type": "includes", "keywords": ["a"], "expectedOutcome": "all", "sourceField": "prompt"}
+    for original in (False, True):
+        assert run(rules(check, original=original), "b", prompt="a")[0].score is True
+        assert run(rules(check, original=original, sourceTextField="response"), "b", prompt="a")[0].score is False
+    assert run(rules({"type": "json_parse", "sourceField": "prompt"}), "{", prompt="{}")[0].score is True
+
+
 def test_criteria_are_those_of_the_rules() -> None:
     """Each named criterion once, in rule order, as pass or fail."""
     named = [{"criterionName": name, "config": {"type": "length"}} for name in ("B", "A", "B")]
@@ -171,6 +312,10 @@ def test_patterns_do_not_run_on_the_loop() -> None:
     assert rules({"type": "length"}, {"type": "json_parse"}).lane == "free"
     assert rules({"type": "length"}, {"type": "regex", "pattern": "a"}).lane == "free"
     assert rules({"type": "length"}, {"type": "regex", "pattern": "a(?=b)"}).lane == "cpu"
+    assert rules({"type": "keyword_count", "keywords": ["a"] * 100, "max": 1}).lane == "free"
+    assert rules({"type": "keyword_count", "keywords": ["a"] * 101, "max": 1}).lane == "cpu"
+    assert rules({"type": "includes", "keywords": ["a"] * 101}).lane == "cpu"
+    assert rules({"type": "json_schema", "definition": True}).lane == "cpu"
 
 
 def test_a_catastrophic_pattern_is_cut_off() -> None:
@@ -198,9 +343,27 @@ def test_any_text_gets_a_verdict(text: str) -> None:
         {"type": "regex", "pattern": "^[a-z\\u00e9]+\\b.$", "flags": "iu", "expectedOutcome": "match"},
         {"type": "includes", "keywords": ["a", "é"], "expectedOutcome": "any"},
         {"type": "json_parse"},
+        {"type": "keyword_count", "keywords": ["a", "é", "天"], "min": 1, "max": 3},
+        {"type": "json_schema", "definition": {"type": ["string", "object"], "maxLength": 3}},
     )
     results = run(evaluator, text + "\ud800")
-    assert [type(result.score) for result in results] == [bool] * 4
+    assert [type(result.score) for result in results] == [bool] * 6
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(value=JSON.filter(lambda value: not isinstance(value, str) and value is not None))
+@settings(deadline=None)
+def test_a_value_and_its_json_are_judged_alike(value: Any) -> None:
+    """Whether an answer is a structure or its JSON text, the schema's verdict is the same."""
+    check = rules({"type": "json_schema", "definition": {"type": ["object", "number"], "maxProperties": 1}})
+    as_value, as_text = run(check, value)[0], run(check, json.dumps(value))[0]
+    assert (as_value.score, as_value.reasoning) == (as_text.score, as_text.reasoning)
 
 
 MATCHES = [
@@ -259,3 +422,29 @@ def test_any_pattern_compiles_or_is_refused(pattern: str, flags: str) -> None:
     except ValueError:
         return
     assert compiled.found("ab", limit_s=10.0) in (True, False)
+
+
+@pytest.mark.parametrize("bound", [float("nan"), float("inf"), float("-inf")])
+def test_a_bound_on_the_length_is_a_finite_number(bound: float) -> None:
+    """No text is shorter or longer than NaN: each one would pass. The originals' form fails with each text instead."""
+    with pytest.raises(ConfigurationError, match=r"rules\[0\].config"):
+        rules({"type": "length", "min": bound})
+    (result,) = run(rules({"type": "length", "min": bound}, original=True), "text")
+    assert (result.error_type, result.filler) == ("invalid_rule", False)
+
+
+class Raising(dict[str, Any]):
+    def get(self, key: str, default: Any = None) -> Any:
+        raise KeyError(f"no {key} here")
+
+
+def test_a_rule_that_raises_does_not_lose_the_others() -> None:
+    """Whatever breaks inside of one rule fails that rule alone."""
+    evaluator = RuleBased(rules=[
+        {"criterion_name": "R", "config": {"type": "length"}, "source_text_field": "context.a"},
+        {"criterion_name": "R", "config": {"type": "length", "min": 1}},
+    ])  # fmt: skip
+    evaluation_input = EvaluationInput(response="r").model_copy(update={"context": Raising()})
+    first, second = asyncio.run(evaluator.evaluate(evaluation_input, [EvaluationCriteria(name="R")]))
+    assert (first.error_type, first.score, first.filler) == ("KeyError", None, False)
+    assert second.score is True

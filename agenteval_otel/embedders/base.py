@@ -1,0 +1,37 @@
+"""Contract of embedders: texts in, one vector a text out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
+
+from agenteval_otel.components import Component
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Embedder"]
+
+
+class Embedder(Component, contract="embedder"):
+    """Turns texts into vectors; the nearer two texts, the nearer to 1 is the cosine of the angle between theirs.
+
+    Implement `embed`, with ``type="..."`` in the class line where settings should name it. A plain method computes: its
+    evaluator runs in the lane ``cpu``. An ``async def`` asks a model over the network: its evaluator runs in the lane
+    ``model`` and gets redacted text.
+    """
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `embed` awaits a network answer."""
+        return inspect.iscoroutinefunction(self.embed)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32] | Awaitable[NDArray[np.float32]]:
+        """Vectors of the texts: float32, one row a text, in their order, all of one length.
+
+        Rows have the length 1; a text that holds nothing to go by, such as the empty one, has a row of zeros. The same
+        text has the same row in every process. Must not change with the other texts of the call.
+        """
+        raise NotImplementedError

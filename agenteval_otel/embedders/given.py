@@ -1,0 +1,100 @@
+"""Embedders of other makers: an object that embeds, under whatever name its library calls that."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import Field
+
+from agenteval_otel.components import resolve
+from agenteval_otel.embedders.base import Embedder
+from agenteval_otel.errors import ConfigurationError
+
+__all__ = ["GivenEmbedder", "as_embedder"]
+
+_METHODS = ("embed", "embed_documents", "encode")
+# These take the texts by name, and give an object that holds the vectors.
+_MODEL_METHODS = ("do_embed", "doEmbed")
+
+
+class GivenEmbedder(Embedder):
+    """An object of the program's that embeds, as an embedder; it stays in this process.
+
+    Attributes:
+        name: What the object is, for the fingerprint of the evaluator that uses it.
+        model: A function of the texts, or an object with ``embed(texts)``, ``embed_documents(texts)``,
+            ``encode(texts)`` or ``do_embed(values=texts)``; sync or async. Left out of dumps.
+    """
+
+    name: str = ""
+    model: Any = Field(exclude=True)
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """The object as an embedder, named after its class; a function, after itself."""
+        kind = model if inspect.isroutine(model) else type(model)
+        return cls(name=f"{kind.__module__}.{kind.__qualname__}", model=model)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the object's method is an ``async def``."""
+        return inspect.iscoroutinefunction(self._call[0])
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """What the object gives for the texts, as it gives it; whatever it raises is passed on."""
+        call, by_name = self._call
+        found = call(values=list(texts)) if by_name else call(list(texts))
+        return _awaited(found) if inspect.isawaitable(found) else _rows_of(found)
+
+    @cached_property
+    def _call(self) -> tuple[Callable[..., Any], bool]:
+        found = _method_of(self.model)
+        if found is None:
+            raise ConfigurationError(f"{type(self.model).__name__} has none of {', '.join(_METHODS)}", path="model")
+        return found
+
+
+def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
+    """An embedder from what a caller or a configuration may write.
+
+    An `Embedder` is taken as it is; a mapping is resolved by its ``type``; a type's name or an embedder's class gives
+    one with default settings; an object or a function that embeds becomes a `GivenEmbedder`.
+
+    Raises:
+        ConfigurationError: None of these, an unknown type, or wrong settings.
+    """
+    if isinstance(value, Embedder | Mapping | str):
+        return resolve(Embedder, value, path=path)
+    if isinstance(value, type):
+        if issubclass(value, Embedder):
+            return value.load({}, path=path)
+    elif _method_of(value) is not None:
+        return GivenEmbedder.of(value)
+    raise ConfigurationError(
+        f"expected an embedder, an object with embed(texts), a mapping with 'type' or the name of a type "
+        f"({', '.join(sorted(Embedder.registry))}), found {type(value).__name__}",
+        path=path,
+    )
+
+
+def _method_of(model: Any) -> tuple[Callable[..., Any], bool] | None:
+    if inspect.isroutine(model):
+        return model, False
+    for names, by_name in ((_METHODS, False), (_MODEL_METHODS, True)):
+        for name in names:
+            method = getattr(model, name, None)
+            if callable(method):
+                return method, by_name
+    return None
+
+
+async def _awaited(found: Awaitable[Any]) -> Any:
+    return _rows_of(await found)
+
+
+def _rows_of(found: Any) -> Any:
+    """The vectors themselves, where they are held by something."""
+    return found.get("embeddings") if isinstance(found, Mapping) else getattr(found, "embeddings", found)

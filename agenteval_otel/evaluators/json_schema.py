@@ -1,0 +1,161 @@
+"""JSON Schema: a schema checked once, and then what is wrong with a value.
+
+The library (the extra ``jsonschema``) is met here and nowhere else, and imported with the first schema. A schema comes
+from the configuration, a value may come from anybody: nothing is ever fetched, patterns are searched in linear time,
+and what cannot be followed to its end is an error and no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import islice
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+
+__all__ = ["Definition", "compiled"]
+
+# Beyond its depth the library would stop looking, and say nothing of it.
+_MAX_DEPTH = 200
+_MAX_VALUES = 1_000_000
+# It gathers all problems before it gives the first: of a value that may have many only the first is asked for.
+_FEW_VALUES = 1_000
+_MAX_PROBLEMS = 8
+_MAX_CHARACTERS = 200
+_REGEX_BYTES = 1024 * 1024
+
+
+def compiled(definition: Any) -> Callable[[Any], list[str]]:
+    """What tells the problems of a value by this schema: a list of at most eight short texts, empty when it is valid.
+
+    The draft is the one that ``$schema`` names, else 2020-12. ``format`` is a remark, as the draft has it. References
+    lead into the schema itself or to the drafts' own schemas, never to a file or an address. The texts name places and
+    keywords of the schema, and properties that it does not know, but no values.
+
+    What it gives may be called on any thread, and raises `EvaluationError` for what it cannot judge: ``too_deep``,
+    ``too_large``, ``invalid_value`` for what JSON does not have.
+
+    Args:
+        definition: The schema: a mapping, true or false.
+
+    Raises:
+        ConfigurationError: It is no schema, refers to something outside of it, has a pattern that cannot be searched in
+            linear time (look-around, references to groups), or the extra is missing.
+    """
+    try:
+        import jsonschema_rs as library
+    except ImportError:
+        raise ConfigurationError(
+            'JSON Schema needs the extra jsonschema: pip install "agenteval-otel[jsonschema]"'
+        ) from None
+    if not isinstance(definition, dict | bool):
+        raise ConfigurationError(
+            f"expected a JSON Schema (a mapping, true or false), found {type(definition).__name__}"
+        )
+    try:
+        validator = library.validator_for(
+            definition, offline=True, mask="the value",
+            pattern_options=library.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES),
+        )  # fmt: skip
+    except library.ValidationError as error:
+        raise ConfigurationError(f"not a JSON Schema: {_schema_problem(error)}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"not a JSON Schema: {_cut(str(error))}") from None
+    return lambda value: _problems(validator, library.ValidationError, value)
+
+
+def _as_text(value: Any) -> Any:
+    if not isinstance(value, dict | bool):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"not a JSON Schema: {str(error)[:80]}") from None
+
+
+def _that_compiles(value: str) -> str:
+    try:
+        compiled(json.loads(value))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not a JSON Schema: not JSON: {error.msg}") from None
+    except (ConfigurationError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+Definition = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    AfterValidator(_that_compiles),
+    WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "boolean"}, {"type": "string"}]}),
+]
+"""Type of a field that holds a schema: a mapping, true, false or JSON text, checked at load and kept as JSON text.
+
+Text, because a dump masks what stands deep inside of it or is called like a secret: a schema would not come back from
+it, and the fingerprint would not know all of it.
+"""
+
+
+def _problems(validator: Any, invalid: type[Exception], value: Any) -> list[str]:
+    few = _size(value) <= _FEW_VALUES
+    try:
+        return _told(validator, invalid, value, few=few)
+    except ValueError:  # half a character, a key that is no text, or no JSON
+        return _told(validator, invalid, _plain(value), few=few)
+
+
+def _told(validator: Any, invalid: type[Exception], value: Any, *, few: bool) -> list[str]:
+    if validator.is_valid(value):
+        return []
+    if few:
+        return [_problem(error) for error in islice(validator.iter_errors(value), _MAX_PROBLEMS)]
+    try:
+        validator.validate(value)
+    except invalid as error:
+        return [_problem(error)]
+    return []
+
+
+def _size(value: Any) -> int:
+    """How many values there are in it, itself included."""
+    level, size = [value], 0
+    for _ in range(_MAX_DEPTH):
+        size += len(level)
+        if size > _MAX_VALUES:
+            raise EvaluationError(f"more than {_MAX_VALUES} values", error_type="too_large")
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list | tuple):
+                inner.extend(item)
+        if not inner:
+            return size
+        level = inner
+    raise EvaluationError(f"nested deeper than {_MAX_DEPTH} levels", error_type="too_deep")
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    except (TypeError, ValueError):
+        raise EvaluationError("holds something that JSON does not have", error_type="invalid_value") from None
+
+
+def _problem(error: Any) -> str:
+    where = "".join(f"/{part}" for part in error.instance_path)
+    return _cut(f"{where}: {error.message}" if where else str(error.message))
+
+
+def _schema_problem(error: Any) -> str:
+    problem = _problem(error)
+    if problem.endswith('is not a "regex"'):
+        return f"{problem} that can be searched in linear time (no look-around, no references to groups)"
+    return problem
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"

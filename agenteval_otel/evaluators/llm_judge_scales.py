@@ -1,0 +1,161 @@
+"""How a judge is asked on a scale, and how what it answered is read: strictly, so that nothing else becomes a score."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.models import EvaluationCriteria, ScoreValue
+from agenteval_otel.scoring import BOOLEAN_SCALES
+
+__all__ = ["TEN", "AnswerScale", "asked_on", "bounds_of", "original_scale"]
+
+_RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
+_TRUE = frozenset({"true", "pass", "yes", "1"})
+_FALSE = frozenset({"false", "fail", "no", "0"})
+_LISTED_LEVELS = 21
+_LONGEST_WORD = 64
+
+
+class AnswerScale(NamedTuple):
+    """A scale as a judge meets it: the JSON Schema of the score, what is said of it, and how the score is read.
+
+    `read` raises `EvaluationError`: ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the
+    scale.
+    """
+
+    schema: dict[str, Any]
+    said: str
+    read: Callable[[Any], ScoreValue]
+
+
+def bounds_of(scale: str) -> tuple[int, int] | None:
+    """The ends of a scale that is named by them, such as ``0-10``."""
+    match = _RANGE.fullmatch(scale.strip())
+    if match is None:
+        return None
+    low, high = int(match.group(1)), int(match.group(2))
+    return (low, high) if low < high else None
+
+
+def asked_on(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
+    """The scale of a criterion: its levels' where they are described, a declared range, or what its name says."""
+    if criterion.scale in BOOLEAN_SCALES:
+        return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)", _truth)
+    if criterion.scale == "likert5":
+        return _whole(1, 5)
+    numbers = _numbers(levels)
+    if numbers:
+        return _whole(min(numbers), max(numbers))
+    if levels:
+        return _words(list(levels))
+    bounds = bounds_of(criterion.scale)
+    if bounds is not None:
+        return _whole(*bounds)
+    if criterion.minimum is not None and criterion.maximum is not None:
+        return _between(criterion.minimum, criterion.maximum)
+    if criterion.scale == "numeric":
+        return _between(0.0, 1.0)
+    words = [word.strip() for word in criterion.scale.split("|")]
+    if len(words) > 1 and all(words):
+        return _words(words)
+    said = f'a word or a few on the scale "{criterion.scale}"'
+    return AnswerScale({"type": "string"}, said, _text)
+
+
+def original_scale(criterion: EvaluationCriteria) -> AnswerScale:
+    """The scale as the original framework asks and reads it: any number, any text; 1 is no truth value."""
+    if criterion.scale in BOOLEAN_SCALES or criterion.scale == "likert5":
+        return asked_on(criterion, {})
+    if criterion.scale == "numeric":
+        return AnswerScale({"type": "number"}, "a number", _number)
+    return AnswerScale({"type": "string"}, "text", _any_text)
+
+
+def _whole(low: int, high: int) -> AnswerScale:
+    schema: dict[str, Any] = {"type": "integer"}
+    if high - low < _LISTED_LEVELS:
+        schema["enum"] = list(range(low, high + 1))
+
+    def read(value: Any) -> int:
+        number = _number(value)
+        if not low <= number <= high:
+            raise EvaluationError(f"the score {number:g} is not from {low} to {high}", error_type="out_of_range")
+        if number != int(number):
+            raise EvaluationError(f"the score {number:g} is not a whole number", error_type="out_of_range")
+        return int(number)
+
+    return AnswerScale(schema, f"a whole number from {low} (worst) to {high} (best)", read)
+
+
+def _between(low: float, high: float) -> AnswerScale:
+    def read(value: Any) -> float | int:
+        number = _number(value)
+        if not low <= number <= high:
+            raise EvaluationError(f"the score {number:g} is not from {low:g} to {high:g}", error_type="out_of_range")
+        return number
+
+    return AnswerScale({"type": "number"}, f"a number from {low:g} (worst) to {high:g} (best)", read)
+
+
+def _words(words: list[str]) -> AnswerScale:
+    by_form = {word.lower(): word for word in words}
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str):
+            raise EvaluationError("the score is not one of the levels' names", error_type="malformed_answer")
+        found = by_form.get(value.strip().lower())
+        if found is None:
+            raise EvaluationError("the score is none of the levels", error_type="out_of_range")
+        return found
+
+    return AnswerScale({"type": "string", "enum": words}, "one of " + ", ".join(f'"{word}"' for word in words), read)
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.lower() if isinstance(value, str) else None
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
+
+
+def _number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise EvaluationError("the score is no number", error_type="malformed_answer")
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        finite = False
+    if not finite:
+        raise EvaluationError("the score is no finite number", error_type="out_of_range")
+    return value
+
+
+def _any_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise EvaluationError("the score is no text", error_type="malformed_answer")
+    return value
+
+
+def _text(value: Any) -> str:
+    text = _any_text(value).strip()
+    if not text:
+        raise EvaluationError("the score is empty", error_type="malformed_answer")
+    if len(text) > _LONGEST_WORD:
+        raise EvaluationError(f"the score is longer than {_LONGEST_WORD} characters", error_type="out_of_range")
+    return text
+
+
+def _numbers(levels: Mapping[str, str]) -> list[int]:
+    """The levels as whole numbers, where all of them are."""
+    found = [int(level) for level in levels if re.fullmatch(r"-?\d{1,9}", level)]
+    return found if len(found) == len(levels) > 1 else []
+
+
+TEN = _whole(0, 10)
+"""GoGrid's scale."""

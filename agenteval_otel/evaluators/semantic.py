@@ -1,0 +1,210 @@
+"""NLPAccuracy: how near the answer is to the ground truth, by an embedder."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+
+from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+
+from agenteval_otel.components import PartError
+from agenteval_otel.embedders import Embedder, HashingEmbedder, as_embedder
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.base import (
+    CriterionEvaluator,
+    EvaluatorKind,
+    Lane,
+    failure_of,
+    find_criterion,
+    result_of,
+)
+from agenteval_otel.evaluators.imports import MAIN, importable, imported
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["NLPAccuracy"]
+
+ReasonCode = Literal["below_threshold"]
+_TWO_VALUED = ("binary", "pass/fail")
+# Kinds of arrays that numpy would make numbers of: truth values, complex numbers, texts, times.
+_NO_NUMBERS = "bcSUmM"
+_EMBEDDER_NAMES = ("embedder", "embeddingModel", "embedding_model")
+
+
+class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
+    """Cosine of the angle between the embeddings of response and ground truth, -1 to 1, higher is nearer.
+
+    Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
+    on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it. A negative cosine is kept as
+    it is and enters no average, and neither does a cosine on a scale of two values without a threshold.
+
+    A response that is a message counts whole, as JSON; so does a ground truth that is no text. Without a response, and
+    when the embedder breaks, the result is a failed one. The originals' form implies ``without_reference`` ``fail``
+    and has to name an embedder.
+
+    Attributes:
+        embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is
+            another name for it. The embedded one compares wording, not meaning.
+        similarity_threshold: Cosine from which on (inclusive) the answer passes.
+        without_reference: ``skip`` inputs that bring no ground truth, or ``fail``.
+    """
+
+    kind: ClassVar[EvaluatorKind] = "embedding"
+    reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
+
+    embedder: SerializeAsAny[Embedder] = Field(
+        default_factory=HashingEmbedder,
+        validation_alias=AliasChoices(*_EMBEDDER_NAMES),
+        serialization_alias="embedder",
+    )
+    similarity_threshold: float | None = Field(default=None, ge=-1, le=1)
+    without_reference: Literal["skip", "fail"] = "skip"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _original_form(cls, data: Any, info: ValidationInfo) -> Any:
+        if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
+            return data
+        if all(data.get(name) is None for name in _EMBEDDER_NAMES):
+            said = (
+                'required field is missing: "hashing", which is built in and compares wording, or an object that embeds'
+            )
+            failure = ConfigurationError(said, path="embedder")
+            raise PartError(failure, of_model=True)
+        return data if "withoutReference" in data else {"without_reference": "fail", **data}
+
+    @field_validator("embedder", mode="before")
+    @classmethod
+    def _load_embedder(cls, value: Any) -> Any:
+        try:
+            return as_embedder(value, path="embedder")
+        except ConfigurationError as failure:
+            raise PartError(failure) from None
+
+    @property
+    def lane(self) -> Lane:
+        """``model`` with an async embedder, else ``cpu``."""
+        return "model" if self.embedder.is_async else "cpu"
+
+    def to_child(self) -> dict[str, Any]:
+        """As every evaluator's, with the embedder by its class, whose module the child would not load otherwise.
+
+        Raises:
+            LookupError: The embedder's class cannot be imported there.
+        """
+        place = importable(type(self.embedder))
+        if place[0] == MAIN:
+            raise LookupError(f"{place[1]} is defined in the program's own file")
+        fields = super().to_child()
+        told = {name: value for name, value in fields["embedder"].items() if name != "type"}
+        return {**fields, "embedder": [*place, told]}
+
+    @classmethod
+    def from_child(cls, fields: Mapping[str, Any]) -> Self:
+        module, path, told = fields["embedder"]
+        return cls.model_validate({**fields, "embedder": imported(module, path).model_validate(told)})
+
+    async def score(self, evaluation_input: EvaluationInput) -> Score:
+        """The cosine; see `evaluate` for the verdict and for what has none.
+
+        Raises:
+            EvaluationSkipped: There is no ground truth.
+        """
+        if self.without_reference == "skip" and evaluation_input.ground_truth is None:
+            raise EvaluationSkipped("no ground truth")
+        texts = [
+            _text_of(evaluation_input.response, "response"),
+            _text_of(evaluation_input.ground_truth, "ground_truth"),
+        ]
+        found = self.embedder.embed(texts)
+        return Score(value=_cosine(*_vectors_of(await found if inspect.isawaitable(found) else found)))
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        """One result; a failed one when a text is missing, and when the embedder breaks."""
+        criterion = find_criterion(criteria, self.criterion_name)
+        if criterion is None:
+            return []
+        two_valued = criterion.scale in _TWO_VALUED
+        filler: ScoreValue = False if two_valued else 0
+        try:
+            score = await self.score(evaluation_input)
+        except EvaluationSkipped:
+            raise
+        except EvaluationError as error:
+            return [failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)]
+        except Exception as error:
+            said = f"the embedder raised {type(error).__name__}: {error}"
+            return [failure_of(self, criterion.name, said, error_type=type(error).__name__, filler=filler)]
+        return [result_of(self, criterion, self._judged(score.value, two_valued=two_valued))]
+
+    def _judged(self, cosine: Any, *, two_valued: bool) -> Score:
+        said = f"cosine {cosine:.4f} ({self.embedder.type})"
+        if self.similarity_threshold is None:
+            return Score(value=cosine, reasoning=said)
+        reached = cosine >= self.similarity_threshold
+        said += f", threshold {self.similarity_threshold:g} {'reached' if reached else 'not reached'}"
+        return Score(
+            value=reached if two_valued else cosine,
+            reason_code=None if reached else "below_threshold",
+            reasoning=said,
+        )
+
+
+def _text_of(value: Any, name: str) -> str:
+    """A text as it is, anything else as compact JSON.
+
+    Raises:
+        EvaluationError: There is nothing (``missing_text``), or it has no JSON form (``invalid_text``).
+    """
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if value is None or value == "":
+        raise EvaluationError(f"no {name}", error_type="missing_text")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON does not tell 7.0 from 7
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    except (TypeError, ValueError, RecursionError) as error:  # a circle, a key that is no text, or far too deep
+        raise EvaluationError(f"the {name} has no JSON form", error_type="invalid_text") from error
+
+
+def _vectors_of(found: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The two rows.
+
+    Raises:
+        EvaluationError: (``invalid_embedding``) They are not two vectors of numbers, of one length that is not 0.
+    """
+    import numpy as np
+
+    try:
+        first, second = map(np.asarray, found)
+        if any(row.dtype.kind in _NO_NUMBERS for row in (first, second)):
+            raise TypeError("no real numbers")
+        first, second = first.astype(np.float64), second.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EvaluationError("expected two vectors of numbers", error_type="invalid_embedding") from error
+    if first.ndim != 1 or first.shape != second.shape or not first.size:
+        said = f"the embeddings have the shapes {first.shape} and {second.shape}"
+        raise EvaluationError(said, error_type="invalid_embedding")
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise EvaluationError("an embedding is not finite", error_type="invalid_embedding")
+    return first, second
+
+
+def _cosine(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    # Scaled, so that no square runs over or vanishes.
+    largest = [float(abs(vector).max()) for vector in (first, second)]
+    if not all(largest):
+        return 0.0
+    first, second = first / largest[0], second / largest[1]
+    return min(1.0, max(-1.0, float(first @ second) / math.sqrt(float(first @ first) * float(second @ second))))

@@ -1,0 +1,161 @@
+"""LexicalSimilarity: how alike an answer and its reference are written, character by character."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationInfo, model_validator
+from pydantic.alias_generators import to_camel
+
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.base import CriterionEvaluator, Lane, failure_of
+from agenteval_otel.evaluators.fields import TextField
+from agenteval_otel.evaluators.similarity_measures import arrays, jaro_winkler, sorensen_dice, utf16_units
+from agenteval_otel.evaluators.whitespace import collapsed
+from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
+
+__all__ = ["LexicalSimilarity"]
+
+Algorithm = Literal["sorensen-dice", "jaro-winkler", "levenshtein"]
+
+# What takes less than a millisecond on the loop.
+_FREE_UP_TO: dict[Algorithm, int] = {"sorensen-dice": 10_000, "jaro-winkler": 2_000, "levenshtein": 2_000}
+_SHOWN_CHARACTERS = 100
+_ORIGINAL: dict[str, Any] = {"ngram_size": 1, "unit": "utf16", "without_reference": "fail"}
+
+
+class LexicalSimilarity(CriterionEvaluator, type="LexicalSimilarity"):
+    """How alike two texts are written, 0 to 1: 1.0 for equal ones, 0.0 for nothing in common. Meaning plays no part.
+
+    ``sorensen-dice`` is 2 x common / (distinct in the one + distinct in the other) on sets of character n-grams (Dice
+    1945, Sorensen 1948); ``levenshtein`` is 1 - distance / longer length, with the least number of inserted, deleted
+    and replaced characters as distance; ``jaro-winkler`` looks for equal characters that stand near each other, and is
+    made for names. Two empty texts are alike, an empty one is like no other. A text that is missing gives a failed
+    result. The originals' form implies ``ngram_size`` 1, ``unit`` ``utf16`` and ``without_reference`` ``fail``.
+
+    Attributes:
+        algorithm: ``sorensen-dice``, ``jaro-winkler`` or ``levenshtein``.
+        ngram_size: Characters of an n-gram, for ``sorensen-dice``.
+        case_sensitive: Without it both texts are lower-cased.
+        normalize_whitespace: Trim both texts and turn each run of whitespace into one space.
+        source_field: Where the text comes from (see `EvaluationInput.text_at`).
+        reference_field: Where the text comes from that it is compared with.
+        unit: What ``levenshtein`` and ``jaro-winkler`` take for one character; ``utf16`` counts an emoji as two.
+        max_characters: Only so many characters of each text, from its start, are compared; results say so. The time
+            that ``levenshtein`` takes grows with the square.
+        score_cutoff: What is less alike scores 0.0, which ``levenshtein`` finds out sooner.
+        without_reference: ``skip`` inputs that bring no reference, or ``fail``.
+    """
+
+    algorithm: Algorithm = "sorensen-dice"
+    ngram_size: int = Field(default=2, ge=1, le=16)
+    case_sensitive: bool = False
+    normalize_whitespace: bool = True
+    source_field: TextField = "response"
+    reference_field: TextField = "groundTruth"
+    unit: Literal["character", "utf16"] = "character"
+    max_characters: int = Field(default=10_000, ge=1, le=100_000)
+    score_cutoff: float | None = Field(default=None, ge=0, le=1)
+    without_reference: Literal["skip", "fail"] = "skip"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _original_form(cls, data: Any, info: ValidationInfo) -> Any:
+        if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
+            return data
+        form = {name: value for name, value in _ORIGINAL.items() if to_camel(name) not in data} | dict(data)
+        if form.get("algorithm") not in tuple(_FREE_UP_TO):
+            form["algorithm"] = "sorensen-dice"  # as the original does with a name that it does not know
+        return form
+
+    @model_validator(mode="after")
+    def _libraries_are_loaded(self) -> Self:
+        # A tenth of a second: not on the loop, where the first evaluation would be.
+        if self.lane == "free" and self.algorithm == "levenshtein":
+            self._distance("", "")
+        elif self.lane == "free" and self.algorithm == "sorensen-dice" and self.ngram_size > 1:
+            arrays()
+        return self
+
+    @property
+    def lane(self) -> Lane:
+        """``free`` while `max_characters` holds it below a millisecond, else ``cpu``."""
+        return "free" if self.max_characters <= _FREE_UP_TO[self.algorithm] else "cpu"
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        """Compare the two texts; see `evaluate` for what cannot be compared.
+
+        Raises:
+            EvaluationSkipped: There is nothing at `reference_field`.
+        """
+        if self.without_reference == "skip" and evaluation_input.value_at(self.reference_field) is None:
+            raise EvaluationSkipped(f"nothing at {self.reference_field}")
+        given = [self._text(evaluation_input, field) for field in (self.source_field, self.reference_field)]
+        source, reference = map(self._prepared, given)
+        similarity, detail = self._compared(source, reference)
+        if self.score_cutoff is not None and similarity < self.score_cutoff:
+            similarity, detail = 0.0, f"{detail}, below {self.score_cutoff:g}"
+        is_cut = max(map(len, given)) > self.max_characters
+        only = f"; only the first {self.max_characters} characters" if is_cut else ""
+        return Score(
+            value=similarity,
+            reasoning=(
+                f"{self._comparison}: {similarity:.4f}{detail}{only}; "
+                f"source: {source[:_SHOWN_CHARACTERS]}; reference: {reference[:_SHOWN_CHARACTERS]}"
+            ),
+            metadata={"comparedCharacters": self.max_characters} if is_cut else None,
+        )
+
+    async def evaluate(self, evaluation_input: EvaluationInput, criteria: Sequence[Any]) -> list[EvaluationResult]:
+        """One result; a failed one when one of the texts is missing."""
+        try:
+            return await super().evaluate(evaluation_input, criteria)
+        except EvaluationError as error:
+            return [failure_of(self, self.criterion_name, str(error), error_type=error.error_type, filler=0)]
+
+    @staticmethod
+    def _text(evaluation_input: EvaluationInput, field: str) -> str:
+        text = evaluation_input.text_at(field)
+        if text is None:
+            raise EvaluationError(f"no text at {field}", error_type="missing_text")
+        return text
+
+    def _prepared(self, text: str) -> str:
+        text = text[: self.max_characters]
+        if not self.case_sensitive:
+            text = text.lower()
+        return collapsed(text) if self.normalize_whitespace else text
+
+    @cached_property
+    def _comparison(self) -> str:
+        case = "case kept" if self.case_sensitive else "lower-cased"
+        spaces = "whitespace normalized" if self.normalize_whitespace else "whitespace kept"
+        fields = f"{self.source_field or 'response'} and {self.reference_field or 'response'}"
+        return f"{self.algorithm} of {fields} ({case}, {spaces})"
+
+    def _compared(self, source: str, reference: str) -> tuple[float, str]:
+        """The similarity, and what else there is to say about it."""
+        if self.algorithm == "sorensen-dice":
+            return sorensen_dice(source, reference, self.ngram_size), ""
+        if self.unit == "utf16":
+            source, reference = utf16_units(source, reference)
+        if self.algorithm == "jaro-winkler":
+            return jaro_winkler(source, reference), ""
+        longer = max(len(source), len(reference))
+        if longer == 0:
+            return 1.0, ", distance 0"
+        # One more than is needed: the library stops as soon as the distance is beyond, and rounding must not decide.
+        limit = None if self.score_cutoff is None else math.ceil((1 - self.score_cutoff) * longer) + 1
+        distance = self._distance(source, reference, score_cutoff=limit)
+        if limit is not None and distance > limit:
+            return 0.0, f", distance over {limit}"
+        return 1 - distance / longer, f", distance {distance}"
+
+    @cached_property
+    def _distance(self) -> Callable[..., int]:
+        from rapidfuzz.distance import Levenshtein
+
+        return Levenshtein.distance

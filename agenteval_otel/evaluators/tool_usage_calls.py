@@ -1,0 +1,134 @@
+"""The tool calls of an input, wherever they are told of, and their arguments as values and as JSON text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.models import EvaluationInput, Message
+
+__all__ = ["MadeCall", "Source", "calls_of", "looks_like_json", "parsed_arguments", "raw_arguments"]
+
+Source = Literal["messageHistory", "context", "toolCalls"]
+_CALLING = ("tool_call", "tool-call", "tool_use", "server_tool_use")
+_NAMES = (("toolName", "name"), ("args", "arguments", "input"), ("toolCallId", "id"))
+"""How parts of messages call a call's name, arguments and id: the specification's word first."""
+
+
+class MadeCall(NamedTuple):
+    """A tool call: its name, its arguments as they were told (a value, JSON text or None), and its id."""
+
+    name: Any
+    arguments: Any = None
+    id: Any = None
+
+
+def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: bool = False) -> list[MadeCall]:
+    """The calls of a source in order, then those of the answer itself that it does not tell of.
+
+    Args:
+        evaluation_input: Where to look.
+        source: ``messageHistory`` (``tool_call`` parts of messages; of a message without any, its ``tool_calls``),
+            ``context`` (``context.toolCalls``), or ``toolCalls``: only the answer's own.
+        any_role: Calls on messages of every role count, not only the assistant's.
+    """
+    own = [MadeCall(call.name, call.arguments, call.id) for call in evaluation_input.tool_calls or ()]
+    if source == "toolCalls":
+        return own
+    told = _in_context(evaluation_input.context) if source == "context" else _in_history(evaluation_input, any_role)
+    return [*told, *_untold(told, own)] if told and own else told or own
+
+
+def parsed_arguments(arguments: Any) -> Any:
+    """The arguments as a value: JSON text of an object or a list is read, everything else stays as it is."""
+    if not isinstance(arguments, str) or not looks_like_json(arguments):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def looks_like_json(text: str) -> bool:
+    """Whether the text begins as an object or a list."""
+    return text.lstrip()[:1] in ("{", "[")
+
+
+def raw_arguments(arguments: Any) -> str:
+    """The arguments as JSON text: as they were told, or written without spaces; empty where there are none.
+
+    Raises:
+        EvaluationError: (``invalid_value``) They have no JSON form.
+    """
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    try:
+        return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"), default=str)
+    except (TypeError, ValueError, RecursionError):
+        raise EvaluationError("arguments without a JSON form", error_type="invalid_value") from None
+
+
+def _in_history(evaluation_input: EvaluationInput, any_role: bool) -> list[MadeCall]:
+    found: list[MadeCall] = []
+    for message in evaluation_input.message_history or ():
+        if any_role or message.role == "assistant":
+            # Some write a call both ways: the parts are the specification's.
+            found += list(_in_parts(message)) or _in_message(message)
+    return found
+
+
+def _in_parts(message: Message) -> Iterator[MadeCall]:
+    for part in message.content_parts or ():
+        if part.get("type") in _CALLING:
+            yield MadeCall(*(_first_of(part, *names) for names in _NAMES))
+
+
+def _first_of(part: Mapping[str, Any], *names: str) -> Any:
+    return next((part[name] for name in names if part.get(name) is not None), None)
+
+
+def _in_message(message: Message) -> list[MadeCall]:
+    return [MadeCall(call.name, call.arguments, call.id) for call in message.tool_calls or ()]
+
+
+def _in_context(context: Mapping[str, Any] | None) -> list[MadeCall]:
+    listed = (context or {}).get("toolCalls")
+    if not isinstance(listed, list | tuple):
+        return []
+    return [
+        MadeCall(entry["toolName"], _first_of(entry, "args", "toolArguments"), entry.get("toolCallId"))
+        for entry in listed if isinstance(entry, Mapping) and isinstance(entry.get("toolName"), str)
+        and any(name in entry and _is_object(entry[name]) for name in ("args", "toolArguments"))
+    ]  # fmt: skip
+
+
+def _is_object(value: Any) -> bool:
+    return value is None or isinstance(value, Mapping | list | tuple)
+
+
+def _untold(told: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]:
+    """Those that are not told of: by their id where both have one, else by name and arguments, each as often."""
+    ids = {call.id for call in told if isinstance(call.id, str)}
+    nameless = Counter(_content(call) for call in told if not isinstance(call.id, str))
+    everything = Counter(map(_content, told)) if any(call.id is None for call in own) else nameless
+    left: list[MadeCall] = []
+    for call in own:
+        if isinstance(call.id, str) and call.id in ids:
+            continue
+        known, content = (everything if call.id is None else nameless), _content(call)
+        if known[content] > 0:
+            known[content] -= 1
+        else:
+            left.append(call)
+    return left
+
+
+def _content(call: MadeCall) -> tuple[str, str]:
+    arguments = parsed_arguments(call.arguments)
+    try:
+        return str(call.name), json.dumps(arguments, sort_keys=True, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(call.name), "?"

@@ -1,0 +1,154 @@
+"""The rules of `ToolUsage`: which tools are to be called, how often, in which order and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.tool_usage_arguments import ArgumentTerms
+from agenteval_otel.evaluators.tool_usage_calls import MadeCall
+
+__all__ = ["Finding", "ReasonCode", "ToolRule"]
+
+ReasonCode = Literal[
+    "tool_not_called", "invalid_arguments", "too_few_calls", "too_many_calls", "forbidden_tool", "wrong_order",
+]  # fmt: skip
+
+
+class Finding(NamedTuple):
+    """What a rule found: why it fails (None when it passes), in words, and whether its tool was there to be judged."""
+
+    reason_code: ReasonCode | None
+    reasoning: str
+    unused: bool = False
+
+
+class ToolRule(ArgumentTerms):
+    """One rule; everything that it says must hold.
+
+    Attributes:
+        criterion_name: The criterion that it decides; several rules may decide one, each with its own result.
+        expected_tool_name: The tool that it is about; case counts.
+        is_required: The tool must be called; without it a call is optional.
+        checked_calls: Whose arguments are checked: the ``first`` call's, as in the original; ``all`` calls', of which
+            each must hold; or ``any``, of which one must.
+        min_calls: The least number of calls: of the tool, or without one of all tools.
+        max_calls: The largest number of calls.
+        forbidden_tools: Tools that must not be called.
+        sequence: Tools that must be called in this order; others may be called in between.
+    """
+
+    criterion_name: str
+    expected_tool_name: str | None = None
+    is_required: bool = False
+    checked_calls: Literal["first", "any", "all"] = "first"
+    min_calls: int | None = Field(default=None, ge=0)
+    max_calls: int | None = Field(default=None, ge=0)
+    forbidden_tools: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+
+    @field_validator("criterion_name")
+    @classmethod
+    def _criterion_has_a_name(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("must not be blank")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_originals_write_it(cls, data: Any, info: ValidationInfo) -> Any:
+        if not _is_original(info) or not isinstance(data, Mapping):
+            return data
+        # The original ignores unknown fields; null and an empty tool name are to it as if they were left out.
+        known = {name for field in cls.model_fields for name in (field, to_camel(field))}
+        return {key: value for key, value in data.items() if key in known and value is not None and value != ""}
+
+    @model_validator(mode="after")
+    def _makes_sense(self, info: ValidationInfo) -> Self:
+        if self.expected_tool_name is None:
+            if self.is_required or not self.says_nothing:
+                raise ValueError("argument checks and is_required need expected_tool_name")
+            others = (self.min_calls, self.max_calls, self.forbidden_tools or None, self.sequence or None)
+            if others == (None,) * 4 and not _is_original(info):
+                raise ValueError("expected expected_tool_name, forbidden_tools, sequence, min_calls or max_calls")
+        if self.max_calls is not None and self.max_calls < max(self.min_calls or 0, int(self.is_required)):
+            raise ValueError("no number of calls is enough and not too many")
+        if self.expected_tool_name in self.forbidden_tools:
+            raise ValueError("the expected tool is among forbidden_tools")
+        return self
+
+    def judged(self, calls: Sequence[MadeCall]) -> Finding:
+        """Judge the calls.
+
+        Raises:
+            EvaluationError: (``invalid_rule``) The rule names no tool, and says nothing else either.
+            Exception: Whatever a function that checks arguments raises.
+        """
+        found = self._of_all_tools(calls)
+        if found is not None:
+            return found
+        if self.expected_tool_name is not None:
+            return self._of_its_tool([call for call in calls if call.name == self.expected_tool_name])
+        if self.min_calls is None and self.max_calls is None:
+            if self.forbidden_tools or self.sequence:
+                return Finding(None, "no forbidden tool, and the order is kept")
+            raise EvaluationError("the rule names no tool", error_type="invalid_rule")
+        return self._counted(len(calls), "calls") or Finding(None, f"{len(calls)} calls")
+
+    def _of_all_tools(self, calls: Sequence[MadeCall]) -> Finding | None:
+        names = [call.name for call in calls]
+        forbidden = next((name for name in names if name in self.forbidden_tools), None)
+        if forbidden is not None:
+            return Finding("forbidden_tool", f"{forbidden} was called")
+        missing = _missing_step(names, self.sequence)
+        if missing is not None:
+            return Finding("wrong_order", f"{missing} was not called in its turn ({' > '.join(self.sequence)})")
+        return None
+
+    def _of_its_tool(self, calls: Sequence[MadeCall]) -> Finding:
+        name = self.expected_tool_name
+        if not calls:
+            if self.is_required or self.min_calls:
+                return Finding("tool_not_called", f"{name} was not called")
+            return Finding(None, f"{name} was not called, and need not be", unused=True)
+        counted = self._counted(len(calls), f"calls of {name}")
+        if counted is not None:
+            return counted
+        problem = None if self.says_nothing else self._problem_of(calls)
+        if problem is not None:
+            return Finding("invalid_arguments", f"{name} was called with wrong arguments: {problem}")
+        return Finding(None, f"{name} was called")
+
+    def _counted(self, count: int, what: str) -> Finding | None:
+        if self.min_calls is not None and count < self.min_calls:
+            return Finding("too_few_calls", f"{count} {what}, at least {self.min_calls} wanted")
+        if self.max_calls is not None and count > self.max_calls:
+            return Finding("too_many_calls", f"{count} {what}, at most {self.max_calls} allowed")
+        return None
+
+    def _problem_of(self, calls: Sequence[MadeCall]) -> str | None:
+        if self.checked_calls == "first":
+            return self.problem(calls[0].arguments)
+        problems = (self.problem(call.arguments) for call in calls)
+        if self.checked_calls == "all":
+            return next((problem for problem in problems if problem is not None), None)
+        first: str | None = None
+        for problem in problems:
+            if problem is None:
+                return None
+            first = first or problem
+        return first
+
+
+def _missing_step(names: Iterable[Any], sequence: Sequence[str]) -> str | None:
+    """The first tool of the sequence that the calls do not reach; None when they follow it to its end."""
+    left = iter(names)
+    return next((step for step in sequence if not any(name == step for name in left)), None)
+
+
+def _is_original(info: ValidationInfo) -> bool:
+    return bool(info.context and info.context.get("original"))

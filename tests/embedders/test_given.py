@@ -1,0 +1,81 @@
+"""Embedders of other makers, and what may stand where one is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agenteval_otel.embedders import Embedder, GivenEmbedder, HashingEmbedder, as_embedder
+from agenteval_otel.errors import ConfigurationError
+
+
+def lengths(texts: list[str]) -> list[list[float]]:
+    return [[float(len(text)), 1.0] for text in texts]
+
+
+async def later(texts: list[str]) -> list[list[float]]:
+    return lengths(texts)
+
+
+MAKERS = {
+    "function": lengths,
+    "embed": SimpleNamespace(embed=lengths),
+    "embed_documents": SimpleNamespace(embed_documents=lengths),
+    "encode": SimpleNamespace(encode=lengths),
+    "do_embed": SimpleNamespace(do_embed=lambda values: {"embeddings": lengths(values)}),
+    "doEmbed": SimpleNamespace(doEmbed=lambda values: SimpleNamespace(embeddings=lengths(values))),
+}
+
+
+@pytest.mark.parametrize("model", MAKERS.values(), ids=list(MAKERS))
+def test_objects_of_other_makers_embed(model: Any) -> None:
+    """Whatever the method is called and however it holds its vectors, they come out one a text."""
+    embedder = as_embedder(model)
+    assert isinstance(embedder, GivenEmbedder)
+    assert embedder.embed(("a", "abc")) == [[1.0, 1.0], [3.0, 1.0]]
+    assert not embedder.is_async
+
+
+def test_an_async_method_is_awaited() -> None:
+    """An `async def` is known as such before it is called."""
+    embedder = as_embedder(SimpleNamespace(embed=later))
+    assert embedder.is_async
+    assert asyncio.run(embedder.embed(["ab"])) == [[2.0, 1.0]]
+
+
+def test_what_may_stand_for_an_embedder() -> None:
+    """An embedder, its class, its type and its settings; anything else is refused with what is known."""
+    one = HashingEmbedder(dimensions=64)
+    assert as_embedder(one) is one
+    assert as_embedder(HashingEmbedder) == as_embedder("hashing") == HashingEmbedder()
+    assert as_embedder({"type": "hashing", "dimensions": 64}) == one
+    for wrong in (7, object(), None, int):
+        with pytest.raises(ConfigurationError, match=r"embedder: expected an embedder, .*hashing.*, found"):
+            as_embedder(wrong, path="embedder")
+    with pytest.raises(ConfigurationError, match=r"unknown embedder type 'hashin' \(did you mean 'hashing'\?\)"):
+        as_embedder("hashin")
+
+
+def test_a_given_one_is_named_and_not_dumped() -> None:
+    """Its dump and its fingerprint tell its class, and hold nothing of the object."""
+    embedder = as_embedder(MAKERS["embed"])
+    assert embedder.model_dump()["name"] == "types.SimpleNamespace"
+    assert "model" not in embedder.model_dump()
+    assert as_embedder(lengths).model_dump()["name"] == "tests.embedders.test_given.lengths"
+    assert embedder.fingerprint != as_embedder(Named()).fingerprint
+    with pytest.raises(ConfigurationError, match="int has none of embed, embed_documents, encode"):
+        GivenEmbedder(model=7).embed(["a"])
+
+
+class Named:
+    def embed(self, texts: list[str]) -> list[list[float]]:
+        return lengths(texts)
+
+
+def test_the_contract_alone_embeds_nothing() -> None:
+    """A subclass has to implement `embed`."""
+    with pytest.raises(NotImplementedError):
+        Embedder().embed(["a"])

@@ -1,0 +1,216 @@
+"""JSON Schema: what is wrong with a value, from schemas that cannot reach out and values that may be anything."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.evaluators.json_schema import compiled
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"type": "integer", "minimum": 0}},
+    "additionalProperties": False,
+}
+
+
+def test_a_valid_value_has_no_problems() -> None:
+    """What the schema allows gives an empty list; true allows everything, false nothing."""
+    assert compiled(PERSON)({"name": "Ada", "age": 36}) == []
+    assert compiled(True)([1]) == []
+    assert compiled(False)(1) == ["False schema does not allow the value"]
+
+
+def test_problems_name_places_and_no_values() -> None:
+    """Each problem says where and what the schema asks for; what stands there is not told."""
+    problems = compiled(PERSON)({"name": "secret words", "age": -273})
+    assert problems == ["/name: the value is longer than 5 characters", "/age: the value is less than the minimum of 0"]
+    assert compiled(PERSON)({}) == ['"name" is a required property']
+
+
+def test_problems_are_few_and_short() -> None:
+    """A small value with many problems gives eight, a large one the first; none is long."""
+    texts = compiled({"items": {"type": "string"}})
+    assert len(texts(list(range(100)))) == 8
+    assert texts(list(range(100_000))) == ['/0: the value is not of type "string"']
+    (problem,) = compiled(PERSON)({"name": "Ada", **{f"unknown {number}": 1 for number in range(500)}})
+    assert len(problem) == 200
+
+
+def test_the_draft_is_the_one_that_the_schema_names() -> None:
+    """Without ``$schema`` it is draft 2020-12; an older one is understood by its name."""
+    assert compiled({"prefixItems": [{"type": "string"}]})([1])
+    old = {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "string"}]}
+    assert compiled(old)([1])
+    with pytest.raises(ConfigurationError):
+        compiled({"items": [{"type": "string"}]})
+
+
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        ([1], "expected a JSON Schema .*found list"),
+        ("{}", "found str"),
+        ({"type": "strin"}, "not a JSON Schema: /type"),
+        ({"properties": {"a": {"required": "a"}}}, "/properties/a/required: the value is not of type"),
+        ({"pattern": "("}, "linear time"),
+        ({"pattern": "(?=a)b"}, "no look-around"),
+        ({"pattern": r"(a)\1"}, "no references to groups"),
+        ({"pattern": "(a{1000}){1000}"}, "linear time"),
+        ({"$ref": "#/$defs/none"}, "does not exist"),
+        ({"$ref": "file:///etc/hostname"}, "Retrieval is disabled"),
+        ({"$ref": "other.json"}, "not a JSON Schema"),
+        ({"multipleOf": 0}, "/multipleOf"),
+        ({"const": "\ud800"}, "not a JSON Schema"),
+    ],
+)
+def test_a_wrong_schema_is_refused(definition: Any, message: str) -> None:
+    """A schema that is none, or leads outside, is refused when it is compiled."""
+    with pytest.raises(ConfigurationError, match=message):
+        compiled(definition)
+
+
+def test_a_schema_too_deep_is_refused() -> None:
+    """Nesting that nobody writes by hand is an error and no crash."""
+    definition: Any = {}
+    for _ in range(5_000):
+        definition = {"items": definition}
+    with pytest.raises(ConfigurationError):
+        compiled(definition)
+
+
+@pytest.mark.parametrize("word", ["$ref", "$schema", "$dynamicRef", "$id"])
+def test_nothing_is_fetched(word: str) -> None:
+    """An address in a schema is asked for nothing, whatever keyword it stands under."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"
+        definition = {word: address} | ({"$ref": "other.json"} if word == "$id" else {})
+        with pytest.raises(ConfigurationError):
+            compiled(definition)
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_schemas_that_lead_in_circles_end() -> None:
+    """References to themselves neither hang nor crash, and allow what nothing else forbids."""
+    assert compiled({"$ref": "#"})(1) == []
+    assert compiled({"allOf": [{"$ref": "#"}]})(1) == []
+    tree = compiled({"type": "object", "additionalProperties": {"$ref": "#"}})
+    assert tree({"a": {"b": {}}}) == []
+    assert tree({"a": {"b": 1}}) == ['/a/b: the value is not of type "object"']
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def circle() -> Any:
+    value: list[Any] = []
+    value += [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "error_type"),
+    [
+        (nested(300), "too_deep"),
+        (nested(100_000), "too_deep"),
+        (circle(), "too_large"),
+        ([object()], "invalid_value"),
+        ({"a": {1, 2}}, "invalid_value"),
+    ],
+    ids=["deep", "deeper", "circle", "object", "set"],
+)
+def test_what_cannot_be_followed_is_an_error(value: Any, error_type: str) -> None:
+    """Nesting beyond what the library looks at, and what is no JSON, get no verdict."""
+    with pytest.raises(EvaluationError) as caught:
+        compiled({"not": {"items": {"$ref": "#"}}})(value)
+    assert caught.value.error_type == error_type
+
+
+def test_half_characters_and_numbers_as_keys_are_judged() -> None:
+    """Text that has no UTF-8 form, and keys that JSON writes as text, are judged as JSON has them."""
+    assert compiled({"type": "string", "maxLength": 1})("\ud800") == []
+    assert compiled({"properties": {"1": {"type": "string"}}})({1: 2}) == ['/1: the value is not of type "string"']
+    assert compiled({"type": "integer"})(10**400) == []
+
+
+def test_a_pattern_that_is_slow_elsewhere_is_not_here() -> None:
+    """Nested repetition over a long text is decided at once: it would not end within the test's time otherwise."""
+    assert compiled({"pattern": "^(a+)+$"})("a" * 1_000_000 + "!")
+
+
+def test_it_is_used_by_many_threads() -> None:
+    """The same compiled schema gives every thread its own answer."""
+    problems_of = compiled(PERSON)
+    found: list[bool] = []
+
+    def work() -> None:
+        found.append(all(not problems_of({"name": "a"}) and problems_of({"name": 1}) for _ in range(200)))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert found == [True] * 4
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library the error says what to install."""
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    with pytest.raises(ConfigurationError, match=r'pip install "agenteval-otel\[jsonschema\]"'):
+        compiled({})
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner), max_leaves=12
+)
+TYPES = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
+DEFINITIONS = st.recursive(
+    st.fixed_dictionaries({"type": TYPES}) | st.fixed_dictionaries({"enum": st.lists(SCALARS, max_size=3)}),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "items": inner, "properties": st.dictionaries(st.sampled_from("abc"), inner), "not": inner,
+            "anyOf": st.lists(inner, min_size=1, max_size=3), "required": st.lists(st.sampled_from("abc"), unique=True),
+            "minItems": st.integers(0, 3), "maximum": st.integers(-5, 5),
+        },
+    ),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(definition=DEFINITIONS, value=VALUES)
+@settings(deadline=None, max_examples=200)
+def test_verdicts_are_those_of_the_reference(definition: dict[str, Any], value: Any) -> None:
+    """Whatever the schema and the value, the verdict is that of the slow library in pure Python."""
+    expected = jsonschema.Draft202012Validator(definition).is_valid(value)
+    problems = compiled(definition)(value)
+    assert (problems == []) is expected
+    assert all(0 < len(problem) <= 200 for problem in problems)
+
+
+@given(definition=st.recursive(VALUES, lambda inner: st.dictionaries(st.text(max_size=8), inner)))
+@settings(deadline=None)
+def test_any_definition_compiles_or_is_refused(definition: Any) -> None:
+    """Nothing but a ConfigurationError comes out of a schema that is wrong."""
+    try:
+        problems_of = compiled(definition)
+    except ConfigurationError:
+        return
+    assert isinstance(problems_of({"a": [1]}), list)

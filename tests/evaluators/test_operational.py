@@ -1,0 +1,314 @@
+"""ExactMatch, Contains, CostWithin, CompletedWithin and ToolUse: a value from 0 to 1, and a verdict beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.evaluators import (
+    CompletedWithin,
+    Contains,
+    CostWithin,
+    CriterionEvaluator,
+    Evaluator,
+    ExactMatch,
+    ToolUse,
+    as_evaluator,
+)
+from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from agenteval_otel.runner.child.recipes import NotPortable, built, recipe_of
+from agenteval_otel.testing import check_component, check_evaluator
+
+SEARCH = {"name": "search", "min_calls": 2, "argument_checks": {"query": {"not_empty": True}}}
+EXAMPLES: list[CriterionEvaluator] = [
+    ExactMatch(expected="yes"),
+    ExactMatch(),
+    Contains(substrings=["a", "é"]),
+    CostWithin(max_cost_usd=0.01),
+    CompletedWithin(limit_s=2),
+    ToolUse(expectations=[SEARCH, {"name": "answer", "arguments_contain": "Paris"}]),
+    ToolUse(expectations=[{"name": "answer", "arguments_schema": {"type": "object"}}]),
+]
+NAMES = ["exact_match", "exact_match", "contains", "cost_within", "completed_within", "tool_use", "tool_use"]
+
+
+def run(evaluator: CriterionEvaluator, criterion: EvaluationCriteria | None = None, **fields: Any) -> EvaluationResult:
+    made = EvaluationInput.model_validate({"response": "", **fields})
+    criteria = evaluator.criteria() if criterion is None else (criterion,)
+    (result,) = asyncio.run(evaluator.evaluate(made, criteria))
+    return result
+
+
+@pytest.mark.parametrize("evaluator", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_they_keep_the_contract(evaluator: CriterionEvaluator) -> None:
+    """They survive awkward inputs, come back from their dump and can be made again in the child process."""
+    check_evaluator(evaluator)
+    check_component(evaluator, Evaluator)
+    assert built(json.loads(json.dumps(recipe_of(evaluator)))) == evaluator
+
+
+def test_the_criteria_have_the_evaluators_names() -> None:
+    """Each has a criterion of its own name, unless it is given another."""
+    assert [evaluator.criterion_name for evaluator in EXAMPLES] == NAMES
+    assert ExactMatch(criterion_name="answer").label == "ExactMatch:answer"
+
+
+TEXTS = [
+    ("a", "a", True),
+    ("a", "a ", False),
+    ("a", "A", False),
+    ("", "", True),
+    ("é", "e\u0301", False),
+    ("a", "", False),
+]
+
+
+@pytest.mark.parametrize(("expected", "text", "passed"), TEXTS)
+def test_exact_match(expected: str, text: str, passed: bool) -> None:
+    """Nothing is trimmed, folded or composed; the ground truth stands in for an expectation that was left out."""
+    for result in (run(ExactMatch(expected=expected), response=text),
+                   run(ExactMatch(), response=text, ground_truth=expected)):  # fmt: skip
+        assert (result.score, result.passed) == (float(passed), passed)
+        assert result.reason_code == (None if passed else "different_text")
+
+
+def test_exact_match_shows_where_texts_part() -> None:
+    """The reason shows the first difference, whether in the middle or at an end, and not the whole texts."""
+    assert "from character 3 on: expected 'cd', found 'xd'" in str(run(ExactMatch(expected="abcd"), response="abxd"))
+    assert "from character 3 on: expected 'cd', found ''" in str(run(ExactMatch(expected="abcd"), response="ab"))
+    long = run(ExactMatch(expected="x"), response="y" * 100_000)
+    assert len(long.reasoning or "") < 300
+
+
+def test_nothing_to_compare_is_no_zero() -> None:
+    """Without a ground truth, a cost or a duration it is a skip; an answer without text is a failure."""
+    for evaluator in (ExactMatch(), CostWithin(max_cost_usd=1), CompletedWithin(limit_s=1)):
+        with pytest.raises(EvaluationSkipped, match=r"no ground truth|not known"):
+            run(evaluator)
+    for evaluator in (ExactMatch(expected="a"), Contains(substrings=["a"])):
+        result = run(evaluator, response={"a": 1})
+        assert (result.status, result.error_type, result.score) == ("failed", "missing_text", None)
+
+
+def test_a_ground_truth_that_is_no_text_is_said_so() -> None:
+    """There is one, and nothing that a text could be equal to: the skip says which of the two."""
+    with pytest.raises(EvaluationSkipped, match="the ground truth is no text"):
+        ExactMatch().score(EvaluationInput(response="5", ground_truth=5))
+
+
+def test_contains_counts_what_is_found() -> None:
+    """The value is the fraction found, each as often as it is listed; the reason names what is missing."""
+    result = run(Contains(substrings=["a", "a", "B", ""]), response="a b")
+    assert (result.score, result.passed, result.reason_code) == (0.75, False, "missing_substring")
+    assert "missing: 'B'" in (result.reasoning or "")
+    assert run(Contains(substrings=[]), response="").score == 1.0
+    many = run(Contains(substrings=[f"w{index}" for index in range(500)]), response="")
+    assert len(many.reasoning or "") < 200
+
+
+def test_long_lists_leave_the_loop_alone() -> None:
+    """Each substring is looked for in the whole text: many of them belong into the lane ``cpu``."""
+    assert Contains(substrings=["a"] * 100).lane == "free"
+    assert Contains(substrings=["a"] * 101).lane == "cpu"
+
+
+LIMITS = [(1.0, 0.5, 1.0), (1.0, 1.0, 1.0), (1.0, 4.0, 0.25), (0.0, 0.0, 1.0), (0.0, 3.0, 0.0), (1.0, -0.5, 1.0),
+          (1.0, math.inf, 0.0), (5e-324, 1e308, 0.0)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("limit", "observed", "value"), LIMITS)
+def test_limits(limit: float, observed: float, value: float) -> None:
+    """Within the limit 1, beyond it limit / observed; at the limit is within it."""
+    for result in (run(CostWithin(max_cost_usd=limit), cost=observed),
+                   run(CompletedWithin(limit_s=limit), duration_s=observed)):  # fmt: skip
+        assert result.score == pytest.approx(value)
+        assert result.passed is (observed <= limit)
+        assert (result.reason_code is None) is result.passed
+
+
+def test_what_is_no_number_is_a_failure() -> None:
+    """A cost of NaN neither passes nor becomes a score."""
+    for result in (
+        run(CostWithin(max_cost_usd=1), cost=math.nan),
+        run(CompletedWithin(limit_s=1), duration_s=math.nan),
+    ):
+        assert (result.status, result.error_type, result.normalized) == ("failed", "invalid_value", None)
+
+
+@pytest.mark.parametrize("field", ["cost", "duration_s"])
+def test_a_boolean_is_no_number(field: str) -> None:
+    """True is not one dollar, and not one second either."""
+    with pytest.raises(ValueError, match="expected a number"):
+        EvaluationInput.model_validate({"response": "r", field: True})
+
+
+def test_milliseconds_are_read() -> None:
+    """A limit may be given in milliseconds; it is held in seconds, and dumped so."""
+    evaluator = CompletedWithin.load({"limit_ms": 1500})
+    assert evaluator == CompletedWithin(limit_s=1.5)
+    assert evaluator.model_dump()["limit_s"] == 1.5
+    for wrong in ("1", True, 10**400, -(10**400)):
+        with pytest.raises(ConfigurationError, match="expected a number of milliseconds as limit_ms"):
+            CompletedWithin.load({"limit_ms": wrong})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"type": "CostWithin", "max_cost_usd": -1}, {"type": "CostWithin", "max_cost_usd": math.nan}, "CostWithin",
+     {"type": "CompletedWithin", "limit_s": -1}, {"type": "CompletedWithin", "limit_ms": "1"}, "Contains", "ToolUse",
+     {"type": "CompletedWithin", "limit_s": 1, "limit_ms": 1}, {"type": "Contains", "substrings": "a"},
+     {"type": "ToolUse", "expectations": [{"name": ""}]}, {"type": "ToolUse", "expectations": [{}]},
+     {"type": "ToolUse", "expectations": [{"name": "a", "arguments_match": 7}]}],
+    ids=str,
+)  # fmt: skip
+def test_wrong_configurations_are_refused(config: Any) -> None:
+    """What nothing could meet, or is none, is refused when it is loaded."""
+    with pytest.raises(ConfigurationError):
+        as_evaluator(config)
+
+
+def test_the_originals_form_takes_negative_limits() -> None:
+    """There nothing is within them, and the value is 0 and never less."""
+    for kind, name, fact in (("CostWithin", "max_cost_usd", {"cost": 1.0}),
+                              ("CompletedWithin", "limit_ms", {"durationS": 1.0})):  # fmt: skip
+        config = EvaluationRunConfig.model_validate({"evaluatorConfigs": [{"type": kind, "config": {name: -5}}]})
+        (result,) = run_evaluation_sync(EvaluationInput.model_validate({"response": "", **fact}), config).results
+        assert (result.score, result.passed) == (0.0, False)
+
+
+def test_a_threshold_replaces_the_verdict() -> None:
+    """By itself only the whole passes; with a threshold what reaches it; on a binary scale the score is the verdict."""
+    half: dict[str, Any] = {"response": "a"}
+    assert run(Contains(substrings=["a", "b"]), **half).passed is False
+    assert run(Contains(substrings=["a", "b"], threshold=0.5), **half).passed is True
+    asked = EvaluationCriteria(name="contains", scale="numeric", threshold=0.4)
+    assert run(Contains(substrings=["a", "b"]), asked, **half).label == "pass"
+    binary = run(Contains(substrings=["a", "b"]), EvaluationCriteria(name="contains"), **half)
+    assert (binary.score, binary.normalized, binary.passed) == (False, 0.0, False)
+    assert run(Contains(substrings=["a"]), EvaluationCriteria(name="contains"), **half).score is True
+
+
+CALLS = [
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "tool_calls": [{"function": "search", "arguments": {"q": "Zürich", "n": 1}}]},
+    {"role": "tool", "tool_calls": [{"id": "2", "function": {"name": "search", "arguments": '{"q": "x"}'}}]},
+    {"role": "assistant", "contentParts": [{"type": "tool_call", "toolName": "calc", "args": None}]},
+]
+
+
+def is_x(raw: str) -> bool:
+    return raw == '{"q": "x"}'
+
+
+EXPECTATIONS: list[tuple[dict[str, Any], bool]] = [
+    ({"name": "search"}, True), ({"name": "Search"}, False), ({"name": "calc"}, True), ({"name": "own"}, True),
+    ({"name": "search", "min_calls": 2}, True), ({"name": "search", "min_calls": 3}, False),
+    ({"name": "search", "min_calls": -1}, True), ({"name": "search", "arguments_contain": "Zürich\",\"n\":1"}, True),
+    ({"name": "search", "raw_args_contain": "\"q\": \"x\""}, True), ({"name": "search", "rawArgsContain": "no"}, False),
+    ({"name": "search", "min_calls": 2, "arguments_contain": "x"}, False),
+    ({"name": "search", "arguments_match": is_x}, True),
+    ({"name": "search", "arguments_match": lambda raw: (False, "no")}, False),
+    ({"name": "search", "argument_checks": {"n": {"min": 1}}}, True),
+    ({"name": "search", "argument_checks": {"n": {"min": 2}}}, False),
+    ({"name": "search", "argument_checks": lambda arguments: arguments["q"] == "x"}, True),
+    ({"name": "search", "arguments_schema": {"required": ["n"]}}, True),
+    ({"name": "search", "arguments_schema": {"required": ["n"]}, "minCalls": 2}, False),
+    ({"name": "calc", "arguments_contain": ""}, True), ({"name": "calc", "arguments_contain": "{"}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("expectation", "met"), EXPECTATIONS)
+def test_expectations(expectation: dict[str, Any], met: bool) -> None:
+    """A tool's name, its calls, and what their arguments have to be; messages of every role, and the answer's own."""
+    result = run(ToolUse(expectations=[expectation]), messageHistory=CALLS, tool_calls=[{"name": "own"}])
+    assert (result.score, result.passed, result.reason_code) == (float(met), met, None if met else "tool_not_called")
+
+
+def test_the_value_is_the_share_of_expectations() -> None:
+    """Half of the expectations met is half; none asked for is all; the reason says what is lacking."""
+    result = run(
+        ToolUse(expectations=[{"name": "calc"}, {"name": "search", "arguments_contain": "?"}]), messageHistory=CALLS
+    )
+    assert result.score == 0.5
+    assert "search: 0 of 1 calls, 2 with other arguments" in (result.reasoning or "")
+    assert run(ToolUse(expectations=[])).score == 1.0
+
+
+def test_a_raising_matcher_is_this_evaluators_failure() -> None:
+    """What a function raises is no verdict on the agent."""
+    evaluator = ToolUse(expectations=[{"name": "search", "arguments_match": lambda raw: raw["q"]}])
+    made = EvaluationInput.model_validate({"response": "", "messageHistory": CALLS})
+    (result,) = run_evaluation_sync(made, EvaluationRunConfig(evaluators=(evaluator,))).results
+    assert (result.status, result.error_type, result.score) == ("failed", "TypeError", None)
+
+
+def test_functions_reach_the_child_process_by_name() -> None:
+    """Both kinds of function can be made again there, where their module has them."""
+    evaluator = ToolUse(expectations=[{"name": "search", "arguments_match": is_x, "argument_checks": bool}])
+    again = built(json.loads(json.dumps(recipe_of(evaluator))))
+    assert again == evaluator
+    assert evaluator.lane == "cpu"
+    with pytest.raises(NotPortable):
+        recipe_of(ToolUse(expectations=[{"name": "search", "arguments_match": lambda raw: True}]))
+
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@settings(deadline=None)
+@given(limit=st.floats(min_value=0, allow_infinity=False), observed=NUMBERS)
+def test_values_of_limits_lie_between_0_and_1(limit: float, observed: float) -> None:
+    """Whatever is observed: the value lies in 0 to 1 and is 1 exactly where it passes, or there is none."""
+    for result in (run(CostWithin(max_cost_usd=limit), cost=observed),
+                   run(CompletedWithin(limit_s=limit), duration_s=observed)):  # fmt: skip
+        if math.isnan(observed):
+            assert result.status == "failed"
+            continue
+        assert isinstance(result.score, float)
+        assert 0.0 <= result.score <= 1.0
+        assert result.passed is (observed <= limit)
+        assert not result.passed or result.score == 1.0
+
+
+@settings(deadline=None)
+@given(text=st.text(), substrings=st.lists(st.text(max_size=3), max_size=5))
+def test_values_of_texts_lie_between_0_and_1(text: str, substrings: list[str]) -> None:
+    """The fraction found is a fraction, and 1 exactly where all are there."""
+    result = run(Contains(substrings=substrings), response=text)
+    assert isinstance(result.score, float)
+    assert 0.0 <= result.score <= 1.0
+    assert (result.score == 1.0) is all(wanted in text for wanted in substrings) is result.passed
+    assert run(ExactMatch(expected=text), response=text).passed
+
+
+@settings(deadline=None)
+@given(start=st.text(alphabet="ab", max_size=20), one=st.text(alphabet="ab"), other=st.text(alphabet="ab"))
+def test_the_first_difference_is_found(start: str, one: str, other: str) -> None:
+    """The reason names the first character that is another, whatever the texts have in common."""
+    result = run(ExactMatch(expected=start + other), response=start + one)
+    if not result.passed:
+        texts = zip(start + one + "$", start + other + "$", strict=False)
+        at = next(index for index, (here, there) in enumerate(texts) if here != there)
+        assert (result.reasoning or "").startswith(f"differs from character {at + 1} on")
+
+
+@settings(deadline=None)
+@given(
+    names=st.lists(st.sampled_from("abc"), max_size=6),
+    wanted=st.lists(st.tuples(st.sampled_from("abc"), st.integers(-1, 3)), max_size=4),
+)
+def test_values_of_calls_are_the_share_met(names: list[str], wanted: list[tuple[str, int]]) -> None:
+    """The value is the share of expectations whose calls are there often enough."""
+    evaluator = ToolUse(expectations=[{"name": name, "min_calls": least} for name, least in wanted])
+    result = run(evaluator, tool_calls=[{"name": name} for name in names])
+    met = [names.count(name) >= max(1, least) for name, least in wanted]
+    assert result.score == (sum(met) / len(met) if met else 1.0)
+    assert result.passed is all(met)

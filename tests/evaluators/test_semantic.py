@@ -1,0 +1,236 @@
+"""NLPAccuracy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig, run_evaluation_sync
+from agenteval_otel.components import resolve
+from agenteval_otel.embedders import Embedder, HashingEmbedder
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.evaluators import Evaluator, NLPAccuracy
+from agenteval_otel.models import EvaluationResult, Message
+from agenteval_otel.runner.child.recipes import NotPortable, built, recipe_of
+from agenteval_otel.testing.checks import check_component, check_evaluator
+
+ROWS = {"x": [1.0, 0.0], "y": [0.0, 1.0], "z": [0.0, 0.0], "-x": [-1.0, 0.0], "3-4": [3.0, 4.0], "long": [1, 2, 3]}
+
+
+class Doubling(Embedder, type="doubling"):
+    """An embedder of another module: the length of a text, and its double."""
+
+    times: float = 2.0
+
+    def embed(self, texts: Any) -> Any:
+        return [[len(text), len(text) * self.times] for text in texts]
+
+
+def table(texts: list[str]) -> list[list[float]]:
+    return [ROWS[text] for text in texts]
+
+
+def run(response: Any, ground_truth: Any, *, embedder: Any = table, scale: str = "numeric", **fields: Any) -> Any:
+    model = SimpleNamespace(embed=embedder) if callable(embedder) else embedder
+    evaluator = NLPAccuracy(criterion_name="N", embedder=model, **fields)
+    evaluation_input = EvaluationInput(response=response, ground_truth=ground_truth)
+    (result,) = asyncio.run(evaluator.evaluate(evaluation_input, [EvaluationCriteria(name="N", scale=scale)]))
+    assert isinstance(result, EvaluationResult)
+    return result
+
+
+def test_it_is_a_component() -> None:
+    """Its dump builds it again, the embedder with its settings; the contract of evaluators holds."""
+    evaluator = NLPAccuracy(criterion_name="N", embedder={"type": "hashing", "dimensions": 64}, similarity_threshold=0)
+    check_component(evaluator, Evaluator)
+    check_evaluator(evaluator)
+    assert resolve(Evaluator, evaluator.model_dump(mode="json", by_alias=True)) == evaluator
+    assert evaluator.model_dump()["embedder"]["dimensions"] == 64
+    assert evaluator.fingerprint != NLPAccuracy(criterion_name="N", similarity_threshold=0).fingerprint
+    assert (evaluator.lane, evaluator.kind, evaluator.label) == ("cpu", "embedding", "NLPAccuracy:N")
+
+
+@pytest.mark.parametrize(
+    ("response", "ground_truth", "cosine"),
+    [("x", "x", 1), ("x", "y", 0), ("x", "-x", -1), ("x", "3-4", 0.6), ("x", "z", 0)],
+)
+def test_the_score_is_the_cosine(response: str, ground_truth: str, cosine: float) -> None:
+    """From -1 to 1, 0 beside a zero vector; a negative one is kept and enters no average."""
+    result = run(response, ground_truth)
+    assert result.score == cosine
+    assert result.normalized == (None if cosine < 0 else cosine)
+
+
+@pytest.mark.parametrize(("threshold", "reached"), [(0.6, True), (0.61, False), (0, True), (-1, True)])
+@pytest.mark.parametrize("scale", ["binary", "pass/fail"])
+def test_a_threshold_decides_on_two_valued_scales(scale: str, threshold: float, reached: bool) -> None:
+    """It is inclusive, and 0 is one; a miss has a reason."""
+    result = run("x", "3-4", scale=scale, similarity_threshold=threshold)
+    assert result.score is reached
+    assert result.passed is reached
+    assert result.reason_code == (None if reached else "below_threshold")
+
+
+def test_elsewhere_the_cosine_stays() -> None:
+    """On other scales a threshold is only mentioned; without one a scale of two values gets the bare number."""
+    mentioned = run("x", "3-4", similarity_threshold=0.9)
+    assert mentioned.score == 0.6
+    assert mentioned.reasoning == "cosine 0.6000 (GivenEmbedder), threshold 0.9 not reached"
+    bare = run("x", "3-4", scale="binary")
+    assert (bare.score, bare.normalized) == (0.6, None)
+
+
+@pytest.mark.parametrize(("response", "ground_truth"), [("", "x"), ("x", ""), ("x", None), (None, "x")])
+@pytest.mark.parametrize(("scale", "filler"), [("numeric", 0), ("binary", False), ("pass/fail", False)])
+def test_without_text_there_is_no_score(response: Any, ground_truth: Any, scale: str, filler: Any) -> None:
+    """A failure, with the original's filler in the original's shape only."""
+    result = run(response, ground_truth, scale=scale, without_reference="fail")
+    assert (result.status, result.error_type, result.score) == ("failed", "missing_text", None)
+    assert result.original_json()["score"] is filler or result.original_json()["score"] == filler
+
+
+def test_without_ground_truth_it_abstains() -> None:
+    """Most answers have no reference: that is no failure, unless it is asked for; the originals' form asks for it."""
+    with pytest.raises(EvaluationSkipped, match="no ground truth"):
+        run("x", None)
+    original = {"type": "NLPAccuracy", "config": {"criterionName": "N", "embedder": "hashing"}}
+    (evaluator,) = EvaluationRunConfig(evaluator_configs=[original]).evaluators
+    assert isinstance(evaluator, NLPAccuracy)
+    assert evaluator.without_reference == "fail"
+
+
+def test_what_is_no_text_is_json() -> None:
+    """A message counts whole, in the JSON that it came in; so does any other ground truth."""
+    asked: list[str] = []
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        asked.extend(texts)
+        return [[1.0] for _ in texts]
+
+    message = {"role": "assistant", "content": "é", "contentParts": [{"type": "text", "text": "é"}]}
+    run(message, {"x": [1, None]}, embedder=embed)
+    run(Message(role="assistant", content="a", tool_name="t"), 7.0, embedder=embed)
+    run("a", False, embedder=embed)
+    assert asked[0] == json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+    assert asked[1] == '{"x":[1,null]}'
+    assert asked[2] == '{"role":"assistant","content":"a","toolName":"t"}'
+    assert asked[3:] == ["7", "a", "false"]
+
+
+def test_what_has_no_json_form_is_a_failure() -> None:
+    """A circle, and what is nested too deep, is not blamed on the embedder."""
+    circle: dict[str, Any] = {}
+    circle["again"] = circle
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    for ground_truth in (circle, deep):
+        result = run("x", ground_truth)
+        assert (result.error_type, result.error) == ("invalid_text", "the ground_truth has no JSON form")
+
+
+def fails(texts: list[str]) -> Any:
+    raise TimeoutError("no answer")
+
+
+BROKEN = {
+    "raises": (fails, "TimeoutError"), "one": (lambda texts: [[1.0]], "invalid_embedding"),
+    "none": (lambda texts: None, "invalid_embedding"), "words": (lambda texts: ["a", "b"], "invalid_embedding"),
+    "empty": (lambda texts: [[], []], "invalid_embedding"), "nan": (lambda t: [[math.nan], [1]], "invalid_embedding"),
+    "numbers": (lambda texts: [1, 2], "invalid_embedding"), "lengths": (table, "invalid_embedding"),
+    "truths": (lambda texts: [[True], [False]], "invalid_embedding"),
+    "complex": (lambda texts: np.array([[1j, 2], [1, 2]]), "invalid_embedding"),
+    "digits": (lambda texts: [["1"], ["2"]], "invalid_embedding"),
+    "days": (lambda texts: np.array([["2020-01-01"], ["2020-01-02"]], "datetime64[D]"), "invalid_embedding"),
+    "beyond": (lambda texts: [[10**400], [1]], "invalid_embedding"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("embedder", "word"), BROKEN.values(), ids=list(BROKEN))
+def test_a_broken_embedder_is_a_failure(embedder: Any, word: str) -> None:
+    """What it raises, and what is no pair of vectors of one length, is a failed result with a word for it."""
+    result = run("x", "long", embedder=embedder)
+    assert (result.status, result.error_type, result.score, result.filler) == ("failed", word, None, 0)
+
+
+def test_an_embedder_may_abstain() -> None:
+    """A skip passes on as one."""
+
+    def skips(texts: list[str]) -> Any:
+        raise EvaluationSkipped("not in this language")
+
+    with pytest.raises(EvaluationSkipped):
+        run("x", "y", embedder=skips)
+
+
+def test_an_async_embedder_runs_as_a_model() -> None:
+    """It is awaited, in the lane for network answers."""
+
+    async def later(texts: list[str]) -> list[list[float]]:
+        return table(texts)
+
+    assert run("x", "3-4", embedder=later).score == 0.6
+    assert NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=later)).lane == "model"
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_lengths_do_not_matter(scale: float) -> None:
+    """Vectors whose squares would vanish or run over have their cosine all the same."""
+    assert run("x", "y", embedder=lambda texts: [[3 * scale, 4 * scale], [4 / scale, 3 / scale]]).score == 0.96
+
+
+def test_settings_are_checked_at_load() -> None:
+    """What no run could use is refused with its field and what is known."""
+    with pytest.raises(ConfigurationError, match=r"embedder: unknown embedder type 'hash'"):
+        NLPAccuracy(criterion_name="N", embedder="hash")
+    with pytest.raises(ConfigurationError, match=r"embedder\.dimensions: expected a whole number"):
+        NLPAccuracy(criterion_name="N", embedder={"type": "hashing", "dimensions": "many"})
+    for threshold in (1.5, math.nan, "high"):
+        with pytest.raises(ConfigurationError, match="similarity_threshold"):
+            NLPAccuracy(criterion_name="N", similarity_threshold=threshold)
+    with pytest.raises(ConfigurationError, match=r'evaluatorConfigs\[0\]\.embedder: required .*"hashing", which'):
+        EvaluationRunConfig(evaluator_configs=[{"type": "NLPAccuracy", "config": {"criterionName": "N"}}])
+
+
+@pytest.mark.parametrize("embedder", [HashingEmbedder(dimensions=64), Doubling(times=3.0)], ids=["own", "users"])
+def test_it_reaches_the_child_process(embedder: Embedder) -> None:
+    """With an embedder of any module, by the embedder's class and settings."""
+    evaluator = NLPAccuracy(criterion_name="N", embedder=embedder)
+    recipe = json.loads(json.dumps(recipe_of(evaluator)))
+    assert built(recipe) == evaluator
+
+
+def test_a_given_object_stays_in_this_process() -> None:
+    """What has no JSON form cannot be made again elsewhere."""
+    with pytest.raises(NotPortable):
+        recipe_of(NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=table)))
+
+
+def test_it_runs_by_name() -> None:
+    """The embedded embedder needs no settings: the same wording is 1, other wording less."""
+    config = EvaluationRunConfig(evaluators=[{"type": "NLPAccuracy", "criterionName": "near"}])
+    near = run_evaluation_sync(EvaluationInput(response="Paris", ground_truth="Paris"), config)
+    far = run_evaluation_sync(EvaluationInput(response="Rome", ground_truth="Paris"), config)
+    assert near.overall_score == pytest.approx(1.0)
+    assert far.results[0].score < 0.3  # type: ignore[operator]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(min_size=1), st.recursive(st.text() | st.integers(), st.lists, max_leaves=4))
+def test_any_text_has_a_cosine_or_a_failure(response: str, ground_truth: Any) -> None:
+    """Whatever Unicode: between -1 and 1, the same from both sides, 1 (or nothing) beside itself."""
+    result = run(response, ground_truth, embedder=HashingEmbedder())
+    if ground_truth == "":
+        assert result.error_type == "missing_text"
+        return
+    assert -1.0 <= result.score <= 1.0
+    again = run(response, response, embedder=HashingEmbedder())
+    assert again.score == pytest.approx(1.0) or again.score == 0.0

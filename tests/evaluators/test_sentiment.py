@@ -1,0 +1,288 @@
+"""Sentiment: its arithmetic, its words and its lexica."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Evaluator, Sentiment
+from agenteval_otel.evaluators.sentiment import lexicon as lexica
+from agenteval_otel.evaluators.sentiment.lexicon import AFINN, BUILTIN, MAX_BYTES, load_lexicon
+from agenteval_otel.evaluators.sentiment.tokens import _ASCII_WORD, _WORD, original_tokens, tokens
+from agenteval_otel.evaluators.whitespace import WHITESPACE
+from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.testing import check_component, check_evaluator
+
+ORIGINAL = {"context": {"original": True}}
+
+
+def evaluator(**fields: Any) -> Sentiment:
+    return Sentiment.load({"criterion_name": "Sent", **fields})
+
+
+def run(response: Any, **fields: Any) -> EvaluationResult:
+    part = evaluator(**fields)
+    (result,) = asyncio.run(part.evaluate(EvaluationInput(response=response), part.criteria()))
+    return result
+
+
+def raw(text: str, **fields: Any) -> Any:
+    return run(text, output_type="rawScore", **fields).score
+
+
+def test_the_words_are_summed_up() -> None:
+    """The sum of the words' values over the number of words, moved to [0, 1]; the words are told, last one first."""
+    result = run("The service was good, the food terrible!")
+    assert result.metadata == {
+        "rawScore": -1, "comparativeScore": -1 / 7, "positiveWords": ["good"], "negativeWords": ["terrible"],
+    }  # fmt: skip
+    assert result.score == result.normalized == pytest.approx((5 - 1 / 7) / 10)
+    assert result.reasoning == "raw score -1 of 7 words, comparative -0.1429; positive: good; negative: terrible"
+
+
+def test_each_output_has_its_scale() -> None:
+    """A share is numeric; a sum and a category are on scales of their own, so that no average takes them in."""
+    share, total, category = (run("good", output_type=one) for one in ("comparativeNormalized", "rawScore", "category"))
+    assert (share.score, total.score, category.score) == (0.7, 2, "positive")
+    assert (share.normalized, total.normalized, category.normalized) == (0.7, None, None)
+    assert category.label == "positive"
+    assert [evaluator(output_type=one).criteria()[0].scale for one in ("rawScore", "category")] == ["raw", "category"]
+    assert evaluator(output_type="rawScore", scale="numeric").criteria()[0].scale == "numeric"
+
+
+def test_categories_begin_beyond_their_thresholds() -> None:
+    """A score that equals a threshold is neutral; thresholds must leave room between them."""
+    fields = {"output_type": "category", "negative_threshold": -2, "positive_threshold": 2}
+    assert [run(text, **fields).score for text in ("good", "great", "poor", "awful", "table")] == [
+        "neutral", "positive", "neutral", "negative", "neutral",
+    ]  # fmt: skip
+    for wrong in (
+        {"negative_threshold": 0.2},
+        {"positive_threshold": -0.2},
+        {"negativeThreshold": 1, "positiveThreshold": 0},
+    ):
+        with pytest.raises(ConfigurationError, match="negative_threshold must be below positive_threshold"):
+            evaluator(output_type="category", **wrong)
+        assert evaluator(output_type="rawScore", **wrong).output_type == "rawScore"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("not good", -2), ("not a good one", 2), ("It isn't good", -2), ("It isn\u2019t good", -2), ("didnt help", -2),
+        ("I can't complain", 2), ("never good", -2), ("constructor good", 2), ("no good", 2), ("\u2018good\u2019", 2),
+        ("'good'", 2), ("good-bad", 0), ("good\tbad", -1), ("good\u00a0bad", -1), ("[good]", 2), ("good\u2014bad", -1),
+        ("user-friendly", 2), ("-good-", 2), ("so--good", 2), ("GOOD", 2), ("nai\u0308ve", -2), ("good_bad", -1),
+        ("I \u2764\ufe0f it", 3), ("\U0001f60d\U0001f60d", 6), ("wow\U0001f44d\U0001f3fd!", 6), ("not \U0001f44d", -2),
+    ],
+)  # fmt: skip
+def test_words_and_emoji_are_found(text: str, expected: int) -> None:
+    """Typographic apostrophes, glued emoji, skin tones, quotes and tabs keep no word from being found."""
+    assert raw(text) == expected
+
+
+def test_the_original_form_reads_as_the_original() -> None:
+    """The originals' form implies AFINN and the original's oddities; each can be chosen by itself."""
+    original = Sentiment.load({"criterionName": "Sent"}, **ORIGINAL)
+    assert (original.lexicon, original.original_tokens) == (AFINN, True)
+    other = Sentiment.load({"criterionName": "Sent", "lexicon": BUILTIN, "originalTokens": False}, **ORIGINAL)
+    assert other == evaluator()
+    oddities = {
+        "good\tbad": 0, "I don\u2019t hate it": -3, "constructor good": -2, "[good]": 0, "\u2764\ufe0f": 0,
+        "\U0001f60d": 3, "didn't help": 2, "good\t\tgood": 4, "good.bad": -1,
+    }  # fmt: skip
+    assert {text: raw(text, original_tokens=True) for text in oddities} == oddities
+
+
+@pytest.mark.parametrize(
+    ("output_type", "score"), [("comparativeNormalized", 0.5), ("rawScore", 0), ("category", "neutral")]
+)
+def test_a_blank_text_is_neutral_and_a_missing_one_a_failure(output_type: str, score: Any) -> None:
+    """Nothing said sounds like nothing; nothing there is no score, only the original's filler."""
+    for blank in ("", " \n\t", "\ufeff"):
+        result = run(blank, output_type=output_type)
+        assert (result.score, result.metadata) == (score, None)
+    missing = run(None, output_type=output_type)
+    assert (missing.status, missing.score, missing.error_type) == ("failed", None, "missing_text")
+    assert missing.filler == ("neutral" if output_type == "category" else 0)
+
+
+def test_long_texts_are_cut_and_say_so() -> None:
+    """Only the start of a text beyond the limit counts; of very many words only some are told."""
+    result = run("good " * 10 + "bad " * 10, max_characters=50)
+    assert result.metadata is not None
+    assert (result.metadata["rawScore"], result.metadata["readCharacters"]) == (20, 50)
+    assert str(result.reasoning).endswith("only the start of the text")
+    many = run("good " * 3_000)
+    assert many.metadata is not None
+    assert (many.metadata["rawScore"], len(many.metadata["positiveWords"])) == (6_000, 1_000)
+    assert "good, ...; negative: none" in str(many.reasoning)
+
+
+def test_what_may_take_long_runs_elsewhere() -> None:
+    """With the default limit it is quick enough for the loop."""
+    assert evaluator().lane == "free"
+    part = evaluator(max_characters=1_000_000, lexicon=BUILTIN)
+    assert part.lane == "cpu"
+    assert Sentiment.from_child(part.to_child()) == part
+
+
+@pytest.mark.parametrize("fields", [{}, {"output_type": "category"}, {"lexicon": AFINN, "original_tokens": True}])
+def test_it_keeps_the_contract(fields: dict[str, Any]) -> None:
+    """Any input gives a score or a clean failure, and the configuration comes back from its dump."""
+    check_evaluator(evaluator(**fields))
+    check_component(evaluator(**fields), Evaluator)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"output_type": "numeric"}, "output_type: expected 'comparativeNormalized', 'rawScore' or 'category'"),
+        ({"source_text_field": "answer"}, "source_text_field: expected response, prompt, groundTruth or context"),
+        (
+            {"lexicon": "no/such/file"},
+            'lexicon: expected "builtin", "afinn" or the path of a lexicon file: No such file',
+        ),
+        ({"lexicon": "\x00"}, "lexicon: expected"),
+        ({"lexicon": "."}, "lexicon: . is no file"),
+        ({"positive_threshold": float("nan")}, "positive_threshold: expected a finite number"),
+        ({"max_characters": 0}, "max_characters: expected at least 1"),
+        ({"words": []}, "words: unknown field"),
+    ],
+)
+def test_wrong_settings_are_named(fields: dict[str, Any], said: str) -> None:
+    """Each wrong option is refused at load, by its name."""
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        evaluator(**fields)
+
+
+def test_a_file_may_be_the_lexicon(tmp_path: Path) -> None:
+    """A file of words and values is all there is then, emoji included; comments and empty lines are passed over."""
+    path = tmp_path / "words.tsv"
+    path.write_bytes("\ufeff# ours\r\n\r\nRefund\t-2.5\r\nship-shape\t4\n\U0001f44d\t 1 \nna\u00efve\t-0\n".encode())
+    assert raw("A refund! Ship-shape \U0001f44d naïve good", lexicon=str(path)) == 2.5
+    part = evaluator(lexicon=str(path))
+    first = part.fingerprint
+    path.write_text("refund\t3\n")
+    os.utime(path, ns=(1, 1))
+    assert evaluator(lexicon=str(path)).fingerprint != first
+    path.unlink()
+    assert part.score(EvaluationInput(response="refund")).value == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"good\t1\nbad -1\n", "line 2: expected a word, a tab and a number, found 'bad -1'"),
+        (b"\t1\n", "line 1: expected a word, a tab and a number"),
+        (b"# words\ngood\t6\n", "line 2: expected a number from -5 to 5, found '6'"),
+        (b"good\tnan\n", "line 1: expected a number from -5 to 5, found 'nan'"),
+        (b"good\t1\nGOOD\t2\n", "line 2: 'good' is there a second time"),
+        (b"can't stand\t-3\n", 'line 1: "can\'t stand" is not one word, so no text could hold it'),
+        (b"# nothing\n", "has no entries"),
+        (b"\xff\t1\n", "cannot be read: 'utf-8' codec"),
+        (b"x" * (MAX_BYTES + 1), f"a lexicon may have {MAX_BYTES}"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, content: bytes, said: str) -> None:
+    """What is wrong with a lexicon is told at load, with the number of the line."""
+    path = tmp_path / "words.tsv"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        evaluator(lexicon=str(path))
+
+
+def test_without_the_extra_afinn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra and the other choices."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=re.escape('pip install "agenteval-otel[sentiment]"')):
+        Sentiment.load({"criterionName": "Sent"}, **ORIGINAL)
+    assert evaluator().lexicon == BUILTIN
+
+
+def test_the_lexica_hold_single_words_with_values() -> None:
+    """The package's own words are lower-cased, sorted, worth something, and each can be found in a text."""
+    own = load_lexicon(BUILTIN, tokens).values
+    assert all(isinstance(value, int) and -5 <= value <= 5 and value for value in own.values())
+    for name in ("words.tsv", "emoji.tsv"):
+        lines = (Path(lexica.__file__).parent / name).read_text("utf-8").splitlines()
+        words = [line.partition("\t")[0] for line in lines if not line.startswith("#")]
+        assert words == sorted(words)
+        assert all(tokens(word) == [word] and original_tokens(word) == [word] for word in words)
+    afinn = load_lexicon(AFINN, tokens).values
+    assert len([word for word in afinn if word.isascii()]) > 3_000
+    assert afinn["\U0001f60d"] == own["\U0001f60d"]
+
+
+ASCII = st.text(st.characters(max_codepoint=127), max_size=40) | st.text("ab1 '-_.\n\t", max_size=15)
+
+
+@given(text=ASCII)
+@settings(deadline=None)
+def test_the_short_way_finds_the_same_words(text: str) -> None:
+    """Text that can be split at spaces has the words that the patterns find."""
+    assert tokens(text) == _ASCII_WORD.findall(text.lower()) == _WORD.findall(text.lower())
+
+
+@given(text=st.text(f"ab!.'[\u2019\u2764\ufe0f{WHITESPACE}\x1c\x85", max_size=20))
+@settings(deadline=None)
+def test_the_original_splits_as_it_says(text: str) -> None:
+    """Punctuation and line ends to spaces, runs of whitespace to one, trimmed, split at single spaces."""
+    spaced = "".join(" " if char in '.,/#!?$%^&*;:{}=_`"~()\n' else char for char in text.lower())
+    run_of = f"[{WHITESPACE}]"
+    expected = re.sub(f"{run_of}{{2,}}", " ", spaced).strip(WHITESPACE).split(" ")
+    assert (original_tokens(text) or [""]) == expected
+
+
+WORDS = st.lists(
+    st.sampled_from(["good", "bad", "not", "don\u2019t", "table", "\U0001f60d", "...", "superb"]), max_size=12
+)
+
+
+@given(text=WORDS.map(" ".join) | st.text(max_size=60), original=st.booleans())
+@settings(deadline=None)
+def test_any_text_has_a_score(text: str, original: bool) -> None:
+    """The share lies in [0, 1] on the same side of the middle as the sum, and the category agrees with both."""
+    result = run(text, original_tokens=original)
+    total = raw(text, original_tokens=original)
+    assert isinstance(result.score, float)
+    assert 0.0 <= result.score <= 1.0
+    assert (result.score > 0.5) == (total > 0)
+    assert (result.score < 0.5) == (total < 0)
+    category = run(text, original_tokens=original, output_type="category").score
+    assert category in {"neutral", "positive" if total > 0 else "negative" if total < 0 else "neutral"}
+
+
+def cpu_of(work: Callable[[], object]) -> float:
+    """The least processor time of some runs."""
+    found = []
+    for _ in range(5):
+        began = time.process_time()
+        work()
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+@pytest.mark.parametrize("original", [True, False])
+@pytest.mark.parametrize("unit", ["not good ", "- it's 'bad' \u2764\ufe0f\n", "x", "'-", "\t \u00a0", "\u2019"])
+def test_time_grows_with_the_text(unit: str, original: bool) -> None:
+    """Sixteen times the text takes nowhere near 256 times as long, and ten megabytes what is read of them."""
+    part = evaluator(original_tokens=original)
+    short, long, huge = (EvaluationInput(response=unit * (size // len(unit))) for size in (6_000, 96_000, 10_000_000))
+    for _ in range(3):
+        base = max(1e-4, cpu_of(lambda: part.score(short)))
+        growth, beyond = cpu_of(lambda: part.score(long)) / base, cpu_of(lambda: part.score(huge)) / base
+        if growth < 80 and beyond < 80:
+            return
+    pytest.fail(f"16 times the text took {growth:.0f} times as long, 10 MB {beyond:.0f} times")

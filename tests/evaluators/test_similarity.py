@@ -1,0 +1,305 @@
+"""LexicalSimilarity and its measures."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.evaluators import LexicalSimilarity
+from agenteval_otel.evaluators.similarity_measures import jaro_winkler, sorensen_dice, utf16_units
+from agenteval_otel.evaluators.whitespace import WHITESPACE, collapsed
+from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.testing import check_component, check_evaluator
+from tests.golden import vectors
+
+ALGORITHMS = ["sorensen-dice", "jaro-winkler", "levenshtein"]
+TEXTS = st.text(max_size=40) | st.text("ab c\u0301é\U0001f600\ud83d", max_size=12)
+
+
+def evaluator(**fields: Any) -> LexicalSimilarity:
+    return LexicalSimilarity.load({"criterion_name": "Lex", **fields})
+
+
+def run(response: Any, reference: Any, context: Any = None, **fields: Any) -> EvaluationResult:
+    part = evaluator(**fields)
+    evaluation_input = EvaluationInput(response=response, ground_truth=reference, context=context)
+    (result,) = asyncio.run(part.evaluate(evaluation_input, part.criteria()))
+    return result
+
+
+def score(response: Any, reference: Any, **fields: Any) -> float:
+    found = run(response, reference, **fields).score
+    assert isinstance(found, float)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, 2 / 8),
+        ({"ngram_size": 1}, 6 / 10),
+        ({"ngram_size": 3}, 0.0),
+        ({"algorithm": "levenshtein"}, 0.6),
+        ({"algorithm": "jaro-winkler"}, 0.76),
+    ],
+)
+def test_each_measure_has_its_own_number(fields: dict[str, Any], expected: float) -> None:
+    """Night and nacht share one bigram of four, three letters of five, and three places."""
+    assert score("night", "nacht", **fields) == pytest.approx(expected)
+
+
+def test_the_original_form_compares_characters() -> None:
+    """The originals' form implies sets of single characters, UTF-16 units and a failure without a reference."""
+    config = {"criterionName": "Lex"}
+    original = LexicalSimilarity.load(config, context={"original": True})
+    assert (original.ngram_size, original.unit, original.without_reference) == (1, "utf16", "fail")
+    (result,) = asyncio.run(original.evaluate(EvaluationInput(response="ab", ground_truth="ba"), original.criteria()))
+    assert result.score == 1.0
+    given = LexicalSimilarity.load({**config, "ngramSize": 3, "unit": "character"}, context={"original": True})
+    assert (given.ngram_size, given.unit) == (3, "character")
+
+
+@pytest.mark.parametrize("vector", [one for one in vectors("LexicalSimilarity") if one.id in ("lex-055", "absent")])
+def test_the_specifications_example_has_its_number(vector: dict[str, Any]) -> None:
+    """The example of the specification scores 44/49 in the originals' form, and far less with bigrams."""
+    found, wanted = vector["input"]["response"], vector["input"]["groundTruth"]
+    original = LexicalSimilarity.load({"criterionName": "Lex"}, context={"original": True})
+    assert original.score(EvaluationInput(response=found, ground_truth=wanted)).value == 0.8979591836734694
+    assert score(found, wanted) < 0.75
+
+
+@pytest.mark.parametrize("named", [{"algorithm": "cosine"}, {"algorithm": None}, {"algorithm": []}])
+def test_an_unknown_algorithm_is_refused_unless_the_original_wrote_it(named: dict[str, Any]) -> None:
+    """A misspelled algorithm fails at load with the choices; the originals' form takes it for Sorensen-Dice."""
+    with pytest.raises(ConfigurationError, match="'sorensen-dice', 'jaro-winkler' or 'levenshtein'"):
+        evaluator(**named)
+    original = LexicalSimilarity.load({"criterionName": "Lex", **named}, context={"original": True})
+    assert original.algorithm == "sorensen-dice"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"ngram_size": 0}, "ngram_size: expected at least 1"),
+        ({"max_characters": 0}, "max_characters: expected at least 1"),
+        ({"max_characters": 10**9}, "max_characters: expected at most 100000"),
+        ({"score_cutoff": 1.5}, "score_cutoff: expected at most 1"),
+        ({"source_field": "answer"}, "source_field: expected response, prompt, groundTruth or context"),
+        ({"unit": "byte"}, "unit: expected 'character' or 'utf16'"),
+        ({"ngrams": 2}, "ngrams: unknown field"),
+        ({"criterion_name": " "}, "criterion_name: must not be blank"),
+    ],
+)
+def test_wrong_settings_are_named(fields: dict[str, Any], said: str) -> None:
+    """Each wrong option is refused at load, by its name."""
+    with pytest.raises(ConfigurationError, match=said):
+        evaluator(**fields)
+
+
+def test_case_and_whitespace_count_on_request() -> None:
+    """By default neither case nor the amount of whitespace matters; both can be kept."""
+    assert score(" Hello \n  World", "hello world") == 1.0
+    assert score("Hello", "hello", case_sensitive=True) < 1.0
+    assert score("a  b", "a b", normalize_whitespace=False, algorithm="levenshtein") == 0.75
+
+
+@given(text=st.text(f"ab{WHITESPACE}\x1c\x1f\x85\u180e\u200b", max_size=20))
+@settings(deadline=None)
+def test_whitespace_is_the_specifications(text: str) -> None:
+    """Runs of the specification's whitespace become one space, trimmed; what only Python calls so stays."""
+    expected: list[str] = []
+    for char in text:
+        if char not in WHITESPACE:
+            expected.append(char)
+        elif expected and expected[-1] != " ":
+            expected.append(" ")
+    assert collapsed(text) == "".join(expected).removesuffix(" ")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_empty_texts_are_alike_and_like_no_other(algorithm: str) -> None:
+    """Two empty texts, also after trimming, score 1; one of them scores 0."""
+    assert score("", "", algorithm=algorithm) == 1.0
+    assert score("  ", "\n", algorithm=algorithm) == 1.0
+    assert score("", "abc", algorithm=algorithm) == 0.0
+
+
+def test_an_emoji_is_one_character_unless_units_are_asked_for() -> None:
+    """Two emoji of one block differ wholly; in UTF-16 they share a half, as the original has it."""
+    fields = {"algorithm": "levenshtein"}
+    assert score("\U0001f600", "\U0001f601", **fields) == 0.0
+    assert score("\U0001f600", "\U0001f601", **fields, unit="utf16") == 0.5
+    assert utf16_units("a\U0001f600", "é") == ("a\ud83d\ude00", "é")
+
+
+def test_reasoning_names_what_was_compared() -> None:
+    """The reasoning holds fields, algorithm, treatment, the score to four places, the distance and both texts."""
+    result = run("KITTEN " + "x" * 200, "sitting", algorithm="levenshtein", reference_field="ground_truth")
+    assert result.reasoning is not None
+    said = "levenshtein of response and ground_truth (lower-cased, whitespace normalized): "
+    assert result.reasoning.startswith(f"{said}{result.score:.4f}, distance ")
+    assert f"source: kitten {'x' * 93}; reference: sitting" in result.reasoning
+    assert result.metadata is None
+    assert "case kept, whitespace kept" in str(run("a", "b", case_sensitive=True, normalize_whitespace=False).reasoning)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_long_text_is_cut_and_says_so(algorithm: str) -> None:
+    """Only the first characters are compared, before whitespace is touched, and the result tells."""
+    result = run("abcX", "abcY", algorithm=algorithm, max_characters=3)
+    assert result.score == 1.0
+    assert result.metadata == {"comparedCharacters": 3}
+    assert "only the first 3 characters" in str(result.reasoning)
+
+
+def test_fields_may_be_chosen() -> None:
+    """Prompt, context and messages can be compared as well as the response and the ground truth."""
+    assert run("x", None, context={"ref": {"a": "x"}}, reference_field="context.ref.a").score == 1.0
+    message = {"role": "assistant", "content": "no", "contentParts": [{"type": "text", "text": "yes"}]}
+    assert run(message, "yes").score == 1.0
+
+
+def test_a_missing_text_is_a_failure_and_a_missing_reference_a_skip() -> None:
+    """Without a reference there is nothing to say; what is there and is no text, or no source, is a failure."""
+    with pytest.raises(EvaluationSkipped, match="nothing at groundTruth"):
+        run("a", None)
+    for response, reference, fields in (("a", 42, {}), (None, "a", {}), ("a", None, {"without_reference": "fail"})):
+        result = run(response, reference, **fields)
+        assert (result.status, result.filler, result.error_type) == ("failed", 0, "missing_text")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_below_the_cutoff_the_score_is_zero(algorithm: str) -> None:
+    """What is less alike than the cutoff scores 0.0, what is as much alike keeps its score; the reasoning tells."""
+    full = score("night watch", "nacht wache", algorithm=algorithm)
+    assert 0 < full < 1
+    assert score("night watch", "nacht wache", algorithm=algorithm, score_cutoff=full) == full
+    below = run("night watch", "nacht wache", algorithm=algorithm, score_cutoff=min(1.0, full + 0.01))
+    assert below.score == 0.0
+    assert "below" in str(below.reasoning)
+    assert run("aaaa" * 20, "bbbb" * 20, algorithm="levenshtein", score_cutoff=0.9).score == 0.0
+
+
+def test_what_may_take_long_runs_elsewhere() -> None:
+    """Sets are quick on the loop; the other measures are so only for short texts."""
+    assert evaluator().lane == "free"
+    assert evaluator(max_characters=50_000).lane == "cpu"
+    assert evaluator(algorithm="levenshtein").lane == "cpu"
+    assert evaluator(algorithm="levenshtein", max_characters=2_000).lane == "free"
+    part = evaluator(algorithm="jaro-winkler", timeout_s=2.0)
+    assert LexicalSimilarity.from_child(part.to_child()) == part
+
+
+@pytest.mark.parametrize("fields", [{}, {"algorithm": "jaro-winkler"}, {"algorithm": "levenshtein"}])
+def test_it_keeps_the_contract(fields: dict[str, Any]) -> None:
+    """Any input gives a score, a skip or a clean failure, and the configuration comes back from its dump."""
+    part = evaluator(**fields, without_reference="fail")
+    check_evaluator(part)
+    check_evaluator(part, [EvaluationInput(response="a" * 300_000, ground_truth="b" * 300_000)])
+    check_component(part, LexicalSimilarity.__mro__[2])
+
+
+@given(
+    first=TEXTS, second=TEXTS, size=st.integers(1, 4), keep=st.booleans(), unit=st.sampled_from(["character", "utf16"])
+)
+@settings(deadline=None)
+def test_any_two_texts_have_a_similarity(first: str, second: str, size: int, keep: bool, unit: str) -> None:
+    """It lies in [0, 1], is the same the other way round, and 1 for a text and itself."""
+    for algorithm in ALGORITHMS:
+        fields = {"algorithm": algorithm, "ngram_size": size, "normalize_whitespace": keep, "unit": unit}
+        found = score(first, second, **fields)
+        assert 0.0 <= found <= 1.0
+        assert found == pytest.approx(score(second, first, **fields))
+        assert score(first, first, **fields) == 1.0
+
+
+PAIRED = st.text("abc d\x00\x7f", max_size=30) | st.text("ab\u00e9\U0001f600", max_size=12)
+
+
+@given(first=PAIRED, second=PAIRED, size=st.sampled_from([1, 2, 3, 4, 9, 10]))
+@settings(deadline=None)
+def test_sets_of_ngrams_are_those_of_slices(first: str, second: str, size: int) -> None:
+    """The short ways find the same sets as slices do, for ASCII as for other text."""
+
+    def grams(text: str) -> set[str]:
+        return {text[at : at + size] for at in range(max(1, len(text) - size + 1))}
+
+    both, total = len(grams(first) & grams(second)), len(grams(first)) + len(grams(second))
+    assert sorensen_dice(first, second, size) == (2 * both / total if first and second else float(first == second))
+
+
+@given(first=st.text("abcd", max_size=14), second=st.text("abcd", max_size=14))
+@settings(deadline=None)
+def test_jaro_winkler_is_by_its_definition(first: str, second: str) -> None:
+    """The linear way matches the same characters as looking at every place in reach."""
+    assert jaro_winkler(first, second) == pytest.approx(by_definition(first, second))
+
+
+def by_definition(first: str, second: str) -> float:
+    """Jaro-Winkler in quadratic time."""
+    if first == second:
+        return 1.0
+    reach = max(len(first), len(second)) // 2 - 1
+    taken: list[int] = []
+    matched = []
+    for at, char in enumerate(first):
+        for place in range(max(0, at - reach), min(len(second), at + reach + 1)):
+            if place not in taken and second[place] == char:
+                matched.append(char)
+                taken.append(place)
+                break
+    if not matched:
+        return 0.0
+    half = sum(one != second[place] for one, place in zip(matched, sorted(taken), strict=True)) / 2
+    found = len(matched)
+    jaro = (found / len(first) + found / len(second) + (found - half) / found) / 3
+    same = [one == other for one, other in zip(first[:4], second[:4], strict=False)]
+    prefix = [*same, False].index(False)
+    return jaro + prefix * 0.1 * (1 - jaro) if jaro > 0.7 else jaro
+
+
+def cpu_of(work: Callable[[], object]) -> float:
+    """The least processor time of some runs."""
+    found = []
+    for _ in range(5):
+        began = time.process_time()
+        work()
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+@pytest.mark.parametrize("algorithm", ["sorensen-dice", "jaro-winkler"])
+@pytest.mark.parametrize("alphabet", ["ab", "the quick brown fox ", "\u4e00é\U0001f600 a"])
+def test_sets_and_jaro_winkler_grow_with_the_text(algorithm: str, alphabet: str) -> None:
+    """Sixteen times the text takes nowhere near 256 times as long."""
+    part = evaluator(algorithm=algorithm, max_characters=100_000)
+
+    def inputs(times: int) -> EvaluationInput:
+        return EvaluationInput(response=alphabet * times, ground_truth=alphabet[::-1] * times)
+
+    short, long = inputs(20_000 // len(alphabet) // 4), inputs(80_000 // len(alphabet))
+    for _ in range(3):
+        growth = cpu_of(lambda: part.score(long)) / max(1e-4, cpu_of(lambda: part.score(short)))
+        if growth < 80:
+            return
+    pytest.fail(f"16 times the text took {growth:.0f} times as long")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_ten_megabytes_are_cut_first(algorithm: str) -> None:
+    """A huge text costs what the characters cost that are compared."""
+    part = evaluator(algorithm=algorithm, max_characters=2_000)
+    huge = EvaluationInput(response="aé " * 3_500_000, ground_truth="ab " * 3_500_000)
+    small = EvaluationInput(response="aé " * 700, ground_truth="ab " * 700)
+    for _ in range(3):
+        times = cpu_of(lambda: part.score(huge)) / max(1e-4, cpu_of(lambda: part.score(small)))
+        if times < 20:
+            return
+    pytest.fail(f"ten megabytes took {times:.0f} times as long as what is compared of them")

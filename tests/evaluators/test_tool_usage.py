@@ -1,0 +1,580 @@
+"""ToolUsage: calls wherever they are told of, rules on them, and checks of their arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel import EvaluationInput, EvaluationRunConfig, annotate, run_evaluation_sync
+from agenteval_otel.components import resolve
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.evaluators import CostWithin, Evaluator, ExactMatch, ToolUsage
+from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from agenteval_otel.runner.child.recipes import NotPortable, built, recipe_of
+from agenteval_otel.testing import RecordedTelemetry, check_component, check_evaluator
+
+SEARCH = {"name": "search", "arguments": {"query": "Paris", "limit": 5, "user": {"city": "Lyon"}, "tags": ["a", 1]}}
+
+
+def usage(**rule: Any) -> ToolUsage:
+    return ToolUsage.load({"rules": [{"criterion_name": "T", **rule}]})
+
+
+def run(evaluator: ToolUsage, *calls: dict[str, Any], scale: str = "binary", **fields: Any) -> list[EvaluationResult]:
+    made = EvaluationInput.model_validate({"response": "r", "tool_calls": list(calls) or None, **fields})
+    criteria = [EvaluationCriteria(name=one.name, scale=scale) for one in evaluator.criteria()]
+    return asyncio.run(evaluator.evaluate(made, criteria))
+
+
+def only(evaluator: ToolUsage, *calls: dict[str, Any], **fields: Any) -> EvaluationResult:
+    (result,) = run(evaluator, *calls, **fields)
+    return result
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+def has_query(arguments: Any) -> bool:
+    return "query" in arguments
+
+
+async def awaited(arguments: Any) -> bool:
+    return True
+
+
+EXAMPLES = [
+    usage(expected_tool_name="search", is_required=True),
+    usage(expected_tool_name="search", argument_checks={"query": {"type": "string", "pattern": "^[A-Z]"}}),
+    usage(expected_tool_name="search", arguments_schema={"required": ["query"]}, checked_calls="all"),
+    usage(forbidden_tools=["delete"], sequence=["search", "answer"]),
+    usage(min_calls=1, max_calls=3),
+]
+
+
+@pytest.mark.parametrize("evaluator", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_it_keeps_the_contract(evaluator: ToolUsage) -> None:
+    """It survives awkward inputs, comes back from its dump, and can be made again in the child process."""
+    check_evaluator(evaluator)
+    check_component(evaluator, Evaluator)
+    again = built(json.loads(json.dumps(recipe_of(evaluator))))
+    assert again == evaluator
+    assert again.fingerprint == evaluator.fingerprint
+
+
+def test_what_was_not_said_stays_unsaid_in_a_dump() -> None:
+    """That an argument has to be null survives a dump, and that nothing is said of its value does too."""
+    evaluator = usage(expected_tool_name="s", argument_checks={"a": {"equals": None}, "b": {}})
+    for dump in (evaluator.model_dump(mode="json"), evaluator.model_dump(mode="json", by_alias=True)):
+        again = resolve(Evaluator, dump)
+        assert isinstance(again, ToolUsage)
+        assert only(again, call("s", a=None, b=1)).score is True
+        assert only(again, call("s", a=1, b=1)).score is False
+        assert only(again, call("s", a=None)).score is False
+
+
+SECRETIVE: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"argument_checks": {"page_token": {"type": "string"}}}, {"argument_checks": {"page_token": {"type": "integer"}}}),
+    ({"argument_checks": {"headers": {"min_length": 1}}}, {"argument_checks": {"headers": {"min_length": 2}}}),
+    ({"argument_checks": {"token": {"pattern": "^a+$"}}}, {"argument_checks": {"token": {"pattern": "^b+$"}}}),
+    ({"argument_checks": {"a": {"type": ["string", "null"]}}}, {"argument_checks": {"a": {"type": ["array", "null"]}}}),
+    ({"argument_checks": {"a": {"equals": {"b": {"c": {"d": [1]}}}}}},
+     {"argument_checks": {"a": {"equals": {"b": {"c": {"d": [2]}}}}}}),
+    ({"arguments_schema": {"properties": {"token": {"maxLength": 1}}}},
+     {"arguments_schema": {"properties": {"token": {"maxLength": 2}}}}),
+    ({"arguments_schema": {"properties": {"a": {"properties": {"b": {"properties": {"c": {"maxLength": 1}}}}}}}},
+     {"arguments_schema": {"properties": {"a": {"properties": {"b": {"properties": {"c": {"maxLength": 2}}}}}}}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), SECRETIVE, ids=range(len(SECRETIVE)))
+def test_what_is_said_of_arguments_stands_in_dumps(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """An argument named like a secret and what is nested deeply come back from a dump, and tell fingerprints apart."""
+    evaluator = usage(expected_tool_name="s", **one)
+    assert evaluator.fingerprint != usage(expected_tool_name="s", **other).fingerprint
+    for config in (
+        EvaluationRunConfig(evaluators=[evaluator]),
+        EvaluationRunConfig(evaluators=[{"type": "ToolUse", "expectations": [{"name": "s", **one}]}]),
+    ):
+        for by_alias in (True, False):
+            again = EvaluationRunConfig.model_validate(config.model_dump(mode="json", by_alias=by_alias))
+            assert again.evaluators[0] == config.evaluators[0]
+            assert again.evaluators[0].fingerprint == config.evaluators[0].fingerprint
+
+
+def test_the_originals_form_is_dumped_as_deep_as_it_was_given() -> None:
+    """What stands deep in it is no secret for that: the dump is what was given, and loads again."""
+    rule = {"criterionName": "T", "expectedToolName": "s", "argumentChecks": {"a": {"type": ["string", "null"]}}}
+    given = {"evaluatorConfigs": [{"type": "ToolUsage", "config": {"rules": [rule]}}]}
+    config = EvaluationRunConfig.model_validate(given)
+    assert config.model_dump(mode="json", by_alias=True) == given
+
+
+def test_values_of_secret_arguments_stay_hidden() -> None:
+    """What an argument named like a secret has to be is shown to nobody; that something is expected of it is."""
+    evaluator = usage(expected_tool_name="s", argument_checks={"api_key": {"equals": "sk-17", "type": "string"}})
+    dump = evaluator.model_dump(mode="json")
+    assert "sk-17" not in str(dump) + repr(evaluator)
+    assert '"type": "string"' in str(dump)
+    again = built(json.loads(json.dumps(recipe_of(evaluator))))
+    assert isinstance(again, ToolUsage)
+    assert only(again, call("s", api_key="sk-17")).score is True
+
+
+HISTORY = {
+    "parts": [
+        {"role": "assistant", "contentParts": [{"type": "tool_call", "toolName": "search", "args": {"query": 1}}]}],
+    "parts of the conventions": [
+        {"role": "assistant", "contentParts": [{"type": "tool_call", "name": "search", "arguments": {"query": 1}}]}],
+    "openai": [{"role": "assistant", "content": None, "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{\"query\": 1}"}}]}],
+    "a function by its name": [{"role": "assistant", "toolCalls": [{"function": "search", "arguments": {"query": 1}}]}],
+    "anthropic": [{"role": "assistant", "content": [
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "t1", "name": "search", "input": {"query": 1}}]}],
+    "parts with a hyphen": [{"role": "assistant", "content": [
+        {"type": "tool-call", "toolCallId": "t1", "toolName": "search", "input": {"query": 1}}]}],
+    "text in parts, calls beside": [{"role": "assistant", "content": ["I look."], "tool_calls": [
+        {"id": "c1", "function": {"name": "search", "arguments": "{\"query\": 1}"}}]}],
+    "langchain": [{"role": "assistant", "content": "", "tool_calls": [
+        {"name": "search", "args": {"query": 1}, "id": "c1", "type": "tool_call"}]}],
+    "a custom tool": [{"role": "assistant", "tool_calls": [
+        {"id": "c1", "type": "custom", "custom": {"name": "search", "input": "{\"query\": 1}"}}]}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("history", HISTORY.values(), ids=HISTORY)
+def test_calls_are_seen_in_every_form(history: Any) -> None:
+    """Parts of messages, and what chat clients write beside their text; arguments as a value or as JSON text."""
+    evaluator = usage(expected_tool_name="search", is_required=True, argument_checks={"query": {"equals": 1}})
+    assert only(evaluator, messageHistory=history).score is True
+
+
+def test_only_the_assistant_calls_tools() -> None:
+    """What stands in a user's message is no call."""
+    history = [{"role": "user", "tool_calls": [SEARCH]}]
+    assert only(usage(expected_tool_name="search", is_required=True), messageHistory=history).score is False
+
+
+def test_the_answers_own_calls_complete_the_history() -> None:
+    """A monitored answer's calls count beside those of earlier turns, and once where the history tells of them too."""
+    told = [{"role": "assistant", "tool_calls": [{**SEARCH, "id": "1"}, {**SEARCH, "id": "2"}]}]
+    twice = usage(expected_tool_name="search", min_calls=2, max_calls=2)
+    assert only(twice, {**SEARCH, "id": "2"}, messageHistory=told).score is True
+    assert only(twice, SEARCH, messageHistory=told).score is True
+    assert only(twice, {**SEARCH, "id": "3"}, messageHistory=told).reason_code == "too_many_calls"
+    assert only(twice, SEARCH, SEARCH, SEARCH, messageHistory=told).reason_code == "too_many_calls"
+    nameless = [{"role": "assistant", "tool_calls": [SEARCH, SEARCH]}]
+    assert only(twice, {**SEARCH, "id": "1"}, messageHistory=nameless).score is True
+
+
+def test_the_source_can_be_the_answer_alone() -> None:
+    """With ``toolCalls`` earlier turns do not count."""
+    rules = [{"criterion_name": "T", "expected_tool_name": "search", "is_required": True}]
+    history = [{"role": "assistant", "tool_calls": [SEARCH]}]
+    alone = ToolUsage.load({"rules": rules, "tool_data_source": "toolCalls"})
+    assert only(alone, messageHistory=history).score is False
+    assert only(alone, SEARCH).score is True
+
+
+def test_the_context_is_a_source() -> None:
+    """Entries need a tool's name and arguments that are an object, a list or null; others are passed over."""
+    rules = [{"criterionName": "T", "expectedToolName": "s", "minCalls": 2, "maxCalls": 2}]
+    evaluator = ToolUsage.load({"rules": rules, "toolDataSource": "context"})
+    calls: list[Any] = [
+        {"toolName": "s", "args": {}}, {"toolName": "s", "args": None}, {"toolName": "s"}, {"toolName": "s", "args": 5},
+        {"toolName": 5, "args": {}}, None, "s",
+    ]  # fmt: skip
+    assert only(evaluator, context={"toolCalls": calls}).score is True
+    assert only(evaluator, context={"toolCalls": "s"}).reason_code == "tool_not_called"
+    assert only(evaluator).reason_code == "tool_not_called"
+
+
+RULES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
+    "required": ({"expected_tool_name": "a", "is_required": True}, ["b"], "tool_not_called"),
+    "optional": ({"expected_tool_name": "a"}, ["b"], None),
+    "case counts": ({"expected_tool_name": "a", "is_required": True}, ["A"], "tool_not_called"),
+    "too few": ({"expected_tool_name": "a", "min_calls": 2}, ["a"], "too_few_calls"),
+    "none of some": ({"expected_tool_name": "a", "min_calls": 2}, ["b"], "tool_not_called"),
+    "too many": ({"expected_tool_name": "a", "max_calls": 1}, ["a", "a"], "too_many_calls"),
+    "never": ({"expected_tool_name": "a", "max_calls": 0}, ["b"], None),
+    "all tools, too many": ({"max_calls": 2}, ["a", "b", "c"], "too_many_calls"),
+    "all tools, too few": ({"min_calls": 1}, [], "too_few_calls"),
+    "all tools, enough": ({"min_calls": 1, "max_calls": 2}, ["a", "b"], None),
+    "forbidden": ({"forbidden_tools": ["x", "y"]}, ["a", "y"], "forbidden_tool"),
+    "none forbidden": ({"forbidden_tools": ["x"]}, [], None),
+    "in order": ({"sequence": ["a", "c"]}, ["a", "b", "c"], None),
+    "wrong order": ({"sequence": ["a", "c"]}, ["c", "a"], "wrong_order"),
+    "not to the end": ({"sequence": ["a", "a"]}, ["a", "b"], "wrong_order"),
+    "order and tool": ({"sequence": ["a", "b"], "expected_tool_name": "c", "is_required": True}, ["a", "b"],
+                       "tool_not_called"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "names", "reason"), RULES.values(), ids=RULES)
+def test_rules(rule: dict[str, Any], names: list[str], reason: str | None) -> None:
+    """Required, optional, forbidden tools, their number and their order."""
+    result = only(usage(**rule), *(call(name) for name in names))
+    assert (result.score, result.passed, result.reason_code) == (reason is None, reason is None, reason)
+    assert reason is None or reason in ToolUsage.reason_codes
+
+
+@pytest.mark.parametrize(
+    ("checked", "valid", "passed"),
+    [("first", [1, 0], True), ("first", [0, 1], False), ("any", [0, 1], True), ("any", [0, 0], False),
+     ("all", [1, 0], False), ("all", [1, 1], True)],
+)  # fmt: skip
+def test_which_calls_are_checked(checked: str, valid: list[int], passed: bool) -> None:
+    """The first call's arguments as in the original, any call's, or all calls'."""
+    evaluator = usage(expected_tool_name="s", checked_calls=checked, argument_checks={"v": {"equals": 1}})
+    result = only(evaluator, *(call("s", v=value) for value in valid))
+    assert result.score is passed
+    assert result.reason_code == (None if passed else "invalid_arguments")
+
+
+ANSWERS: list[tuple[Any, bool, str]] = [
+    (True, True, ""), (False, False, "refused"), ((False, "too far"), False, "too far"), ((True, None), True, ""),
+    ({"isValid": True}, True, ""), ({"is_valid": False, "reason": "empty"}, False, "empty"),
+    ({"isValid": False}, False, "refused"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "passed", "reason"), ANSWERS)
+def test_functions_answer_in_several_forms(answer: Any, passed: bool, reason: str) -> None:
+    """A boolean, a boolean with a reason, or the original's mapping; the function sees the arguments as a value."""
+    seen: list[Any] = []
+
+    def check(arguments: Any) -> Any:
+        seen.append(arguments)
+        return answer
+
+    evaluator = usage(expected_tool_name="s", argumentChecks=check)
+    result = only(evaluator, {"name": "s", "arguments": '{"a": [1]}'})
+    assert seen == [{"a": [1]}]
+    assert result.score is passed
+    assert reason in (result.reasoning or "")
+    assert evaluator.lane == "cpu"
+
+
+@pytest.mark.parametrize("answer", [None, 1, "yes", {}, {"isValid": "no"}, (1, 2, 3)])
+def test_what_is_no_answer_is_a_failure(answer: Any) -> None:
+    """An answer that is none makes no verdict up."""
+    result = only(usage(expected_tool_name="s", argument_checks=lambda arguments: answer), call("s"))
+    assert (result.status, result.error_type, result.raised) == ("failed", "invalid_check", False)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_raising_check_loses_its_own_rule_only(place: int) -> None:
+    """Wherever it stands, the other rules score, and the run's errors name the evaluator."""
+
+    def broken(arguments: Any) -> bool:
+        raise KeyError("query")
+
+    rules = [{"criterion_name": f"r{index}", "expected_tool_name": "s"} for index in range(3)]
+    rules[place]["argument_checks"] = broken  # type: ignore[assignment]
+    made = EvaluationInput.model_validate({"response": "r", "tool_calls": [call("s")]})
+    found = run_evaluation_sync(made, EvaluationRunConfig(evaluators=(ToolUsage.load({"rules": rules}),)))
+    assert [result.status for result in found.results].count("scored") == 2
+    assert found.results[place].error == "KeyError: 'query'"
+    assert found.results[place].error_type == "KeyError"
+    assert [error.evaluator_type for error in found.run_errors or ()] == ["ToolUsage"]
+
+
+def test_a_check_may_have_nothing_to_say() -> None:
+    """A function that abstains skips its rule; one whose error cannot be read still fails only its own."""
+
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def raising(error: Exception) -> Callable[[Any], bool]:
+        def check(arguments: Any) -> bool:
+            raise error
+
+        return check
+
+    rules = [
+        {"criterion_name": name, "expected_tool_name": "s", "argument_checks": raising(error)}
+        for name, error in (("a", EvaluationSkipped("no tariff")), ("b", Unreadable()))
+    ]
+    skipped, failed = run(ToolUsage.load({"rules": rules}), call("s"))
+    assert (skipped.status, skipped.skip_reason, skipped.error_type) == ("skipped", "no tariff", None)
+    assert (failed.status, failed.error_type) == ("failed", "Unreadable")
+
+
+PREDICATES: list[tuple[dict[str, Any], Any, bool]] = [
+    ({}, 0, True), ({"present": True}, None, True), ({"present": False}, 1, False),
+    ({"type": "string"}, "a", True), ({"type": "string"}, 1, False), ({"type": "number"}, True, False),
+    ({"type": "number"}, 1.5, True), ({"type": "integer"}, 2.0, True), ({"type": "integer"}, 2.5, False),
+    ({"type": "integer"}, float("inf"), False), ({"type": "boolean"}, 0, False), ({"type": "array"}, [1], True),
+    ({"type": "object"}, {}, True), ({"type": "null"}, None, True), ({"type": ["string", "null"]}, None, True),
+    ({"type": ["string", "null"]}, 1, False),
+    ({"equals": 1}, 1.0, True), ({"equals": 1}, True, False), ({"equals": {"a": [1]}}, {"a": [1]}, True),
+    ({"equals": {"a": [1]}}, {"a": [True]}, False), ({"equals": None}, None, True), ({"equals": None}, 0, False),
+    ({"one_of": ["a", 1]}, "a", True), ({"one_of": ["a", 1]}, True, False),
+    ({"min": 1, "max": 5}, 5, True), ({"min": 1}, 0.5, False), ({"max": 5}, 6, False), ({"max": 5}, "3", False),
+    ({"max": 5}, float("nan"), False), ({"min": 5}, float("nan"), False), ({"min": 0}, True, False),
+    ({"min_length": 2}, "é", False), ({"min_length": 1, "max_length": 2}, [1, 2], True), ({"max_length": 1}, 7, False),
+    ({"contains": "ari"}, "Paris", True), ({"contains": 1}, ["1"], False), ({"contains": 1}, [1], True),
+    ({"contains": "a"}, 7, False), ({"pattern": "^P"}, "Paris", True), ({"pattern": "^p"}, "Paris", False),
+    ({"pattern": "1"}, 1, False), ({"not_empty": True}, " \n", False), ({"not_empty": True}, "a", True),
+    ({"not_empty": True}, [], False), ({"not_empty": True}, None, False), ({"not_empty": True}, 0, True),
+    ({"optional": True, "type": "string"}, 1, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("predicate", "value", "passed"), PREDICATES)
+def test_predicates(predicate: dict[str, Any], value: Any, passed: bool) -> None:
+    """What a file can say of an argument: presence, type, value, bounds, content."""
+    evaluator = usage(expected_tool_name="s", argument_checks={"a": predicate})
+    assert only(evaluator, call("s", a=value)).score is passed
+    assert evaluator.lane == "free"
+
+
+def test_arguments_that_are_not_there() -> None:
+    """They fail, unless they are optional or must not be there; so do arguments that are no object."""
+    for predicate, passed in (({}, False), ({"optional": True, "min": 1}, True), ({"present": False}, True)):
+        evaluator = usage(expected_tool_name="s", argument_checks={"a": predicate})
+        for arguments in ({}, None, "text", [1]):
+            assert only(evaluator, {"name": "s", "arguments": arguments}).score is passed
+
+
+def test_paths_lead_inside_of_arguments() -> None:
+    """``user.city`` is the city of the user, unless an argument has this very name."""
+    evaluator = usage(expected_tool_name="search", argument_checks={"user.city": {"equals": "Lyon"}})
+    assert only(evaluator, SEARCH).score is True
+    assert only(evaluator, {"name": "search", "arguments": {"user.city": "Lyon"}}).score is True
+    items = usage(expected_tool_name="search", argument_checks={"items.1.id": {"equals": 2}})
+    assert only(items, call("search", items=[{"id": 1}, {"id": 2}])).score is True
+    assert only(items, call("search", items=[{"id": 2}])).score is False
+    assert only(evaluator, call("search", user="Lyon")).reasoning == (
+        "search was called with wrong arguments: user.city is missing"
+    )
+
+
+@pytest.mark.parametrize(
+    "checks", [{"argument_checks": has_query}, {"argument_checks": {"query": {"optional": True}}},
+               {"arguments_schema": True}]
+)  # fmt: skip
+@pytest.mark.parametrize("broken", ['{"query": "Par', '["query"', '{query: "Paris"}'])
+def test_arguments_that_are_broken_json_are_the_agents_fault(checks: dict[str, Any], broken: str) -> None:
+    """A call whose JSON text cannot be read has wrong arguments for every check; other text is judged."""
+    evaluator = usage(expected_tool_name="s", **checks)
+    result = only(evaluator, {"name": "s", "arguments": broken})
+    assert (result.score, result.reason_code) == (False, "invalid_arguments")
+    assert (result.reasoning or "").endswith("they are no JSON")
+    assert only(evaluator, {"name": "s", "arguments": "the query of a tool that takes text"}).score is True
+
+
+def test_a_schema_of_the_arguments() -> None:
+    """A JSON Schema judges all arguments, JSON text too, and says what is wrong."""
+    schema = {"type": "object", "required": ["query"], "properties": {"limit": {"maximum": 10}}}
+    evaluator = usage(expected_tool_name="search", arguments_schema=schema)
+    assert only(evaluator, SEARCH).score is True
+    result = only(evaluator, {"name": "search", "arguments": '{"query": 1, "limit": 11}'})
+    assert (result.score, result.reason_code) == (False, "invalid_arguments")
+    assert "/limit" in (result.reasoning or "")
+    assert evaluator.lane == "cpu"
+
+
+@pytest.mark.parametrize(("scale", "filler"), [("binary", False), ("numeric", 0), ("likert5", False)])
+def test_a_rule_without_a_tool_has_no_score(scale: str, filler: Any) -> None:
+    """In the originals' form it is a failed result, whose filler is on its scale; ours refuses it at load."""
+    config = {"rules": [{"criterionName": "T"}]}
+    evaluator = resolve(Evaluator, {"type": "ToolUsage", **config}, context={"original": True})
+    assert isinstance(evaluator, ToolUsage)
+    result = only(evaluator, scale=scale)
+    assert (result.status, result.error_type, result.score) == ("failed", "invalid_rule", None)
+    assert result.filler == filler
+    assert type(result.filler) is type(filler)
+
+
+def test_a_slow_pattern_is_a_failure() -> None:
+    """A pattern that would search for seconds is given up: that is no verdict."""
+    evaluator = usage(expected_tool_name="s", argument_checks={"a": {"pattern": "(?=a)(a+)+$"}})
+    result = only(evaluator, call("s", a="a" * 200_000 + "b"))
+    assert (result.status, result.error_type, result.filler) == ("failed", "timeout", False)
+    assert evaluator.lane == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("scale", "called", "unused", "zero"),
+    [("binary", True, True, True), ("pass/fail", True, True, True), ("numeric", 1, 1, 0), ("likert5", True, True, 0),
+     ("mood", True, True, 0)],
+)  # fmt: skip
+def test_scales(scale: str, called: Any, unused: Any, zero: Any) -> None:
+    """A verdict is a boolean, on ``numeric`` 1 or 0; an optional tool passes, save with the original's zero."""
+    evaluator = usage(expected_tool_name="s")
+    original = EvaluationRunConfig.model_validate({"evaluatorConfigs": [
+        {"type": "ToolUsage", "config": {"rules": [{"criterionName": "T", "expectedToolName": "s"}]}}
+    ]}).evaluators[0]  # fmt: skip
+    assert isinstance(original, ToolUsage)
+    scores = [only(evaluator, call("s"), scale=scale).score, only(evaluator, scale=scale).score,
+              only(original, scale=scale).score]  # fmt: skip
+    assert scores == [called, unused, zero]
+    assert list(map(type, scores)) == list(map(type, [called, unused, zero]))
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no rule": ({"rules": []}, r"rules: expected at least one rule"),
+    "blank": ({"rules": [{"criterion_name": " ", "expected_tool_name": "s"}]}, r"criterion_name: must not be blank"),
+    "says nothing": ({"rules": [{"criterion_name": "T"}]}, r"rules\[0\]: expected expected_tool_name, forbidden"),
+    "checks without a tool": ({"rules": [{"criterion_name": "T", "argument_checks": {}}]}, "need expected_tool_name"),
+    "required without a tool": ({"rules": [{"criterion_name": "T", "is_required": True}]}, "need expected_tool_name"),
+    "impossible number": (
+        {"rules": [{"criterion_name": "T", "expected_tool_name": "s", "is_required": True, "max_calls": 0}]},
+        "no number of calls"),
+    "expected and forbidden": (
+        {"rules": [{"criterion_name": "T", "expected_tool_name": "s", "forbidden_tools": ["s"]}]}, "among forbidden"),
+    "unknown field": ({"rules": [{"criterion_name": "T", "expected_tool": "s"}]}, "did you mean 'expected_tool_name'"),
+    "unknown source": ({"rules": [{"criterion_name": "T", "max_calls": 1}], "tool_data_source": "history"},
+                       "tool_data_source: expected 'messageHistory', 'context' or 'toolCalls'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_configurations_are_refused(config: dict[str, Any], message: str) -> None:
+    """What cannot be meant is refused when it is loaded, by its place."""
+    with pytest.raises(ConfigurationError, match=message):
+        ToolUsage.load(config)
+
+
+WRONG_CHECKS: list[tuple[Any, str]] = [
+    (7, r"argument_checks: expected a function"), (awaited, r"argument_checks: .*need not be awaited"),
+    ({"a": 7}, r"argument_checks.a: expected a mapping"),
+    ({"a": {"min": "x"}}, r"argument_checks.a.min: expected a number"),
+    ({"a": {"type": "text"}}, r"argument_checks.a.type: expected one or several of string"),
+    ({"a": {"pattern": "("}}, r"argument_checks.a.pattern: not a regular expression"),
+    ({"a": {"min": 2, "max": 1}}, "nothing is at least 2 and at most 1"),
+    ({"a": {"present": False, "type": "string"}}, "must not be present"),
+    ({"a": {"minimum": 2}}, r"argument_checks.a.minimum: unknown field"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("checks", "message"), WRONG_CHECKS)
+def test_wrong_checks_are_refused(checks: Any, message: str) -> None:
+    """So is a check that could never be run, or met."""
+    with pytest.raises(ConfigurationError, match=message):
+        usage(expected_tool_name="s", argument_checks=checks)
+
+
+def test_a_wrong_schema_is_refused() -> None:
+    """A schema that is none is said at load, with its place."""
+    with pytest.raises(ConfigurationError, match=r"rules\[0\].arguments_schema: not a JSON Schema"):
+        usage(expected_tool_name="s", arguments_schema={"type": "nope"})
+
+
+def test_functions_reach_the_child_process_by_name() -> None:
+    """A function of a module can be made again there; a lambda cannot, and keeps the evaluator here."""
+    evaluator = usage(expected_tool_name="search", argument_checks=has_query)
+    again = built(json.loads(json.dumps(recipe_of(evaluator))))
+    assert isinstance(again, ToolUsage)
+    assert again.fingerprint == evaluator.fingerprint
+    assert only(again, SEARCH).score is True
+    assert evaluator.fingerprint != usage(expected_tool_name="search", argument_checks=lambda _: True).fingerprint
+    with pytest.raises(NotPortable, match="<lambda>"):
+        recipe_of(usage(expected_tool_name="search", argument_checks=lambda _: True))
+
+
+TOLD: dict[str, tuple[dict[str, Any], dict[str, float | None]]] = {
+    "as it should be": (
+        {"tool_calls": [{"type": "tool_use", "id": "1", "name": "search", "input": {"query": 1}}], "cost": 0.01,
+         "ground_truth": "It is open."},
+        {"looked_up": 1.0, "careful": 1.0, "cost_within": 1.0, "exact_match": 1.0}),
+    "as it should not be": (
+        {"tool_calls": [{"function": {"name": "search", "arguments": "{}"}}, {"name": "delete"}], "cost": 0.04,
+         "ground_truth": "It is closed."},
+        {"looked_up": 0.0, "careful": 0.0, "cost_within": 0.5, "exact_match": 0.0}),
+    "nothing told": ({}, {"looked_up": 0.0, "careful": 1.0}),
+    "no number, broken JSON": (
+        {"tool_calls": [{"name": "search", "arguments": '{"query": '}], "cost": float("nan")},
+        {"looked_up": 0.0, "careful": 1.0, "cost_within": None}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("facts", "scores"), TOLD.values(), ids=TOLD)
+def test_what_a_handler_tells_is_scored_live(
+    watched: Callable[..., Any], telemetry: RecordedTelemetry, facts: dict[str, Any], scores: dict[str, float | None]
+) -> None:
+    """Calls, cost and reference said by `annotate` reach the evaluators of the call; None is a failure, no score."""
+    tools = ToolUsage.load({"rules": [
+        {"criterion_name": "looked_up", "expected_tool_name": "search", "is_required": True,
+         "argument_checks": has_query},
+        {"criterion_name": "careful", "forbidden_tools": ["delete"]},
+    ]})  # fmt: skip
+
+    @watched(evaluators=[tools, CostWithin(max_cost_usd=0.02), ExactMatch()])
+    def answer(question: str) -> str:
+        annotate(**facts)
+        return "It is open."
+
+    assert answer("Is it open?") == "It is open."
+    found = {
+        str(event.attributes["gen_ai.evaluation.name"]): event.attributes.get("gen_ai.evaluation.score.value")
+        for event in telemetry.events() if event.attributes
+    }  # fmt: skip
+    assert found == scores
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "a.b"]), inner, max_size=3),
+    max_leaves=8,
+)
+PREDICATE = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["string", "number", "array", ["null", "object"]]), "equals": st.none() | st.integers(),
+        "one_of": st.lists(st.integers() | st.text(max_size=2), min_size=1, max_size=2), "not_empty": st.booleans(),
+        "min": st.integers(-5, 0), "max": st.integers(0, 5), "max_length": st.integers(0, 3), "optional": st.booleans(),
+        "contains": st.text(max_size=2), "pattern": st.just("a|b"),
+    },
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(arguments=JSON, predicate=PREDICATE, checked=st.sampled_from(["first", "any", "all"]))
+def test_any_arguments_are_judged(arguments: Any, predicate: dict[str, Any], checked: str) -> None:
+    """Whatever a call's arguments are, the rule gives a verdict, the same for a value and for its JSON text."""
+    evaluator = usage(expected_tool_name="s", checked_calls=checked, argument_checks={"a": predicate, "a.b": predicate})
+    result = only(evaluator, {"name": "s", "arguments": arguments})
+    assert result.status == "scored"
+    assert result.reason_code in (None, "invalid_arguments")
+    if isinstance(arguments, dict):
+        assert only(evaluator, {"name": "s", "arguments": json.dumps(arguments)}).score == result.score
+
+
+def test_arguments_nested_beyond_reading_are_judged_as_text() -> None:
+    """JSON text of any depth or size of numbers raises nothing."""
+    evaluator = usage(expected_tool_name="s", argument_checks={"a": {"type": "object"}})
+    for text in ("[" * 100_000, '{"a": ' * 100_000, '{"a": 1' + "0" * 10_000 + "}"):
+        assert only(evaluator, {"name": "s", "arguments": text}).score is False
+
+
+@settings(deadline=None)
+@given(
+    parts=st.lists(st.dictionaries(st.sampled_from(["toolName", "name", "args", "arguments", "toolCallId"]), JSON)),
+    listed=st.lists(st.dictionaries(st.sampled_from(["toolName", "args", "toolArguments", "toolCallId"]), JSON)) | JSON,
+    own=st.lists(st.fixed_dictionaries({"name": st.sampled_from(["s", ""]), "arguments": JSON, "id": st.none()})),
+    source=st.sampled_from(["messageHistory", "context", "toolCalls"]),
+)
+def test_any_history_is_judged(parts: list[Any], listed: Any, own: list[Any], source: str) -> None:
+    """Whatever stands in parts, context and calls: each rule gives a verdict, and nothing raises."""
+    rules = [
+        {"criterion_name": "a", "expected_tool_name": "s", "is_required": True, "argument_checks": {"a": {}}},
+        {"criterion_name": "b", "forbidden_tools": ["s"], "sequence": ["t"], "max_calls": 2},
+    ]
+    history = [{"role": "assistant", "contentParts": [{**part, "type": "tool_call"} for part in parts]}]
+    results = run(
+        ToolUsage.load({"rules": rules, "tool_data_source": source}),
+        *own,
+        messageHistory=history,
+        context={"toolCalls": listed},
+    )
+    assert [result.status for result in results] == ["scored", "scored"]

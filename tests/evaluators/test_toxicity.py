@@ -1,0 +1,183 @@
+"""Toxicity."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel.components import resolve
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Evaluator, Toxicity
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.runner.child.recipes import built, recipe_of
+from agenteval_otel.testing import check_component, check_evaluator
+
+
+def run(response: Any, *terms: str, scale: str | None = None, **fields: Any) -> EvaluationResult:
+    evaluator = Toxicity.load({"criterionName": "Tox", "toxicTerms": terms, **fields})
+    criteria = evaluator.criteria() if scale is None else [EvaluationCriteria(name="Tox", scale=scale)]
+    (result,) = asyncio.run(evaluator.evaluate(EvaluationInput(response=response), criteria))
+    return result
+
+
+def found(response: Any, *terms: str, **fields: Any) -> list[str]:
+    metadata = run(response, *terms, **fields).metadata
+    assert metadata is not None
+    return list(metadata["foundToxicTerms"])
+
+
+@pytest.mark.parametrize(
+    ("text", "term", "is_found"),
+    [
+        ("you IDIOT!", "idiot", True), ("idiotic", "idiot", False), ("idiot_", "idiot", False),
+        ("what the f*** now", "f***", True), ("f****", "f***", True), ("xf***", "f***", False),
+        ("ты хам", "хам", True), ("хамство", "хам", False), ("ты \u0425\u0430\u043c.".upper(), "хам", True),
+        ("you 💩", "💩", True), ("you💩you", "💩", True), ("这个笨蛋真", "笨蛋", True), ("คนเลวมาก", "เลว", True),
+        ("shut up now", "shut up", True), ("shut  up", "shut up", False), ("shut upward", "shut up", False),
+        ("e\u0301crase", "écrase", True), ("naïf", "na", False), ("a.b", "a.b", True), ("axb", "a.b", False),
+        ("(x", "(x", True), ("c++11", "c++", True), ("$50", "$5", False), ("Straße", "STRASSE", False),
+    ],
+)  # fmt: skip
+def test_terms_are_whole_words_of_any_script(text: str, term: str, is_found: bool) -> None:
+    """A term is found where its script ends it, signs and emoji wherever they stand; few and many terms alike."""
+    assert found(text, term) == [term] * is_found
+    assert found(text, term, *(f"other{number}" for number in range(150))) == [term] * is_found
+
+
+def test_the_found_are_told_once_as_configured_in_order() -> None:
+    """Case variants and repeated occurrences: each configured term once, in the order of the configuration."""
+    result = run("Bad bad, worst", "worst", "BAD", "bad", "", "fine", "worst")
+    assert result.metadata == {"foundToxicTerms": ["worst", "BAD", "bad"]}
+    assert (result.score, result.passed, result.label, result.reason_code) == (False, False, "fail", "toxic_term")
+    assert run("good", "bad").metadata == {"foundToxicTerms": []}
+
+
+@pytest.mark.parametrize("scale", ["binary", "numeric", "likert5", "pass/fail", "mine"])
+def test_the_score_is_true_for_clean_on_every_scale(scale: str) -> None:
+    """Clean is true and 1, toxic false and 0, whatever the scale."""
+    for text, clean in (("good", True), ("bad", False), ("", True)):
+        result = run(text, "bad", scale=scale)
+        assert result.score is clean
+        assert result.normalized == float(clean)
+
+
+def test_case_and_parts_of_words_on_request() -> None:
+    """With case a term must be written alike; without whole words it may stand inside of others."""
+    assert found("STUPID stupid", "STUPID", "Stupid", caseSensitive=True) == ["STUPID"]
+    assert found("a classic", "ass", matchWholeWord=False) == ["ass"]
+
+
+def test_the_reasoning_tells_terms_and_nothing_of_the_text() -> None:
+    """What stands around a found term is nobody's business; a long list is cut."""
+    result = run("my secret neighbour is bad", "bad", "worse")
+    assert result.reasoning == "1 of 2 terms found on response: bad"
+    terms = [f"t{number}" for number in range(30)]
+    reasoning = run(" ".join(terms), *terms).reasoning
+    assert reasoning is not None
+    assert reasoning.endswith("t19, 10 more")
+
+
+@pytest.mark.parametrize("response", [None, 7, {"role": "assistant"}, {"text": "bad"}])
+def test_missing_text_is_a_failure(response: Any) -> None:
+    """No text is neither clean nor toxic; only the original's filler says false."""
+    result = run(response, "bad")
+    assert (result.status, result.score, result.filler, result.error_type) == ("failed", None, False, "missing_text")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "at least one term"),
+        ({"toxicTerms": []}, "at least one term"),
+        ({"toxicTerms": ["", " "]}, "at least one term"),
+        ({"toxicTerms": "bad"}, "toxic_terms: expected a list"),
+        ({"toxicTerms": [7]}, r"toxic_terms\[0\]: expected text"),
+        ({"toxicTerms": ["x" * 1_001]}, "at most 1000 characters"),
+        ({"toxicTerms": ["x"] * 100_001}, "at most 100000 terms"),
+        ({"toxicTerms": ["x"], "blockList": ["y"]}, "blockList: unknown field"),
+        ({"toxicTerms": ["x"], "termsFile": "/nowhere/terms.txt"}, "terms_file: .*cannot be read"),
+        ({"termsFile": "/dev/null"}, "expected a regular file"),
+        ({"termsFile": "a\0b"}, "is no path"),
+        ({"toxicTerms": ["x"], "criterionName": " "}, "must not be blank"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(fields: dict[str, Any], message: str) -> None:
+    """What could never work is refused at load, by the field's name."""
+    with pytest.raises(ConfigurationError, match=message):
+        Toxicity.load({"criterionName": "Tox", **fields})
+
+
+def test_the_originals_form_takes_empty_terms() -> None:
+    """A list of empty terms finds every text clean there; no list at all is refused there too."""
+    load = {"criterionName": "Tox", "toxicTerms": [""]}
+    evaluator = Toxicity.load(load, context={"original": True})
+    assert evaluator.score(EvaluationInput(response="anything")).value is True
+    with pytest.raises(ConfigurationError):
+        Toxicity.load({**load, "toxicTerms": []}, context={"original": True})
+
+
+def test_terms_may_come_from_a_file(tmp_path: Path) -> None:
+    """One a line, without the space around them; what the file says becomes part of the configuration."""
+    file = tmp_path / "terms.txt"
+    file.write_bytes(b"\xef\xbb\xbfbad\r\n\r\n  shut up \nbad\n\xd1\x85\xd0\xb0\xd0\xbc")
+    evaluator = Toxicity(criterion_name="Tox", toxic_terms=("worst",), terms_file=str(file))
+    assert evaluator.toxic_terms == ("worst", "bad", "shut up", "хам")
+    file.unlink()
+    assert resolve(Evaluator, evaluator.model_dump(mode="json")) == evaluator
+    assert Toxicity.from_child(evaluator.to_child()).fingerprint == evaluator.fingerprint
+
+
+def test_a_file_that_is_wrong_is_refused(tmp_path: Path) -> None:
+    """Not UTF-8, too large, or a pipe that nobody writes to: an error at once."""
+    (tmp_path / "latin").write_bytes(b"fine\nb\xe9te")
+    (tmp_path / "large").write_bytes(b"x" * 4_194_305)
+    os.mkfifo(tmp_path / "pipe")
+    for name, message in (("latin", ":2: not UTF-8"), ("large", "more than 4194304"), ("pipe", "regular file")):
+        with pytest.raises(ConfigurationError, match=message):
+            Toxicity.load({"criterionName": "Tox", "termsFile": str(tmp_path / name)})
+
+
+def test_a_short_list_is_looked_for_on_the_loop() -> None:
+    """A hundred terms take microseconds; more go to the child process, as JSON."""
+    assert Toxicity(criterion_name="Tox", toxic_terms=["x"] * 100).lane == "free"
+    long = Toxicity(criterion_name="Tox", toxic_terms=["x"] * 101)
+    assert long.lane == "cpu"
+    assert built(json.loads(json.dumps(recipe_of(long)))) == long
+
+
+def test_the_contracts_hold() -> None:
+    """It comes back from its dump, and survives awkward inputs."""
+    for fields in ({}, {"match_whole_word": False}, {"case_sensitive": True}):
+        evaluator = Toxicity(criterion_name="Tox", toxic_terms=("bad", "f***", "хам", "💩"), **fields)
+        check_component(evaluator, Evaluator)
+        check_evaluator(evaluator)
+
+
+def test_ten_megabytes_are_looked_through() -> None:
+    """A text far beyond what is captured gets its score offline."""
+    assert found("nothing of the kind " * 500_000 + "bad", "bad", "worse") == ["bad"]
+
+
+@given(text=st.text(max_size=80), terms=st.lists(st.text(max_size=6), min_size=1, max_size=5), whole=st.booleans())
+@settings(deadline=None)
+def test_any_text_and_terms_have_a_verdict(text: str, terms: list[str], whole: bool) -> None:
+    """Whatever the characters, the score is true exactly when nothing is found, and what is found is configured."""
+    evaluator = Toxicity.load({"criterionName": "Tox", "toxicTerms": [*terms, "x"], "matchWholeWord": whole})
+    score = evaluator.score(EvaluationInput(response=text))
+    assert score.metadata is not None
+    assert score.value is (score.metadata["foundToxicTerms"] == [])
+    assert set(score.metadata["foundToxicTerms"]) <= {*terms, "x"}
+
+
+@given(terms=st.lists(st.sampled_from(["bad", "worse", "f***", "хам", "天気", "shut up"]), min_size=1))
+@settings(deadline=None)
+def test_a_text_made_of_the_terms_holds_them_all(terms: list[str]) -> None:
+    """Terms with spaces between them are all found, in the order of the configuration."""
+    assert found(" ".join(reversed(terms)), *terms) == list(dict.fromkeys(terms))

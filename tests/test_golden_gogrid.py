@@ -1,0 +1,79 @@
+"""The vectors recorded from GoGrid's eval package: what each evaluator gives, and what a suite makes of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agenteval_otel import EvaluationInput, EvaluationRunConfig, Score, Suite, run_evaluation_sync
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Func
+from tests.golden import GOLDEN, numbers, same
+
+FILE = GOLDEN / "gogrid_golden.json"
+
+
+def gogrid(*evaluators: str) -> list[Any]:
+    """One pytest parameter a vector of these evaluators; a skipped one when the file is away."""
+    if not FILE.is_file():
+        return [pytest.param(None, marks=[pytest.mark.shared, pytest.mark.skip(f"no {FILE}")], id="absent")]
+    found = [vector for vector in json.loads(FILE.read_text("utf-8")) if vector["evaluator"] in evaluators]
+    return [pytest.param(numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in found]
+
+
+def input_of(result: dict[str, Any]) -> EvaluationInput:
+    """GoGrid's agent result as an input: its history's calls are read as they stand."""
+    observed_ms = result.get("observed_ms")
+    return EvaluationInput.model_validate({
+        "response": result.get("output", ""), "cost": result.get("cost"), "messageHistory": result.get("history"),
+        "durationS": None if observed_ms is None else observed_ms / 1000,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("vector", gogrid("ExactMatch", "Contains", "CostWithin", "CompletedWithin", "ToolUse"))
+def test_evaluators(vector: dict[str, Any]) -> None:
+    """Verdict and value are the recorded ones, by the same names of configuration."""
+    entry = {"type": vector["evaluator"], "config": vector["config"]}
+    config = EvaluationRunConfig.model_validate({"evaluatorConfigs": [entry]})
+    found = run_evaluation_sync(input_of(vector["input"]), config)
+    (result,) = found.results
+    expected = vector["expected"]
+    assert result.error is None
+    assert result.passed is expected["pass"]
+    assert same(result.score, expected["value"])
+    assert same(result.normalized, expected["value"])
+    assert found.overall_score == result.score
+
+
+def stub(one: dict[str, Any], called: list[str]) -> Func:
+    def answer(_: EvaluationInput) -> Score:
+        called.append(one["name"])
+        if "raises" in one:
+            raise RuntimeError(one["raises"])
+        return Score(value=one["value"], passed=one["pass"])
+
+    return Func(name=one["name"], function=answer)
+
+
+@pytest.mark.parametrize("vector", gogrid("Suite"))
+def test_suites(vector: dict[str, Any]) -> None:
+    """A suite goes on where one fails and stops where one breaks, as the document says; with the option as the code."""
+    called: list[str] = []
+    evaluators = [stub(one, called) for one in vector["config"]["evaluators"]]
+    names = [evaluator.name for evaluator in evaluators]
+    if len(set(names)) < len(names):
+        with pytest.raises(ConfigurationError, match="'a' already"):
+            Suite(evaluators=evaluators)
+        return
+    for continues in (False, True):
+        called.clear()
+        found = Suite(evaluators=evaluators, continue_on_error=continues).run_sync(input_of(vector["input"]))
+        expected = vector["expected"] if continues else vector["expected"] | vector.get("expected_by_adr", {})
+        shape = json.loads(found.model_dump_json(by_alias=True))
+        assert called == expected["called"]
+        assert shape["pass"] is expected["pass"]
+        assert sorted(shape["errors"]) == sorted(expected["errors"])
+        scores = {name: score for name, score in expected["scores"].items() if name in called}
+        assert {name: {"pass": one["pass"], "value": one["value"]} for name, one in shape["scores"].items()} == scores
