@@ -21,13 +21,17 @@ from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.pipeline.content import with_content, without_content
 from agenteval_otel.pipeline.exit import LIVE, WATCHED, watch_exit
+from agenteval_otel.pipeline.flush import FlushJob
 from agenteval_otel.pipeline.plan import AgentDefaults, Plan
+from agenteval_otel.pipeline.references import References
 from agenteval_otel.restraint import Restraint, RestraintSettings
 from agenteval_otel.runner import Lanes, aggregate
 from agenteval_otel.sampling import Sampler
+from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry import Accounting
@@ -51,6 +55,8 @@ class Pipeline:
         agents: What differs for single agents, by the agent's name.
         redactors: What is taken out of all that leaves the process; a `PatternRedactor` when left out.
         restraint: How much of the process the package may take; the defaults when left out.
+        aggregation: How the overall score is made; the weighted mean when left out.
+        ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
     """
 
@@ -68,11 +74,14 @@ class Pipeline:
         agents: Mapping[str, AgentDefaults] | None = None,
         redactors: Sequence[Redactor] | None = None,
         restraint: RestraintSettings | None = None,
+        aggregation: Aggregation | None = None,
+        ground_truth: GroundTruthStore | None = None,
     ) -> None:
         self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
-        self.criteria, self.agents = tuple(criteria), dict(agents or {})
+        self.criteria, self.agents, self.aggregation = tuple(criteria), dict(agents or {}), aggregation
         self.sampler, self.evaluators, self.storage = sampler, tuple(evaluators), tuple(storage)
         self.accounting = accounting or Accounting()
+        self.references = References(ground_truth, self.accounting)
         self.dispatcher = dispatcher or PoolDispatcher()
         self.lanes = Lanes(live=True)
         self.restraint = Restraint.over(self.dispatcher, self.accounting, self.lanes, restraint)
@@ -182,7 +191,7 @@ class Pipeline:
                 complete = emitter.providers.flush(left_s) and complete
             except RuntimeError:
                 # No thread can be started at exit: the pool's own thread does it, while we wait for it.
-                self.dispatcher.submit(_FlushJob(emitter), 0)
+                self.dispatcher.submit(FlushJob(emitter), 0)
                 complete = self.dispatcher.flush(max(0.0, deadline - time.monotonic())) and complete
         return complete
 
@@ -192,7 +201,7 @@ class Pipeline:
             FanOutStorage(tuple(self._providers.values()), self.storage_failed).close_within(timeout_s)
 
     def _settle(self, call: Any, outcome: str) -> None:
-        if isinstance(call, _FlushJob) or call.settled:
+        if isinstance(call, FlushJob) or call.settled:
             return
         call.settled = True
         self.accounting.cell(call.agent)[outcome] += 1
@@ -200,7 +209,7 @@ class Pipeline:
     async def _process(self, call: Any) -> str:
         CURRENT.set(EVALUATING)
         self.restraint.attend()
-        if isinstance(call, _FlushJob):
+        if isinstance(call, FlushJob):
             call.emitter.providers.flush_here()
             return EVALUATED
         plan: Plan = call.plan
@@ -219,7 +228,7 @@ class Pipeline:
             if outcome is not None:
                 return outcome
         try:
-            await self._evaluate(call, plan, evaluation_input)
+            await self._evaluate(call, plan, await self.references.given(evaluation_input))
         except Exception as error:
             self.broken("pipeline", error)
             return PIPELINE_FAILED
@@ -253,7 +262,8 @@ class Pipeline:
         )
         aggregated = aggregate(
             evaluation_input, outcome, runner=plan.runner, started_ns=started_ns,
-            ended_ns=started_ns + time.perf_counter_ns() - tick, storage="external",
+            ended_ns=started_ns + time.perf_counter_ns() - tick, storage="external", aggregation=self.aggregation,
+            on_broken=self.broken,
         )  # fmt: skip
         facts: dict[str, Any] = {
             "span": reference_of(call.span_context),
@@ -287,10 +297,3 @@ class Pipeline:
         told = self.redaction.text(name) if type(name) is str and len(name) <= 48 and name.isidentifier() else "other"
         self.accounting.fail(f"annotate:{told}" if len(self.accounting.failures) < 64 else "annotate")
         log.warning("fact_left_out", part=told)
-
-
-class _FlushJob:
-    """Sent through the dispatcher to have an emitter's providers flushed on the pool's thread."""
-
-    def __init__(self, emitter: OtlpStorageProvider) -> None:
-        self.emitter = emitter

@@ -1,0 +1,37 @@
+"""Tables of questions for the tests of this room."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from agenteval_otel.ground_truth import CsvGroundTruthStore
+from agenteval_otel.models import EvaluationInput
+
+__all__ = ["ask", "later", "written"]
+
+COLUMNS = ("UserPrompt", "ExpectedOutput", "Category", "Module")
+
+
+def written(path: Path, rows: Iterable[tuple[str, ...]]) -> Path:
+    """A CSV file of these rows, each filled up with empty cells."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows((*row, *[""] * (len(COLUMNS) - len(row))) for row in rows)
+    return path
+
+
+def later(path: Path) -> Path:
+    """The same file with a time of change of its own: two writes may fall into one tick of the file system's clock."""
+    found = path.stat()
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000_000))
+    return path
+
+
+def ask(store: CsvGroundTruthStore, prompt: str | None, **fields: object) -> object:
+    """The answer to a prompt, or None."""
+    found = store.find(EvaluationInput.model_validate({"prompt": prompt, **fields}))
+    return None if found is None else found.answer

@@ -1,0 +1,296 @@
+"""Ground truth on the route: live and offline, what is brought wins, what breaks is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel import (
+    EvaluationInput,
+    EvaluationRunConfig,
+    Score,
+    annotate,
+    configure,
+    flush,
+    monitor,
+    reload,
+    run_evaluation_sync,
+)
+from agenteval_otel.config import SettingsError
+from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.evaluators import Func
+from agenteval_otel.ground_truth import CsvGroundTruthStore, GroundTruth, GroundTruthStore
+from agenteval_otel.pipeline import default_pipeline
+from agenteval_otel.telemetry.log import log
+from agenteval_otel.testing import RecordedTelemetry
+from tests.ground_truth.support import written
+from tests.testing.doubles import Free, Keeping
+
+ROWS = [("Where is my order?", "On its way.", "Orders", "shop"), ("Where is my order?", "In the kitchen.", "", "diner")]
+
+
+class Told(GroundTruthStore):
+    """Does what it is told, and remembers on which thread."""
+
+    answer: Any = None
+
+    def find(self, evaluation_input: EvaluationInput) -> Any:
+        THREADS.append(threading.current_thread())
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+class Waiting(GroundTruthStore):
+    """Answers over the network, or never."""
+
+    answers: bool = True
+
+    async def find(self, evaluation_input: EvaluationInput) -> GroundTruth:
+        await asyncio.sleep(0)
+        if not self.answers:
+            await asyncio.Event().wait()
+        return GroundTruth(answer="later")
+
+
+class Breaking(GroundTruthStore):
+    """A service that breaks while it is awaited."""
+
+    error: Any = None
+
+    async def find(self, evaluation_input: EvaluationInput) -> GroundTruth:
+        await asyncio.sleep(0)
+        raise self.error
+
+
+THREADS: list[threading.Thread] = []
+
+
+def seen_by(evaluation_input: EvaluationInput) -> Score:
+    if evaluation_input.ground_truth is None:
+        raise EvaluationSkipped("no ground truth")
+    return Score(value=str(evaluation_input.ground_truth))
+
+
+def echo(question: str) -> str:
+    return question
+
+
+@pytest.fixture(autouse=True)
+def _begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was left out of the log in another test is forgotten."""
+    monkeypatch.setattr(log, "_last", {})
+    THREADS.clear()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return written(tmp_path / "rows.csv", ROWS)
+
+
+@pytest.fixture
+def kept() -> Keeping:
+    return Keeping()
+
+
+def live(kept: Keeping, store: Any, **fields: Any) -> None:
+    evaluator = Free(criterion_name="seen", scale="text", action=seen_by)
+    configure(
+        sample_rate=1.0, evaluators=[evaluator], storage=[kept], ground_truth=store,
+        **{"dispatcher": InlineDispatcher(), **fields},
+    )  # fmt: skip
+
+
+def scores(kept: Keeping) -> list[Any]:
+    return [result.score for result in kept.results]
+
+
+def test_live_answers_get_their_ground_truth(path: Path, kept: Keeping) -> None:
+    """From the rows of the agent's module; the result says whether there was one."""
+    live(kept, {"type": "csv", "path": str(path)})
+    monitor(agent="shop")(echo)("where is my ORDER?")
+    monitor(agent="diner")(echo)("Hello! Where is my order?")
+    monitor(agent="shop")(echo)("Something else.")
+    assert scores(kept) == ["On its way.", "In the kitchen.", None]
+    assert [one.has_ground_truth for one in kept.saved] == [True, True, False]
+
+
+def test_the_handler_may_name_the_module(path: Path, kept: Keeping) -> None:
+    """In the metadata, whatever the agent is called; and what it says itself is ground truth wins."""
+    live(kept, CsvGroundTruthStore(path=path))
+
+    @monitor(agent="shop")
+    def handler(question: str, **facts: Any) -> str:
+        annotate(**facts)
+        return question
+
+    handler("Where is my order?", metadata={"module": "diner"})
+    handler("Where is my order?", ground_truth="Lost.")
+    assert scores(kept) == ["In the kitchen.", "Lost."]
+
+
+def test_it_is_told_in_the_telemetry(path: Path, telemetry: RecordedTelemetry) -> None:
+    """The run span says whether a reference was there."""
+    configure(
+        sample_rate=1.0, storage=[telemetry.storage()], ground_truth=CsvGroundTruthStore(path=path),
+        dispatcher=InlineDispatcher(),
+    )  # fmt: skip
+    for question in ("Where is my order?", "Something else."):
+        monitor(agent="shop")(echo)(question)
+    runs = [span.attributes for span in telemetry.spans() if span.name == "evaluation shop"]
+    assert [(run or {})["gen_ai.evaluation.has_ground_truth"] for run in runs] == [True, False]
+    assert {(run or {})["gen_ai.evaluation.module"] for run in runs} == {"shop"}
+
+
+BROKEN = [RuntimeError("broke"), SystemExit("broke"), asyncio.CancelledError("broke"), "text", 7]
+
+
+@pytest.mark.parametrize("answer", BROKEN, ids=["raises", "exits", "cancels", "text", "number"])
+def test_a_store_that_breaks_costs_the_ground_truth_only(
+    answer: Any, kept: Keeping, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is counted and logged without what it said; the answer is evaluated all the same."""
+    live(kept, Told(answer=answer))
+    with caplog.at_level(logging.WARNING, "agenteval_otel"):
+        monitor(agent="shop")(echo)("Where?")
+    assert [result.status for result in kept.results] == ["skipped"]
+    assert default_pipeline().accounting.failures == {"ground_truth": 1}
+    assert default_pipeline().accounting.outcomes()["evaluated"] == 1
+    assert "part='ground_truth'" in caplog.text
+    assert "broke" not in caplog.text
+
+
+def test_a_store_may_ask_a_service(kept: Keeping) -> None:
+    """It is awaited, for as long as it says; then evaluation goes on without."""
+    live(kept, Waiting())
+    monitor(agent="shop")(echo)("Where?")
+    live(kept, Waiting(answers=False, timeout_s=0.01))
+    monitor(agent="shop")(echo)("Where?")
+    assert scores(kept) == ["later", None]
+    assert default_pipeline().accounting.failures == {"ground_truth": 1}
+
+
+@pytest.mark.parametrize("error", BROKEN[:3], ids=["raises", "exits", "cancels"])
+def test_a_service_that_breaks_costs_the_ground_truth_only(error: BaseException, kept: Keeping) -> None:
+    """Whatever it raises, the loop goes on, live and offline."""
+    live(kept, Breaking(error=error), dispatcher={"type": "pool", "linger_s": 0.0})
+    for _ in range(2):
+        monitor(agent="shop")(echo)("Where?")
+    assert flush(20.0)
+    assert scores(kept) == [None, None]
+    assert default_pipeline().accounting.failures == {"ground_truth": 2}
+    assert [one.evaluator_type for one in offline(Breaking(error=error)).run_errors] == ["GroundTruthStore"]
+
+
+def test_blank_ground_truth_is_none(path: Path, kept: Keeping) -> None:
+    """A handler that says an empty text has said nothing: the store is asked."""
+    live(kept, CsvGroundTruthStore(path=path))
+
+    @monitor(agent="shop")
+    def handler(question: str) -> str:
+        annotate(ground_truth=" \n")
+        return question
+
+    handler("Where is my order?")
+    assert scores(kept) == ["On its way."]
+
+
+def test_the_caller_never_looks_it_up(kept: Keeping) -> None:
+    """It happens on the pool's thread."""
+    live(kept, Told(answer=GroundTruth(answer="a")), dispatcher={"type": "pool", "linger_s": 0.0})
+    monitor(agent="shop")(echo)("Where?")
+    assert flush(20.0)
+    assert scores(kept) == ["a"]
+    assert threading.current_thread() not in THREADS
+
+
+def test_a_broken_change_is_counted_with_its_line(path: Path, kept: Keeping, caplog: pytest.LogCaptureFixture) -> None:
+    """The rows from before answer; the log names the line."""
+    store = CsvGroundTruthStore(path=path)
+    live(kept, store)
+    store._watched._troubles.append(ConfigurationError("rows.csv:3: UserPrompt is empty"))
+    with caplog.at_level(logging.WARNING, "agenteval_otel"):
+        monitor(agent="shop")(echo)("Where is my order?")
+    assert scores(kept) == ["On its way."]
+    assert default_pipeline().accounting.failures == {"ground_truth": 1}
+    assert "rows.csv:3: UserPrompt is empty" in caplog.text
+
+
+def test_wrong_settings_say_where(tmp_path: Path) -> None:
+    """At load: the setting, the file, the line."""
+    wrong = tmp_path / "rows.csv"
+    wrong.write_text("UserPrompt,ExpectedOutput\nx\n")
+    with pytest.raises(SettingsError, match=r"ground_truth: .*rows\.csv:2: expected the columns"):
+        configure(ground_truth={"type": "csv", "path": str(wrong)})
+    with pytest.raises(SettingsError, match=r"ground_truth: unknown ground_truth type 'xml'"):
+        configure(ground_truth={"type": "xml"})
+
+
+def test_reloaded_settings_keep_a_store_that_says_the_same(path: Path, tmp_path: Path) -> None:
+    """It goes on with what it knows; another one takes its place."""
+    file = tmp_path / "settings.yaml"
+    text = f"ground_truth: {{type: csv, path: {path}}}\nstorage: []\ndispatcher: inline\n"
+    file.write_text(text)
+    configure(file)
+    before = default_pipeline().references.store
+    file.write_text(text + "sample_rate: 0.5\n")
+    assert reload()
+    assert default_pipeline().references.store is before
+    file.write_text(text.replace("}", ", min_words: 2}") + "sample_rate: 0.5\n")
+    assert reload()
+    assert default_pipeline().references.store is not before
+
+
+def offline(store: Any, **fields: Any) -> Any:
+    evaluator = Func(function=seen_by, criterion_name="seen", scale="text")
+    config = EvaluationRunConfig(evaluators=[evaluator], ground_truth=store)
+    return run_evaluation_sync(EvaluationInput(prompt="Where is my order?", response="a", **fields), config)
+
+
+def test_offline_it_is_the_same(path: Path) -> None:
+    """The snapshot holds what evaluators saw and how it was found; an input's own ground truth wins."""
+    found = offline({"type": "csv", "path": str(path)}, agent="diner")
+    assert (found.results[0].score, found.has_ground_truth) == ("In the kitchen.", True)
+    assert found.input_snapshot.metadata["ground_truth"] == {
+        "prompt": "Where is my order?", "module": "diner", "match": "exact", "share": 1.0,
+    }  # fmt: skip
+    brought = offline(CsvGroundTruthStore(path=path), ground_truth="mine", metadata={"a": 1})
+    assert (brought.results[0].score, brought.input_snapshot.metadata) == ("mine", {"a": 1})
+    assert not offline(None).has_ground_truth
+
+
+def test_offline_a_store_that_breaks_is_a_run_error() -> None:
+    """The evaluators run without it."""
+    found = offline(Told(answer=RuntimeError("broke")))
+    assert [(error.evaluator_type, error.message) for error in found.run_errors] == [
+        ("GroundTruthStore", "RuntimeError: broke")
+    ]
+    assert found.results[0].status == "skipped"
+
+
+def test_an_answer_is_nobodys_to_change(tmp_path: Path) -> None:
+    """What an evaluator does to a mapping does not change the store's."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"user_prompt": "Where is my order?", "expected_output": {"a": [1]}}')
+
+    def changes(evaluation_input: EvaluationInput) -> bool:
+        evaluation_input.ground_truth["a"].append(2)
+        return True
+
+    config = EvaluationRunConfig(evaluators=[changes], ground_truth={"type": "jsonl", "path": str(path)})
+    for _ in range(2):
+        run_evaluation_sync(EvaluationInput(prompt="Where is my order?", response="a"), config)
+    assert config.ground_truth.rows()[0].answer == {"a": [1]}  # type: ignore[union-attr]
+
+
+def test_the_contract_alone_finds_nothing() -> None:
+    """A subclass has to implement `find`."""
+    with pytest.raises(NotImplementedError):
+        GroundTruthStore().find(EvaluationInput())
+    assert GroundTruthStore().troubles() == ()
