@@ -4,6 +4,7 @@ from agenteval_otel.storage.base import EvaluationStorageProvider, FanOutStorage
 from agenteval_otel.storage.console import ConsoleStorageProvider
 from agenteval_otel.storage.json_file import JsonFileStorageProvider
 from agenteval_otel.storage.otlp import OtlpStorageProvider
+from agenteval_otel.storage.sql import SqlStorageProvider, StoredResult
 
 __all__ = [
     "ConsoleStorageProvider",
@@ -11,4 +12,6 @@ __all__ = [
     "FanOutStorage",
     "JsonFileStorageProvider",
     "OtlpStorageProvider",
+    "SqlStorageProvider",
+    "StoredResult",
 ]

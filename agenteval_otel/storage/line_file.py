@@ -1,236 +1,215 @@
-"""LineFile: whole lines appended to a file, on a thread of its own, so that a slow disk holds up nobody's event loop.
+"""LineFile: whole lines appended to a file that several processes may write.
 
-What waits is written together. A line is waited for no longer than `WAIT_S`; a disk that takes longer fails the lines
-at once until it is back, so they do not pile up. The thread is a daemon, starts with the first line and ends when it
-has been idle. Nothing is synced: what was written outlives the process, not the machine.
+A batch is one write to a descriptor opened for appending. Writers take no lock, so what was cut off (by a full disk, or
+by the end of a process in the middle of its write) is looked for twice: when the file is opened, and after each write
+in what stands before it. A line that came to stand behind a cut-off one is written again, on a line of its own, before
+it counts as saved. Only where the file rotates do processes take turns, so that none writes to a file that is moved.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import contextvars
 import os
-import queue
 import stat
-import threading
 import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from agenteval_otel.errors import StorageError
+from agenteval_otel.storage.batches import WAIT_S
+from agenteval_otel.storage.places import FileLock, identity, make_folders
 
-__all__ = ["WAIT_S", "LineFile"]
+__all__ = ["LineFile"]
 
-WAIT_S = 0.75
-_MAX_WAITING_BYTES = 32 * 1024 * 1024
-_BATCH_BYTES = 1024 * 1024
-_IDLE_S = 0.5
+_LOOK_AGAIN_S = 0.05
+_TRIES = 5
 
 
 class LineFile:
-    """Appends lines to one file for one process. After a fork the child needs one of its own.
+    """The open file, as the sink of `Batches`. Whatever fails closes it; where it was removed or moved away meanwhile,
+    the next write opens it anew.
 
     Args:
-        path: The file; parent folders are made when it is opened. Where it was removed or moved away meanwhile, the
-            next line opens it anew.
+        path: The file; folders above it are made when it is opened.
+        max_bytes: Size above which it is moved away to ``<name>.1``, and that to ``<name>.2``; None: never.
+        keep: How many of those are kept.
+        sync_every_s: How often at most what was written is brought to the disk; 0 before anything counts as saved,
+            None leaves it to the system.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = _Appended(path)
-        self._waiting: queue.SimpleQueue[_Line] = queue.SimpleQueue()
-        self._waiting_bytes = 0
-        self._busy_since: float | None = None
-        self._guard = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._closed = False
+    patience_s = WAIT_S
 
-    def __repr__(self) -> str:
-        return f"<LineFile {self._file.path} waiting={self._waiting_bytes} bytes>"
-
-    async def append(self, text: bytes) -> None:
-        """Append a line, line end included, and wait until it is in the file; never blocks the event loop.
-
-        Raises:
-            StorageError: It was not written in time or not whole, or more waits than may.
-            OSError: The file cannot be opened or written.
-        """
-        line = _Line(text)
-        with self._guard:
-            self._refuse_or_count(len(text))
-            self._waiting.put(line)
-            served = self._thread is not None or self._start()
-        if not served:  # no thread is to be had, as at the interpreter's exit: then it is written here
-            self._write(self._batch(self._waiting.get()))
-        if not await line.done():
-            raise StorageError(f"{self._file.path}: not written within {WAIT_S:g} s")
-
-    async def close(self) -> None:
-        """Close the file after the lines that wait; a write that hangs closes it when it comes back."""
-        with self._guard:
-            self._closed, served = True, self._thread is not None
-            last = _Line(b"")
-            if served:
-                self._waiting.put(last)
-        if served:
-            await last.done()
-        else:
-            self._file.close()
-
-    def _refuse_or_count(self, size: int) -> None:
-        if self._closed:
-            raise StorageError(f"{self._file.path}: closed")
-        since = self._busy_since
-        if since is not None and time.monotonic() - since > WAIT_S:
-            raise StorageError(f"{self._file.path}: a write has hung for more than {WAIT_S:g} s")
-        if self._waiting_bytes and self._waiting_bytes + size > _MAX_WAITING_BYTES:
-            raise StorageError(f"{self._file.path}: the disk does not keep up")
-        self._waiting_bytes += size
-
-    def _start(self) -> bool:
-        work = contextvars.Context().run
-        thread = threading.Thread(target=work, args=(self._work,), name="agenteval-file", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            return False
-        self._thread = thread
-        return True
-
-    def _work(self) -> None:
-        while True:
-            try:
-                first = self._waiting.get(timeout=_IDLE_S)
-            except queue.Empty:
-                with self._guard:
-                    if not self._waiting.empty():
-                        continue  # one came in the moment between
-                    self._thread = None
-                return
-            lines = self._batch(first)
-            self._write([line for line in lines if line.text])
-            if not lines[-1].text:
-                self._file.close()
-                lines[-1].answer(None)
-                return
-
-    def _batch(self, first: _Line) -> list[_Line]:
-        """The line and what waits behind it, up to a batch's size or to the end."""
-        lines, size = [first], len(first.text)
-        while lines[-1].text and size < _BATCH_BYTES:
-            try:
-                lines.append(self._waiting.get_nowait())
-            except queue.Empty:
-                break
-            size += len(lines[-1].text)
-        return lines
-
-    def _write(self, lines: list[_Line]) -> None:
-        wanted = [line for line in lines if not line.future.cancelled()]
-        self._busy_since = time.monotonic()
-        written, error = self._file.write([line.text for line in wanted])
-        self._busy_since = None
-        with self._guard:
-            self._waiting_bytes -= sum(len(line.text) for line in lines)
-        for line in wanted:
-            written -= len(line.text)
-            line.answer(None if written >= 0 else error)
-
-
-class _Line:
-    """A line, and the future of whoever waits for it; without text it is the end."""
-
-    def __init__(self, text: bytes) -> None:
-        self.text, self._loop = text, asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self._loop.create_future()
-
-    async def done(self) -> bool:
-        """Wait for it; False when it took too long, and then it is left out if it still waits."""
-        await asyncio.wait({self.future}, timeout=WAIT_S)
-        if not self.future.done():
-            self.future.cancel()
-            return False
-        self.future.result()
-        return True
-
-    def answer(self, error: Exception | None) -> None:
-        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._settle, error)
-
-    def _settle(self, error: Exception | None) -> None:
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(None)
-        else:
-            # One of its own for each that waits: who raises it adds to its traceback.
-            self.future.set_exception(_again(error))
-
-
-class _Appended:
-    """The open file. Whatever fails closes it, and opening looks whether its last line is whole."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, *, max_bytes: int | None = None, keep: int = 5, sync_every_s: float | None = None
+    ) -> None:
+        self.path, self._max_bytes, self._sync_every_s = path, max_bytes, sync_every_s
+        self._lock = FileLock(path) if max_bytes else None
+        self._keep = keep
         self._descriptor: int | None = None
         self._identity: tuple[int, int] | None = None
+        self._has_tail = self._unsynced = False
+        self._synced_at = float("-inf")
+        self._sync_error: Exception | None = None
 
-    def write(self, lines: list[bytes]) -> tuple[int, Exception | None]:
-        """Append the lines; gives how many bytes of them are in the file, and why not all. Raises nothing."""
-        if not lines:
-            return 0, None
+    @property
+    def place(self) -> str:
+        return str(self.path)
+
+    def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
+        """Append the lines, line ends included; for each None once it is in the file, else why not."""
+        if not items:
+            return []
+        outcomes: list[Exception | None] = []
         try:
-            descriptor, torn = self._ready()
-            text = b"".join([b"\n", *lines] if torn else lines)
-            written = os.write(descriptor, text)
+            if self._lock is not None:
+                make_folders(self.path.parent)  # the lock comes first
+            with self._lock.held(wait=may_wait) if self._lock is not None else nullcontext():
+                while len(outcomes) < len(items):
+                    outcomes += self._append(items[len(outcomes) :])
+                self._sync_if_due()
         except Exception as error:
-            self.close()
-            return 0, error
-        if written < len(text):
-            self.close()
-            return written - torn, StorageError(f"{self.path}: only {written} of {len(text)} bytes written")
-        return written - torn, None
+            self._drop()
+            if self._sync_every_s is not None:
+                outcomes = [outcome or error for outcome in outcomes]  # in the file, and perhaps not on the disk
+            outcomes += [error] * (len(items) - len(outcomes))
+        return outcomes
+
+    def rest(self) -> None:
+        """Bring the last lines to the disk; what goes wrong is told to the next ones."""
+        try:
+            self._sync()
+        except OSError as error:
+            self._sync_error = error
+            self._drop()
 
     def close(self) -> None:
-        """Close it; opened again by the next write."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None and _identity(descriptor) == self._identity:  # else the host closed it: not ours
-            os.close(descriptor)
+        """Close it; opened again by the next write.
+
+        Raises:
+            OSError: The last lines could not be brought to the disk.
+        """
+        try:
+            self._sync()
+        finally:
+            self._drop()
+
+    def _append(self, lines: Sequence[bytes]) -> list[Exception | None]:
+        """Append as many of the lines as the file has room for, one at least; their outcomes."""
+        descriptor, torn = self._ready()
+        if self._max_bytes is not None:
+            size = os.fstat(descriptor).st_size
+            fitting = _fitting(lines, self._max_bytes - size)
+            if size and not fitting:
+                self._rotate()
+                descriptor, torn = self._ready()
+                fitting = _fitting(lines, self._max_bytes)
+            lines = lines[: max(1, fitting)]
+        text = b"".join([b"\n", *lines] if torn else lines)
+        written = os.write(descriptor, text)
+        self._unsynced = True
+        apart = torn or self._is_apart(descriptor, written, lines[0], whole=written == len(text))
+        if apart and written == len(text):
+            return [None] * len(lines)
+        self._drop()
+        said = f"only {written} of {len(text)} bytes written" if apart else "lines are cut off again and again"
+        return _outcomes(lines, written - torn if apart else 0, StorageError(f"{self.path}: {said}"))
+
+    def _is_apart(self, descriptor: int, written: int, first: bytes, *, whole: bool) -> bool:
+        """Whether what was written begins a line; if not its first line is written again, which then does."""
+        for _ in range(_TRIES if self._has_tail else 0):
+            start = os.lseek(descriptor, 0, os.SEEK_CUR) - written
+            if start <= 0 or os.pread(descriptor, 1, start - 1) == b"\n":
+                return True
+            if not whole or (written := os.write(descriptor, first)) < len(first):
+                return False
+        return not self._has_tail
 
     def _ready(self) -> tuple[int, bool]:
         """The open file that stands at the path now, and whether what stands in it ends within a line."""
         if self._descriptor is not None:
-            if self._identity == _identity(self._descriptor) == _identity(self.path):
+            if self._identity == identity(self._descriptor) == identity(self.path):
                 return self._descriptor, False
-            self.close()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Not blocking, for the opening alone: a pipe that nobody reads is refused instead of waited for.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-        descriptor = self._descriptor = os.open(self.path, flags, 0o600)
-        self._identity = _identity(descriptor)
+            self._drop()
+        make_folders(self.path.parent)
+        descriptor = self._descriptor = self._open()
+        self._identity = identity(descriptor)
         os.set_blocking(descriptor, True)
-        return descriptor, self._is_torn(os.fstat(descriptor))
+        return descriptor, self._is_torn(descriptor)
 
-    def _is_torn(self, found: os.stat_result) -> bool:
-        """Whether a line was cut off: by a full disk, or by the end of a process in the middle of its write."""
+    def _open(self) -> int:
+        # Not blocking, for the opening alone: a pipe that nobody reads is refused instead of waited for.
+        flags = os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            if not self.path.exists() or self.path.is_file():
+                descriptor = os.open(self.path, os.O_RDWR | flags, 0o600)
+                self._has_tail = stat.S_ISREG(os.fstat(descriptor).st_mode)
+                return descriptor
+        except PermissionError:
+            pass  # perhaps not ours to read, and still ours to write
+        self._has_tail = False
+        return os.open(self.path, os.O_WRONLY | flags, 0o600)
+
+    def _is_torn(self, descriptor: int) -> bool:
+        """Whether a line was cut off. One that another process is just writing is waited for, while it grows."""
+        found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or not found.st_size:
             return False
-        try:
-            with self.path.open("rb") as file:
-                file.seek(-1, os.SEEK_END)
-                return file.read(1) != b"\n"
-        except OSError:
+        if not self._has_tail:
             return True  # not ours to read: an empty line does no harm
+        before = -1
+        while True:
+            size = os.fstat(descriptor).st_size
+            if not size or os.pread(descriptor, 1, size - 1) == b"\n":
+                return False
+            if size == before:
+                return True
+            before = size
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _rotate(self) -> None:
+        """Move the file away; the older ones move on as far as to the first gap, or the oldest goes."""
+        self._sync()
+        self._drop()
+        file = Path(os.path.realpath(self.path))  # a link stays, and leads to the next file
+        places = [file, *(file.with_name(f"{file.name}.{number}") for number in range(1, self._keep + 1))]
+        gap = next((at for at, place in enumerate(places) if not place.exists()), self._keep)
+        for at in range(gap, 0, -1):
+            os.replace(places[at - 1], places[at])
+
+    def _sync_if_due(self) -> None:
+        error, self._sync_error = self._sync_error, None
+        if error is not None:
+            raise error
+        if self._sync_every_s is not None and time.monotonic() - self._synced_at >= self._sync_every_s:
+            self._sync()
+
+    def _sync(self) -> None:
+        if self._sync_every_s is None or not self._unsynced or self._descriptor is None:
+            return
+        self._synced_at, self._unsynced = time.monotonic(), False
+        os.fsync(self._descriptor)
+
+    def _drop(self) -> None:
+        descriptor, self._descriptor, self._unsynced = self._descriptor, None, False
+        if descriptor is not None and identity(descriptor) == self._identity:  # else the host closed it: not ours
+            with contextlib.suppress(OSError):  # it is closed all the same; what failed before says more
+                os.close(descriptor)
 
 
-def _identity(place: int | Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(place)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+def _fitting(lines: Sequence[bytes], room: int) -> int:
+    """How many of the lines there is room for."""
+    for count, line in enumerate(lines):
+        room -= len(line)
+        if room < 0:
+            return count
+    return len(lines)
 
 
-def _again(error: Exception) -> Exception:
-    if isinstance(error, OSError):
-        return OSError(error.errno, error.strerror, error.filename)
-    return StorageError(str(error))
+def _outcomes(lines: Sequence[bytes], written: int, error: Exception) -> list[Exception | None]:
+    """For each line whether it is among the first bytes."""
+    found: list[Exception | None] = []
+    for line in lines:
+        written -= len(line)
+        found.append(None if written >= 0 else error)
+    return found

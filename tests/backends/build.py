@@ -67,6 +67,8 @@ class Program:
         needs: Commands that must be on the PATH.
         steps: The commands, in order. `go install` leaves its programs in `bin/`.
         recipe: A file the steps read; its content is part of the cache key.
+        keeps: The folder that is kept whole, for a program that needs what is around it; the executable alone when
+            left out.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Program:
     needs: tuple[str, ...]
     steps: tuple[Step, ...]
     recipe: Path | None = None
+    keeps: str = ""
 
     @property
     def key(self) -> str:
@@ -124,6 +127,16 @@ PROGRAMS: tuple[Program, ...] = (
     # for targets in clouds and clusters, half a thousand packages.
     go_program("prometheus", version="0.314.0", package=f"{PROMETHEUS}/prometheus", tags="remove_all_sd"),
     go_program("promtool", version="0.314.0", package=f"{PROMETHEUS}/promtool", tags="remove_all_sd"),
+    # The last one: only Debian and its relatives have the packages.
+    Program(
+        name="postgresql",
+        version="debian",
+        executable="whole/bin/postgres",
+        needs=("sh",),
+        steps=(Step("PostgreSQL", ("sh", "{recipe}")),),
+        recipe=HERE / "postgresql.sh",
+        keeps="whole",
+    ),
 )
 
 
@@ -135,7 +148,8 @@ def cache_root() -> Path:
 
 def executable_path(program: Program, root: Path | None = None) -> Path:
     """Where the program is, or will be once it is built."""
-    return (root or cache_root()) / program.key / Path(program.executable).name
+    kept = Path(program.executable).relative_to(program.keeps) if program.keeps else Path(program.executable).name
+    return (root or cache_root()) / program.key / kept
 
 
 def installed(name: str) -> Path | None:
@@ -223,15 +237,17 @@ def _move_into_place(program: Program, work: Path, target: Path) -> None:
     made = work / program.executable
     if not made.is_file():
         raise BuildError(f"{program.name} {program.version}: the steps left no {program.executable}")
-    whole = work / "whole"
-    whole.mkdir()
-    made.replace(whole / target.name)
+    whole = work / (program.keeps or "whole")
+    if not program.keeps:
+        whole.mkdir()
+        made.replace(whole / target.name)
     (work / "build.log").replace(whole / "build.log")
+    place = work.parent / program.key
     try:
-        os.replace(whole, target.parent)
+        os.replace(whole, place)
     except OSError as error:
         if not target.is_file():
-            raise BuildError(f"{program.name} {program.version}: cannot be put at {target.parent}: {error}") from error
+            raise BuildError(f"{program.name} {program.version}: cannot be put at {place}: {error}") from error
 
 
 def _check(root: Path) -> int:

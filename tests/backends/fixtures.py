@@ -17,6 +17,7 @@ import pytest
 from .build import BUILD_COMMAND, installed
 from .collector import Collector
 from .jaeger import Jaeger
+from .postgresql import PostgreSQL
 from .process import BackendProcess
 
 __all__ = [
@@ -25,6 +26,9 @@ __all__ = [
     "jaeger_binary_fixture",
     "jaeger_fixture",
     "own_collector_fixture",
+    "postgresql_binary_fixture",
+    "postgresql_fixture",
+    "postgresql_server_fixture",
     "prometheus_binary_fixture",
     "promtool_binary_fixture",
     "require",
@@ -90,6 +94,32 @@ def prometheus_binary_fixture() -> Path:
 def promtool_binary_fixture() -> Path:
     """The built promtool, which checks Prometheus configurations and rules."""
     return require("promtool")
+
+
+@pytest.fixture(scope="session", name="postgresql_binary")
+def postgresql_binary_fixture() -> Path:
+    """The PostgreSQL program of this machine, or of Debian's packages."""
+    return require("postgresql")
+
+
+@pytest.fixture(scope="session", name="postgresql_server")
+def postgresql_server_fixture(
+    postgresql_binary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PostgreSQL]:
+    """One running PostgreSQL for the whole session."""
+    server = PostgreSQL(postgresql_binary, tmp_path_factory.mktemp("postgresql"))
+    try:
+        with running(server) as started:
+            yield started
+    finally:
+        server.remove()
+
+
+@pytest.fixture(name="postgresql")
+def postgresql_fixture(postgresql_server: PostgreSQL) -> PostgreSQL:
+    """A running PostgreSQL with an empty database; a test that stops or pauses it starts it again."""
+    postgresql_server.empty()
+    return postgresql_server
 
 
 @contextmanager

@@ -82,6 +82,10 @@ class BackendProcess(ABC):
         """Variables beside the inherited ones."""
         return {}
 
+    def _as_user(self) -> dict[str, Any]:
+        """Arguments of `Popen` that say whom it runs as; whoever runs the tests when left out."""
+        return {}
+
     def _state(self) -> str:
         """What `repr` shows behind the ports."""
         return ""
@@ -149,6 +153,7 @@ class BackendProcess(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                **self._as_user(),
             )
         deadline = time.monotonic() + START_LIMIT_S
         never = Event()

@@ -101,6 +101,20 @@ def test_the_build_that_came_first_is_kept(cache: Path) -> None:
     assert build(program(meanwhile + WRITES_A_PROGRAM), say=print).read_text() == "first"
 
 
+def test_a_program_may_keep_what_is_around_it(cache: Path) -> None:
+    """Of a program that names a folder the whole folder is kept, with the program where it was in it."""
+    script = (
+        "import pathlib; kept = pathlib.Path('kept/bin'); kept.mkdir(parents=True); (kept / 'made').write_text('p'); "
+    )
+    script += "(kept.parent / 'library').write_text('l')"
+
+    made = build(program(script, executable="kept/bin/made", keeps="kept"), say=print)
+
+    assert made.read_text() == "p"
+    assert (made.parents[1] / "library").read_text() == "l"
+    assert made.parents[2] == cache
+
+
 def test_a_missing_compiler_is_one_clear_line(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,26 @@ RIGHT: dict[str, Any] = {
             {"criterion_name": "word", "config": {"type": "regex", "pattern": "a+", "flags": "i"}},
             {"criterion_name": "has", "config": {"type": "includes", "keywords": ["x"], "expectedOutcome": "any"}},
         ]},
+        {"type": "ToolUsage", "tool_data_source": "toolCalls", "zero_when_unused": False, "rules": [
+            {"criterion_name": "looked", "expected_tool_name": "find", "is_required": True, "min_calls": 1,
+             "max_calls": 3, "checked_calls": "all", "arguments_schema": {"type": "object"},
+             "argument_checks": {"q": {"type": "string", "pattern": "a+", "min_length": 1, "one_of": ["a"]},
+                                 "n": {"optional": True, "min": 1, "max": 5, "equals": 2}}},
+            {"criterion_name": "safe", "forbidden_tools": ["drop"], "sequence": ["find", "answer"]},
+        ]},
+        {"type": "ToolUse", "expectations": [{"name": "find", "min_calls": 2, "arguments_contain": "a"}]},
+        {"type": "Contains", "substrings": ["a", "b"]}, {"type": "ExactMatch", "expected": "a"},
+        {"type": "CostWithin", "max_cost_usd": 0.5}, {"type": "CompletedWithin", "limit_s": 2.5},
+        {"type": "LexicalSimilarity", "criterion_name": "wording", "algorithm": "levenshtein", "ngram_size": 2,
+         "case_sensitive": True, "normalize_whitespace": False, "source_field": "response", "unit": "utf16",
+         "reference_field": "context.expected", "max_characters": 2000, "score_cutoff": 0.2,
+         "without_reference": "skip"},
+        {"type": "Sentiment", "criterion_name": "tone", "source_text_field": "response", "output_type": "category",
+         "positive_threshold": 0.1, "negative_threshold": -0.1, "original_tokens": False, "lexicon": "builtin",
+         "max_characters": 5000},
+        {"type": "NLPAccuracy", "criterion_name": "near", "similarity_threshold": 0.5, "without_reference": "skip",
+         "embedder": {"type": "hashing", "dimensions": 64, "max_characters": 1000, "gram_weight": 0.5,
+                      "frequent_weight": 0.5}},
     ],
     "criteria": {"set": [{"name": "kw", "weight": 2, "threshold": 0.75}, {"name": "short", "scale": "numeric"}],
                  "default": [{"name": "response_health", "objective": 0.9, "minimum": 0, "maximum": 1}]},
@@ -49,6 +69,8 @@ RIGHT: dict[str, Any] = {
                                                {"type": "slow", "over_s": 0.5}, {"type": "error"}]},
     "telemetry": {"detail": "auto", "placement": "child", "signals": ["traces"], "content": "no_content"},
     "storage": [{"type": "otlp"}, {"type": "json_file", "path": "evaluations.jsonl"}],
+    "ground_truth": {"type": "csv", "path": "rows.csv", "matching": "words", "min_words": 2, "min_share": 0.5,
+                     "max_rows": 100, "max_bytes": 10_000, "timeout_s": 0.5},
     "redaction": [{"type": "patterns", "kinds": ["secrets", "email"]}],
     "dispatcher": {"type": "pool", "linger_s": 0.0, "max_items": 50, "concurrency": 4, "stall_s": 30.0},
     "own_span": "sampled",
@@ -81,6 +103,13 @@ JUNK = st.recursive(
 
 _NUMBERS = st.sampled_from([0, 1e-9, 0.01, 1, 2, 60, 10**6, 10**18, 1e300, 1.5, 5e-324])
 _NUDGES = {int: _NUMBERS, float: _NUMBERS, bool: st.booleans(), str: st.sampled_from([*TEXTS, *WORDS, "a", "numeric"])}
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that relative paths of the documents are in, with the file that they name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("UserPrompt,ExpectedOutput,Category,Module\na,A,,support\nIs b c?,b,,\n")
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -179,10 +208,8 @@ def test_mutated_settings_fail_at_the_start_or_not_at_all(
     as_json: bool,
     promise: Recorder,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each file is refused where it is loaded, with the setting and the file, or every call with it just works."""
-    monkeypatch.chdir(tmp_path)
     file = tmp_path / ("settings.json" if as_json else "settings.yaml")
     text = json.dumps(document) if as_json else yaml.safe_dump(document, allow_unicode=True)
     file.write_text(text, encoding="utf-8")
@@ -202,9 +229,8 @@ def test_mutated_settings_fail_at_the_start_or_not_at_all(
     assert made.accounting.outcomes()["pipeline_failed"] == 0, made.accounting.failures
 
 
-def test_the_document_that_is_mutated_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_document_that_is_mutated_is_right(tmp_path: Path) -> None:
     """Without a mutation everything is evaluated: what the mutations begin with is not refused for another reason."""
-    monkeypatch.chdir(tmp_path)
     file = tmp_path / "settings.yaml"
     file.write_text(yaml.safe_dump(RIGHT))
     made = build(load_settings(file).settings)

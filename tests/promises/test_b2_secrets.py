@@ -327,7 +327,7 @@ def test_masking_copies_and_leaves_the_rest() -> None:
     }  # fmt: skip
     assert given["headers"] == {"a": KEY, "b": None, "c": ""}
     deep: Any = KEY
-    for _ in range(50):
+    for _ in range(100):
         deep = [deep]
     assert_hidden(mask(deep, "secret"), mask({"password": deep}))
 

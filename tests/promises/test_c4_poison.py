@@ -17,7 +17,7 @@ from agenteval_otel.evaluators.base import Lane
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.collector import Collector
 from tests.backends.sdk import sdk_to
@@ -55,7 +55,7 @@ class Judged(CriterionEvaluator, type="Judged"):
 class Batch:
     """Calls of which one is poisoned, and where their results go."""
 
-    def __init__(self, poison: Poison, otlp: OtlpStorageProvider, path: Path, size: int) -> None:
+    def __init__(self, poison: Poison, otlp: EvaluationStorageProvider, path: Path, size: int) -> None:
         self._poison, self.path, self.size = poison, path, size
         self.healthy = {f"healthy-{number}" for number in range(size) if number != size // 2}
         self.pipeline = Pipeline(

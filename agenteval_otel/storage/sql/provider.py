@@ -1,0 +1,137 @@
+"""SqlStorageProvider: results in a database, and queries for them. SQLAlchemy is loaded with the first result."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.base import EvaluationStorageProvider
+from agenteval_otel.storage.batches import Batches
+from agenteval_otel.storage.sql.rows import Rows, StoredResult, rows_of
+from agenteval_otel.storage.sql.target import Target, target_of
+
+__all__ = ["SqlStorageProvider"]
+
+
+class SqlStorageProvider(EvaluationStorageProvider, type="sql"):
+    """Inserts each result into a database: a row for the evaluation, and one for each score, skip and failure.
+
+    Rows are inserted on a thread of their own, with those that wait beside them in one transaction. What was saved is
+    committed: it outlives the end of its process, `SIGKILL` included. Tables are made with the first result. A file of
+    SQLite's is its owner's alone; processes that write it take turns by a lock, the file ``<name>.lock``. A server that
+    was restarted is connected to anew. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
+
+    Attributes:
+        path: A file of SQLite's. Either this or `url`.
+        url: ``postgresql://user:password@host/database`` or ``sqlite:///file``. Shown with its user masked. Without a
+            password there the server's own ways to find one hold (``PGPASSWORD``, ``~/.pgpass``).
+        keep_days: Older evaluations are deleted, a few with each batch; None keeps all.
+        fsync: For SQLite: ``never`` commits outlive the process, and a failure of the machine may cost the last ones;
+            ``batch`` waits for the disk with each. A server follows its own settings.
+    """
+
+    path: Path | None = None
+    url: str | None = None
+    keep_days: float | None = Field(default=None, gt=0.0, le=36_500.0)
+    fsync: Literal["never", "batch"] = "never"
+
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> Self:
+        _ = self._target
+        return self
+
+    @cached_property
+    def _target(self) -> Target:
+        return target_of(self.path, self.url)
+
+    @cached_property
+    def _open(self) -> dict[int, Batches[Rows]]:
+        return {}
+
+    async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
+        """Insert the result, and wait for it less than a second (the first one nine); never blocks the event loop.
+
+        Raises:
+            StorageError: It could not be committed, or not in time.
+            OSError: The file cannot be made.
+        """
+        rows = rows_of(aggregated)
+        await self._batches().save(rows, rows.size)
+
+    async def close(self) -> None:
+        """Close the connection after what waits."""
+        several = list(self._open.items())
+        self._open.clear()
+        for pid, batches in several:
+            if pid == os.getpid():
+                await batches.close()
+
+    def query(
+        self,
+        *,
+        criterion: str | None = None,
+        agent: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        min_score: float | None = None,
+        max_score: float | None = None,
+        status: Literal["scored", "skipped", "failed"] | None = None,
+        passed: bool | None = None,
+        trace_id: str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[StoredResult]:
+        """The stored results that all of this is true of, newest first.
+
+        For offline use: it blocks while the database works, over a connection of its own that cannot write. On an event
+        loop call it by `asyncio.to_thread`.
+
+        Args:
+            criterion: Name of the criterion.
+            agent: Which agent answered.
+            since: Evaluated at this moment or later; without a zone in UTC.
+            until: Evaluated before this moment.
+            min_score: Raw score on the criterion's scale, true as 1; at least so much.
+            max_score: At most so much.
+            status: Scored, skipped or failed.
+            passed: The verdict.
+            trace_id: Of the evaluated span, 32 hexadecimal digits.
+            limit: How many at most.
+            offset: How many of the newest are left out.
+
+        Raises:
+            ConfigurationError: A filter has no such form.
+            StorageError: The database is not there, cannot be reached, or is of a newer version of this package.
+        """
+        from agenteval_otel.storage.sql.queries import ResultQuery, run_query
+
+        return run_query(self._target, ResultQuery(
+            criterion=criterion, agent=agent, since=since, until=until, min_score=min_score, max_score=max_score,
+            status=status, passed=passed, trace_id=trace_id, limit=limit, offset=offset,
+        ))  # fmt: skip
+
+    def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
+        """All of one evaluation as it was saved, by the id that `query` gives; None when there is none. Blocks.
+
+        Raises:
+            StorageError: As `query`.
+        """
+        from agenteval_otel.storage.sql.queries import read_evaluation
+
+        return read_evaluation(self._target, evaluation_id)
+
+    def _batches(self) -> Batches[Rows]:
+        # By process: a forked child connects by itself.
+        found = self._open.get(os.getpid())
+        return found or self._open.setdefault(os.getpid(), self._made())
+
+    def _made(self) -> Batches[Rows]:
+        from agenteval_otel.storage.sql.database import Database
+
+        return Batches(Database(self._target, durable=self.fsync == "batch", keep_days=self.keep_days))

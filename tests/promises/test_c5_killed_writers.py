@@ -1,0 +1,89 @@
+"""C5: a JSON line that was saved is there whoever is killed, and what a kill cuts off costs no other line.
+
+The faults are real ones: `SIGKILL` in the middle of long writes, four processes at one file, files that rotate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel.storage import JsonFileStorageProvider
+from tests.promises.figures import sized
+from tests.promises.killed import killed_writers
+from tests.storage.samples import aggregated
+from tests.storage.test_files import save
+
+
+def read(paths: Iterable[Path]) -> tuple[Counter[str], int, int]:
+    """How often each result stands in the files, how many lines are cut off and how many are empty."""
+    found: Counter[str] = Counter()
+    torn = empty = 0
+    for path in paths:
+        text = path.read_bytes()
+        for line in text.removesuffix(b"\n").split(b"\n") if text else ():
+            try:
+                found[json.loads(line)["responseId"]] += 1
+            except ValueError:
+                torn, empty = torn + bool(line), empty + (not line)
+    return found, torn, empty
+
+
+@pytest.mark.sized
+@pytest.mark.parametrize(
+    ("rotation", "longest"),
+    [
+        pytest.param({}, 200_000, id="one file"),
+        pytest.param({"max_bytes": 2_000_000, "keep": 1000}, 200_000, id="rotating"),
+        # So long that nearly every seventh kill cuts one off.
+        pytest.param({}, 12_000_000, id="long lines", marks=pytest.mark.full),
+    ],
+)
+def test_no_saved_line_is_lost(
+    rotation: dict[str, Any], longest: int, tmp_path: Path, promise: Callable[..., None]
+) -> None:
+    """Every line that was told to be saved is there, once and whole; a kill leaves one cut-off line at most."""
+    path = tmp_path / "results.jsonl"
+    options = {"type": "json_file", "path": str(path), **rotation}
+    report = killed_writers(options, kills=sized(20, 100), longest=longest, folder=tmp_path)
+    files = [one for one in tmp_path.iterdir() if not one.name.endswith(".lock")]
+    found, torn, empty = read(files)
+    lost = set(report.told) - set(found)
+    twice = [name for name, count in found.items() if count > 1]
+    size = sum(one.stat().st_size for one in files)
+    how = "rotating, " if rotation else "long lines, " if longest > 1e6 else ""
+    promise("C5", figure=(
+        f"{how}{report.killed} kills of 4 writers, {len(report.told)} lines of up to "
+        f"{longest / 1e6:g} MB saved in "
+        f"{size / 1e6:.0f} MB and {len(files)} files: {len(lost)} lost, {len(twice)} double, {torn} cut off"
+    ))  # fmt: skip
+    assert len(report.told) > report.killed
+    assert lost == set()
+    assert twice == []
+    assert torn <= report.killed
+    assert empty <= report.killed  # where a new writer took a line that was being written for a cut-off one
+    assert (len(files) > 1) == bool(rotation)
+    assert all(one.stat().st_mode & 0o777 == 0o600 for one in tmp_path.iterdir())
+
+
+def test_the_next_start_goes_on_behind_a_cut_off_line(tmp_path: Path, promise: Callable[..., None]) -> None:
+    """At every length to which a line can be cut off the next result is a line of its own, and so are those before."""
+    path = tmp_path / "results.jsonl"
+    save(JsonFileStorageProvider(path=path), aggregated(response_id="before"))
+    whole = path.read_bytes()
+    given = aggregated(response_id="after")
+    glued = 0
+    lengths = [*range(1, 40), len(whole) // 2, len(whole) - 2, len(whole) - 1]
+    for length in lengths:
+        path.write_bytes(whole + whole[:length])
+        save(JsonFileStorageProvider(path=path), given)
+        found, torn, empty = read([path])
+        kept = length == len(whole) - 1  # nothing but the line's end was cut off
+        glued += found != Counter({"before": 1 + kept, "after": 1}) or torn != (not kept) or empty != 0
+    promise("C5", figure=f"{len(lengths)} lengths of a cut-off line: {glued} times merged with the next")
+    assert glued == 0

@@ -1,0 +1,184 @@
+"""A real PostgreSQL: restarts, hang-ups, servers that hang or are not there, several writers, secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from agenteval_otel.errors import StorageError
+from agenteval_otel.storage import SqlStorageProvider
+from tests.backends.faults import free_ports
+from tests.backends.postgresql import PASSWORD, PostgreSQL
+from tests.promises.programs import run_program
+from tests.storage.samples import aggregated
+from tests.storage.test_files import save
+
+pytestmark = pytest.mark.backend
+
+SECRETS = (PASSWORD, "pass%2Fw%40rd-canary")
+
+
+@pytest.fixture
+def server(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
+    """A server that the test may stop."""
+    yield postgresql
+    if not postgresql.running:
+        postgresql.start()
+
+
+async def until_saved(storage: SqlStorageProvider) -> int:
+    """Save until it succeeds; gives how often it failed."""
+    for failures in range(200):
+        with contextlib.suppress(StorageError):
+            await storage.save_result(aggregated())
+            return failures
+        await asyncio.sleep(0)
+    raise AssertionError("never saved")
+
+
+def test_a_connection_that_was_lost_is_made_anew(server: PostgreSQL) -> None:
+    """After a hang-up or a restart while nothing was saved the next result is stored, once, without a failure."""
+    storage = SqlStorageProvider(url=server.url)
+
+    async def work() -> None:
+        await storage.save_result(aggregated(agent="first"))
+        server.hang_up()
+        await storage.save_result(aggregated(agent="hang-up"))
+        server.stop()
+        server.start()
+        await storage.save_result(aggregated(agent="restart"))
+        await storage.close()
+
+    asyncio.run(work())
+    assert [one.agent for one in storage.query(criterion="tone")][::-1] == ["first", "hang-up", "restart"]
+
+
+def test_a_server_that_is_down_is_told_without_secrets(server: PostgreSQL) -> None:
+    """While there is no server each save fails at once and says where; no password is in it; then it goes on."""
+    storage = SqlStorageProvider(url=server.url)
+
+    async def work() -> None:
+        await storage.save_result(aggregated())
+        server.stop()
+        for _ in range(3):
+            with pytest.raises(StorageError, match=r"postgresql\+psycopg://\*\*\*@127\.0\.0\.1") as caught:
+                await storage.save_result(aggregated())
+            assert not any(secret in f"{caught.value!r}{caught.value.__cause__!r}" for secret in SECRETS)
+        server.start()
+        await until_saved(storage)
+        await storage.close()
+
+    asyncio.run(work())
+    assert len(storage.query(criterion="tone")) == 2
+
+
+def test_a_server_that_hangs_is_given_up(server: PostgreSQL) -> None:
+    """A save is waited for less than a second; what follows fails at once, and goes on when the server does."""
+    storage = SqlStorageProvider(url=server.url)
+
+    async def work() -> None:
+        await storage.save_result(aggregated())
+        server.pause()
+        try:
+            with pytest.raises(StorageError, match="not saved within"):
+                await storage.save_result(aggregated())
+            with pytest.raises(StorageError, match="has hung"):
+                await storage.save_result(aggregated())
+        finally:
+            server.resume()
+        await until_saved(storage)
+        await storage.close()
+
+    asyncio.run(work())
+
+
+def test_nobody_shows_the_password(server: PostgreSQL) -> None:
+    """Neither `repr`, dumps nor errors show what stands in the address; a dump that asks for secrets does."""
+    storage = SqlStorageProvider(url=server.url)
+    wrong = SqlStorageProvider(url=server.url.replace("canary", "wrong-canary"))
+    with pytest.raises(StorageError, match="authentication") as refused:
+        wrong.query()
+    (port,) = free_ports(1)
+    with pytest.raises(StorageError) as nobody:
+        SqlStorageProvider(url=f"postgresql://u:{SECRETS[1]}@127.0.0.1:{port}/x").query()
+    shown = [repr(storage), str(storage.model_dump()), storage.model_dump_json(), storage.fingerprint,
+             repr(storage._batches()), str(refused.value), str(nobody.value)]  # fmt: skip
+    assert not [text for text in shown if "canary" in text]
+    assert "canary" in str(storage.model_dump(context={"secrets": True}))
+
+
+def test_several_make_the_tables_at_once(server: PostgreSQL) -> None:
+    """Writers that all come first make one set of tables, and each stores its own."""
+    barrier = threading.Barrier(6)
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        storage = SqlStorageProvider(url=server.url)
+        barrier.wait(30)
+        try:
+            save(storage, *[aggregated()] * 5)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    assert server.query("SELECT count(*) FROM agenteval_evaluations") == [(30,)]
+    assert server.query("SELECT version FROM agenteval_schema") == [(1,)]
+
+
+def test_times_are_times(server: PostgreSQL) -> None:
+    """A dashboard filters by a column of moments; indices stand on what is asked for."""
+    save(SqlStorageProvider(url=server.url), aggregated(ended_ns=1_700_000_000 * 10**9))
+    asked = "SELECT count(*) FROM agenteval_results WHERE evaluated_at = to_timestamp(1700000000)"
+    assert server.query(asked) == [(3,)]
+    indices = {name for (name,) in server.query("SELECT indexname FROM pg_indexes WHERE schemaname = 'public'")}
+    assert {f"agenteval_results_{name}" for name in ("time", "criterion", "agent", "score", "trace")} <= indices
+
+
+def test_queries_cannot_write(server: PostgreSQL) -> None:
+    """A query's connection is read-only on the server, whatever rights its user has."""
+    from sqlalchemy import text
+    from sqlalchemy.exc import InternalError
+
+    from agenteval_otel.storage.sql.engines import reader
+
+    engine = reader(SqlStorageProvider(url=server.url)._target)
+    with engine.connect() as connection, pytest.raises(InternalError, match="read-only"):
+        connection.execute(text("CREATE TABLE x (y int)"))
+
+
+def test_a_fork_leaves_the_connection_alone(server: PostgreSQL) -> None:
+    """A forked child connects by itself and closes nothing of its parent's, whose connection goes on."""
+    finished = run_program(
+        """
+        import asyncio, os, sys
+        from agenteval_otel.models import AggregatedEvaluationResult
+        from agenteval_otel.storage import SqlStorageProvider
+        storage = SqlStorageProvider(url=sys.argv[1])
+        save = lambda: asyncio.run(storage.save_result(AggregatedEvaluationResult()))
+        save()
+        database = storage._batches().sink
+        server_side = lambda: database._connection.connection.dbapi_connection.info.backend_pid
+        before = server_side()
+        if os.fork() == 0:
+            save()
+            asyncio.run(storage.close())
+            sys.exit(0)  # and not past the destructors
+        print("code", os.wait()[1])
+        save()
+        print("same", server_side() == before)
+        asyncio.run(storage.close())
+        """,
+        server.url,
+    )
+    assert finished.lines("code") == ["0"], finished.stderr
+    assert finished.lines("same") == ["True"], finished.stderr
+    assert server.query("SELECT count(*) FROM agenteval_evaluations") == [(3,)]

@@ -1,0 +1,291 @@
+"""SQLite files: rights, several processes, forks, locks, files that go away; and what is refused at load."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import sqlite3
+import stat
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.storage import SqlStorageProvider
+from agenteval_otel.storage.places import FileLock
+from agenteval_otel.storage.sql import engines
+from tests.promises.programs import run_program
+from tests.storage.samples import aggregated
+from tests.storage.test_files import save
+
+
+def count(path: Path, what: str = "*") -> int:
+    """How many evaluations are stored; the file is whole."""
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        found: int = connection.execute(f"SELECT count({what}) FROM agenteval_evaluations").fetchone()[0]
+        return found
+
+
+def test_only_the_owner_may_read(tmp_path: Path) -> None:
+    """The database, what SQLite makes beside it, the lock and the folders are their owner's alone."""
+    path = tmp_path / "deep" / "er" / "results.db"
+    storage = SqlStorageProvider(path=path)
+
+    async def work() -> set[str]:
+        await storage.save_result(aggregated())
+        files = list(path.parent.iterdir())
+        assert {stat.S_IMODE(one.stat().st_mode) for one in files} == {0o600}
+        await storage.close()
+        return {one.name for one in files}
+
+    assert asyncio.run(work()) == {"results.db", "results.db-wal", "results.db-shm", "results.db.lock"}
+    assert {stat.S_IMODE(one.stat().st_mode) for one in (path.parent, path.parent.parent)} == {0o700}
+
+
+def test_nothing_is_loaded_before_the_first_result(tmp_path: Path) -> None:
+    """Neither the package, the room nor a provider loads SQLAlchemy or a driver; the first result does."""
+    finished = run_program(
+        """
+        import asyncio, sys
+        import agenteval_otel, agenteval_otel.storage
+        from agenteval_otel.models import AggregatedEvaluationResult
+        from agenteval_otel.storage import SqlStorageProvider
+        loaded = lambda: [name for name in ("sqlalchemy", "psycopg", "sqlite3") if name in sys.modules]
+        storage = SqlStorageProvider(path=sys.argv[1])
+        SqlStorageProvider(url="postgresql://u:p@127.0.0.1/x")
+        print("before", loaded())
+        asyncio.run(storage.save_result(AggregatedEvaluationResult()))
+        print("after", loaded())
+        """,
+        str(tmp_path / "x.db"),
+    )
+    assert finished.lines("before") == ["[]"], finished.stderr
+    assert finished.lines("after") == ["['sqlalchemy', 'sqlite3']"]
+
+
+@pytest.mark.parametrize(("missing", "extra"), [("sqlalchemy", "sql"), ("psycopg", "postgresql")])
+def test_a_missing_extra_is_named_at_load(missing: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without SQLAlchemy, or without PostgreSQL's driver, loading says what to install."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find(name))
+    with pytest.raises(ConfigurationError, match=rf'pip install "agenteval-otel\[{extra}\]"'):
+        SqlStorageProvider.load({"url": "postgresql://u@127.0.0.1/x"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({}, "either 'path'"), ({"path": "x.db", "url": "sqlite:///x.db"}, "either 'path'"),
+        ({"url": "mysql://u@h/x"}, "postgresql://"), ({"url": "results.db"}, "sqlite:///<file>"),
+        ({"url": "sqlite://"}, "in memory"), ({"url": "sqlite:///:memory:"}, "in memory"),
+        ({"url": "postgresql://u:secret-word@h:x/d"}, "port"), ({"path": "x.db", "keep_days": 0}, "keep_days"),
+        ({"url": "postgresql://u:secret-word/@h/d"}, "%2F"),
+        ({"path": "x.db", "fsync": "always"}, "fsync"), ({"path": "x.db", "table": "t"}, "unknown field"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused(wrong: dict[str, Any], said: str) -> None:
+    """Each is told when it is loaded, in words that say what is expected, without a secret."""
+    with pytest.raises(ConfigurationError) as caught:
+        SqlStorageProvider.load(wrong)
+    assert said in str(caught.value)
+    assert "secret-word" not in str(caught.value)
+
+
+def test_an_address_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``sqlite:///`` names a file below the present folder, with one more slash one from the root."""
+    monkeypatch.chdir(tmp_path)
+    save(SqlStorageProvider(url="sqlite:///here.db"), aggregated())
+    save(SqlStorageProvider(url=f"sqlite:///{tmp_path}/there.db"), aggregated())
+    assert (count(tmp_path / "here.db"), count(tmp_path / "there.db")) == (1, 1)
+
+
+def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """Asking a file that there is none of is an error, and makes none; one of somebody else's has no tables."""
+    path = tmp_path / "x.db"
+    with pytest.raises(StorageError, match="no such database"):
+        SqlStorageProvider(path=path).query()
+    assert not path.exists()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    with pytest.raises(StorageError, match="no such table"):
+        SqlStorageProvider(path=path).query()
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(StorageError, match="not a database"):
+        save(SqlStorageProvider(path=path), aggregated())
+
+
+def test_a_file_that_goes_away_is_made_anew(tmp_path: Path) -> None:
+    """No result goes into a file that nobody sees any more."""
+    path = tmp_path / "x.db"
+    storage = SqlStorageProvider(path=path)
+
+    async def work() -> None:
+        await storage.save_result(aggregated())
+        for beside in ("", "-wal", "-shm"):
+            path.with_name(f"x.db{beside}").unlink()
+        await storage.save_result(aggregated())
+        await storage.save_result(aggregated())
+        await storage.close()
+
+    asyncio.run(work())
+    assert count(path) == 2
+
+
+def test_a_lock_is_not_waited_for_for_long(tmp_path: Path) -> None:
+    """Whoever holds the file, by its lock or by SQLite's own, fails saves within a second; then they go on."""
+    path = tmp_path / "x.db"
+    storage = SqlStorageProvider(path=path)
+
+    async def work() -> None:
+        await storage.save_result(aggregated())
+        with FileLock(path).held():
+            for message in ("not saved within", "has hung"):
+                with pytest.raises(StorageError, match=message):
+                    await storage.save_result(aggregated())
+        while True:  # what hung comes back by itself
+            with contextlib.suppress(StorageError):
+                await storage.save_result(aggregated())
+                break
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StorageError, match="database is locked"):
+                await storage.save_result(aggregated())
+        await storage.save_result(aggregated())
+        await storage.close()
+
+    asyncio.run(work())
+    assert count(path) >= 3
+
+
+PROCESSES = """
+    import asyncio, os, sys
+    from agenteval_otel.errors import StorageError
+    from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+    from agenteval_otel.storage import SqlStorageProvider
+    path, kind = sys.argv[1], sys.argv[2]
+    storage = SqlStorageProvider(path=path)
+
+    def save(count, agent, close=True):
+        result = EvaluationResult(criterion_name="c", score=0.5, evaluator_type="T")
+        async def work():
+            for number in range(count):
+                while True:  # on a busy machine a turn may come late
+                    try:
+                        given = AggregatedEvaluationResult(results=(result,), agent=f"{agent}-{number}")
+                        await storage.save_result(given)
+                        break
+                    except StorageError as error:
+                        print("late", error, file=sys.stderr)
+            if close:
+                await storage.close()
+        asyncio.run(work())
+
+    if kind == "fork":
+        save(1, "before", close=False)  # the connection is open when the process is forked
+    else:
+        import sqlalchemy
+    children = []
+    for number in range(3):
+        child = os.fork()
+        if child == 0:
+            save(30, f"child {number}")
+            os._exit(0)
+        children.append(child)
+    save(30, "parent")
+    print("codes", sorted(os.waitpid(child, 0)[1] for child in children))
+"""
+
+
+@pytest.mark.parametrize("kind", ["fork", "together"])
+def test_several_processes_write_one_file(kind: str, tmp_path: Path) -> None:
+    """Forked in the middle of it, or all making the tables at once: every result is there and the file is whole."""
+    path = tmp_path / "x.db"
+    finished = run_program(PROCESSES, str(path), kind)
+    assert finished.lines("codes") == ["[0, 0, 0]"], finished.stderr
+    assert count(path, "DISTINCT agent") == 120 + (kind == "fork")
+
+
+def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> None:
+    """A child that was forked while a write hung does not touch the file: its saves fail and say why."""
+    finished = run_program(
+        """
+        import asyncio, os, sys, threading
+        from agenteval_otel.models import AggregatedEvaluationResult
+        from agenteval_otel.storage import SqlStorageProvider
+        from agenteval_otel.storage.sql.database import Database
+        storage = SqlStorageProvider(path=sys.argv[1])
+        entered, goes_on = threading.Event(), threading.Event()
+        insert = Database._insert
+
+        def slow(connection, items):
+            insert(connection, items)
+            if not entered.is_set():
+                entered.set()
+                goes_on.wait(20)
+
+        Database._insert = staticmethod(slow)
+        save = lambda: asyncio.run(storage.save_result(AggregatedEvaluationResult()))
+        thread = threading.Thread(target=save)
+        thread.start()
+        entered.wait(20)
+        if os.fork() == 0:
+            try:
+                save()
+            except Exception as error:
+                print("child", type(error).__name__, error, flush=True)
+            os._exit(0)
+        print("waited", os.wait()[1])
+        goes_on.set()
+        thread.join()
+        save()
+        print("stored", len(storage.query(limit=10)), storage.read("x"))
+        """,
+        str(tmp_path / "x.db"),
+    )
+    assert "forked in the middle of a write" in finished.lines("child")[0], finished.stderr
+    assert finished.lines("stored") == ["0 None"]
+    assert count(tmp_path / "x.db") == 2
+
+
+def test_results_are_stored_where_no_thread_is_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the process's exit, or at its limit of threads, they are inserted by whoever saves them."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    save(SqlStorageProvider(path=tmp_path / "x.db"), aggregated(), aggregated())
+    monkeypatch.undo()
+    assert count(tmp_path / "x.db") == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [((3, 51, 2), True), ((3, 51, 3), False), ((3, 50, 7), False), ((3, 49, 9), True)]
+)
+def test_an_old_sqlite_is_told_once(
+    version: tuple[int, ...], told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """Versions in which other programs may spoil the write-ahead log give one warning a process."""
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+    monkeypatch.setattr(engines, "_TOLD", [])
+    monkeypatch.setattr(engines.log, "_last", {})
+    with caplog.at_level(logging.WARNING, logger="agenteval_otel"):
+        for name in "ab":
+            save(SqlStorageProvider(path=tmp_path / name), aggregated())
+    assert [("sqlite_is_old" in record.getMessage()) for record in caplog.records] == [True] * told
+
+
+def test_a_durable_one_waits_for_the_disk(tmp_path: Path) -> None:
+    """With ``fsync: batch`` every commit is on the disk before its results count as saved."""
+    for fsync, wanted in (("never", 1), ("batch", 2)):
+        storage = SqlStorageProvider.load({"path": str(tmp_path / fsync), "fsync": fsync})
+        engine = engines.writer(storage._target, durable=fsync == "batch")
+        with engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == wanted
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
