@@ -16,6 +16,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "demo": "watch a support agent's live traffic being scored for 20 s, and its quality drop (no server, no key)",
+    "evaluate": "score recorded answers (JSONL, CSV) with the same evaluators, for CI: reports and an exit code",
     "check": "explain what is wrong with a settings file, or what it will run",
     "schema": "print the JSON Schema of settings files, for editors",
     "explain": "why there is no score: what became of calls, in words, with what to do",
@@ -45,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # plugins that lie beside the settings, as where Python runs a script
     try:
         code = int(modules[chosen.command].run(chosen))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed, and not needed for what goes to files
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # Whoever read has read enough (`| head`); what is still buffered must not fail once more at exit.

@@ -6,8 +6,8 @@ import argparse
 import json
 
 from agenteval_otel.config.load import load_settings
-from agenteval_otel.config.plugins import import_plugins
 from agenteval_otel.config.schema import json_schema
+from agenteval_otel.plugins import import_plugins
 
 __all__ = ["DESCRIPTION", "add_arguments", "run"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import agenteval_otel
 from agenteval_otel import monitor
 from agenteval_otel.cli import main
 from agenteval_otel.cli.explain import reading
@@ -124,6 +126,20 @@ def test_every_word_of_ours_is_explained() -> None:
         assert all(remedy.endswith(".") for remedy in found.remedies)
     assert all(found.means.endswith(".") for found in explanations.FAILURES.values())
     assert all(not found.means.endswith(".") for found in explanations.OUTCOMES.values())
+
+
+def test_every_error_type_of_ours_is_explained() -> None:
+    """Each word that the package gives as an `error_type` has its explanation."""
+    given = {
+        keyword.value.value
+        for file in sorted(Path(agenteval_otel.__file__).parent.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)
+        for keyword in node.keywords if keyword.arg == "error_type"
+        if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
+    }  # fmt: skip
+    of_ours = {word for word in given if word and word.islower()}  # classes of what was raised have capitals
+    assert len(of_ours) > 10
+    assert sorted(of_ours - set(explanations.ERROR_TYPES)) == []
 
 
 def test_counts_as_accounting_gives_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

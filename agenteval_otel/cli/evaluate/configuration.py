@@ -1,0 +1,77 @@
+"""The configuration of the command: a settings file with its profile, or a run configuration in the originals' form."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from agenteval_otel.components import choices
+from agenteval_otel.config.assemble import build_loaded
+from agenteval_otel.config.files import read_file
+from agenteval_otel.config.load import load_settings, located
+from agenteval_otel.config.tree import Section, plain
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.runner import EvaluationRunConfig
+
+__all__ = ["configuration_of", "criteria_of"]
+
+_ORIGINAL = ("evaluatorConfigs", "evaluator_configs")
+
+
+def configuration_of(arguments: argparse.Namespace) -> EvaluationRunConfig:
+    """What to run, by the options of the command and the file that they name.
+
+    Raises:
+        ConfigurationError: With everything that is wrong, and where in the file.
+    """
+    chosen: dict[str, Any] = {"tags": tuple(arguments.tags), "cost_classes": tuple(arguments.cost_class)}
+    tree = _run_configuration(arguments.settings)
+    if tree is None:
+        return EvaluationRunConfig(**_from_settings(arguments), **chosen)
+    for option in ("profile", "agent"):
+        if getattr(arguments, option) is not None:
+            raise ConfigurationError("a run configuration has none; settings files do", path=f"--{option}")
+    tree.take("$schema")
+    said: Mapping[str, Any] = plain(tree)
+    try:
+        return EvaluationRunConfig.model_validate({**said, **{name: value for name, value in chosen.items() if value}})
+    except ConfigurationError as error:
+        raise located(error, tree) from None
+
+
+def _run_configuration(path: str | None) -> Section | None:
+    """The file's mapping, where it is a run configuration and not a settings file."""
+    if path is None:
+        return None
+    if not os.path.exists(path):
+        raise ConfigurationError("there is no such file", path=path)
+    try:
+        tree = read_file(path)
+    except ConfigurationError:
+        return None  # told by who reads it as settings, with everything else that is wrong
+    return tree if any(name in tree for name in _ORIGINAL) else None
+
+
+def _from_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    loaded = load_settings(arguments.settings, profile=arguments.profile)
+    settings, agent = loaded.settings, arguments.agent
+    if agent is not None and agent not in settings.agents:
+        raise ConfigurationError(f"no agent {agent!r}{choices(agent, sorted(settings.agents))}", path="--agent")
+    runner = build_loaded(loaded).plan(agent or "").runner
+    return {
+        "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redaction,
+        "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,
+    }  # fmt: skip
+
+
+def criteria_of(config: EvaluationRunConfig) -> list[EvaluationCriteria]:
+    """The criteria that the chosen evaluators score, each once, as the configuration has them."""
+    configured = {criterion.name: criterion for criterion in config.criteria}
+    declared: dict[str, EvaluationCriteria] = {}
+    for evaluator in config.selection.evaluators:
+        for criterion in evaluator.criteria():
+            declared.setdefault(criterion.name, configured.get(criterion.name, criterion))
+    return list(declared.values())

@@ -1,0 +1,520 @@
+"""`agenteval-otel evaluate`: a dataset through evaluators; what it says, where, and the exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel import EvaluationInput, Score
+from agenteval_otel.cli import main
+from agenteval_otel.cli.evaluate import session
+from agenteval_otel.cli.evaluate.results import ResultsFile
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators import CriterionEvaluator
+from agenteval_otel.evaluators.base import Lane
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.runner.progress import Lines
+from tests.golden import same, vectors
+
+ANSWERS = [{"response": "It is due on Tuesday.", "prompt": "When?"}, {"response": ""}, {"response": "I'm sorry, no."}]
+LENGTH = {
+    "type": "RuleBased",
+    "rules": [{"criterionName": "short", "config": {"type": "length", "max": 12}}],
+}
+
+
+class Says(CriterionEvaluator, type="EvaluateTestSays"):
+    """The number that the response says; skips `skip`, breaks on `break`."""
+
+    criterion_name: str = "says"
+    threshold: float | None = 0.5
+
+    @property
+    def lane(self) -> Lane:
+        return "free"
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        text = evaluation_input.response_text
+        if text == "skip":
+            raise EvaluationSkipped("nothing to say")
+        if text == "print":
+            print("chatter")
+            return Score(value=1.0)
+        if text == "break":
+            raise EvaluationError("it broke", error_type="broken")
+        return Score(value=float(text), reasoning=f"it says {text}")
+
+
+class Command:
+    """The command in a folder of its own.
+
+    Attributes:
+        out, err: What it printed last.
+    """
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys, self.out, self.err = folder, capsys, "", ""
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        found = main(["evaluate", *arguments])
+        self.out, self.err = self._capsys.readouterr()
+        assert found == code, self.err
+        return self.out
+
+    def lines(self, name: str, inputs: list[Any]) -> str:
+        """A JSONL file of these inputs."""
+        return self.file(name, "".join(json.dumps(one) + "\n" for one in inputs))
+
+    def says(self, *words: str) -> str:
+        """A JSONL file of answers that `Says` scores."""
+        return self.lines("says.jsonl", [{"response": word} for word in words])
+
+    def settings(self, **fields: Any) -> str:
+        """A settings file, with `Says` where it names no evaluators."""
+        return self.file("settings.json", json.dumps({"evaluators": [{"type": "EvaluateTestSays"}], **fields}))
+
+    def file(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def report(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """The report as JSON."""
+        found: dict[str, Any] = json.loads(self(*arguments, "--report", "json", code=code))
+        return found
+
+
+@pytest.fixture
+def evaluate(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    for name in ("AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Command(tmp_path, capsys)
+
+
+def test_without_settings_answers_are_checked_for_their_health(evaluate: Command) -> None:
+    """A file of answers is enough; the table goes to standard output, and nothing else does."""
+    shown = evaluate(evaluate.lines("answers.jsonl", ANSWERS))
+    assert shown.startswith("3 inputs from answers.jsonl in ")
+    assert "response_health" in shown
+    assert evaluate.err == ""
+
+
+def test_a_settings_file_and_its_profile(evaluate: Command) -> None:
+    """Evaluators, criteria sets and profiles are those of the live answers; the agent's own where it is named."""
+    path = evaluate.settings(
+        criteria={"default": [{"name": "says", "objective": 0.9}]},
+        profiles={"strict": {"evaluators": [{"type": "EvaluateTestSays", "threshold": 0.9}]}},
+        agents={"support": {"evaluators": ["ResponseHealth"]}},
+    )
+    answers = evaluate.says("1", "0.8", "0.6")
+    assert evaluate.report(answers, "--settings", path)["criteria"][0]["pass_rate"]["mean"] == 1
+    strict = evaluate.report(answers, "--settings", path, "--profile", "strict", code=1)
+    assert strict["criteria"][0]["pass_rate"]["mean"] == pytest.approx(1 / 3)
+    named = evaluate.report(answers, "--settings", path, "--agent", "support")
+    assert [one["name"] for one in named["criteria"]] == ["response_health"]
+
+
+def test_the_settings_of_the_environment(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AGENTEVAL_SETTINGS names the file where no option does, as for the process itself."""
+    monkeypatch.setenv("AGENTEVAL_SETTINGS", evaluate.settings())
+    assert evaluate.report(evaluate.says("1"))["criteria"][0]["name"] == "says"
+
+
+def test_a_configuration_of_the_originals(evaluate: Command) -> None:
+    """evaluatorConfigs run unchanged; the criteria come from the input, the results in the originals' JSON shape."""
+    config = evaluate.file("run.json", json.dumps({"evaluatorConfigs": [LENGTH], "metadata": {"suite": "x"}}))
+    criteria = [{"name": "short", "description": "d", "scale": "likert5", "weight": 2}]
+    answers = evaluate.lines("in.jsonl", [{"response": "A good one", "agentId": "a1", "criteria": criteria}])
+    shape = json.loads(evaluate(answers, "--settings", config, "--results", "-", "--results-format", "original"))
+    assert shape["overallScore"] == 1
+    assert [(one["criterionName"], one["score"], one["evaluatorType"]) for one in shape["results"]] == [
+        ("short", 5, "RuleBased")
+    ]
+    assert shape["evaluationConfigSnapshot"]["criteriaNames"] == ["short"]
+    assert shape["agentId"] == "a1"
+    assert set(shape["metadata"]) == {"suite", "errors", "durationMs"}
+    assert shape["inputSnapshot"]["criteria"][0]["weight"] == 2
+
+
+def test_failures_are_no_scores(evaluate: Command) -> None:
+    """Means and rates are made of scores alone; failures and skips are counted by their words."""
+    found = evaluate.report(evaluate.says("1", "0", "break", "skip", "skip"), "--settings", evaluate.settings())
+    (says,) = found["criteria"]
+    assert (says["scored"], says["skipped"], says["failed"]) == (2, 2, 1)
+    assert says["mean"]["mean"] == says["pass_rate"]["mean"] == 0.5
+    assert says["mean"]["scores"] == 2
+    assert says["error_types"] == {"broken": 1}
+    assert says["skip_reasons"] == {"nothing to say": 2}
+    assert found["inputs_with_failures"] == 1
+    assert found["overall_score"]["scores"] == 2
+    assert [low["place"] for low in found["lowest"]] == ["says.jsonl:2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            ("1", "1", "0"),
+            1,
+            "missed: says: 2 of 3 passed, 66.67 % (95 % interval 20.8 to 93.9), the objective is 70 %",
+        ),
+        (("1", "1", "1", "1", "0", "break", "skip"), 0, ""),
+        (("break", "break"), 1, "no pass rate (0 scored, 2 failed: broken 2), the objective is 70 %"),
+        (("skip",), 1, "no pass rate (0 scored, 1 skipped: nothing to say 1), the objective is 70 %"),
+    ],
+)
+def test_objectives(words: tuple[str, ...], code: int, said: str, evaluate: Command) -> None:
+    """A pass rate below the objective is 1, named on standard error; one that cannot be told is missed too."""
+    settings = evaluate.settings(evaluators=[{"type": "EvaluateTestSays", "objective": 0.7}])
+    evaluate(evaluate.says(*words), "--settings", settings, code=code)
+    assert said in evaluate.err
+    assert bool(evaluate.err) is bool(code)
+
+
+@pytest.mark.parametrize(
+    ("limits", "missed"),
+    [
+        (["0.5"], []),
+        (["0.51"], ["missed: overall score: 0.5 (95 % interval 0.095 to 0.905), --fail-under is 0.51"]),
+        (["says=0.5", "0.2"], []),
+        (["says=0.6", "0.7"], ["missed: says: mean 0.5 (", "missed: overall score: 0.5 ("]),
+    ],
+)
+def test_fail_under(limits: list[str], missed: list[str], evaluate: Command) -> None:
+    """Limits for the mean of a criterion and of the overall scores; what meets its limit exactly has met it."""
+    options = [part for limit in limits for part in ("--fail-under", limit)]
+    evaluate(evaluate.says("1", "0"), "--settings", evaluate.settings(), *options, code=1 if missed else 0)
+    assert len(evaluate.err.splitlines()) == len(missed)
+    assert all(one in evaluate.err for one in missed)
+
+
+def test_a_mean_of_failures_alone_is_below_every_limit(evaluate: Command) -> None:
+    """Where nothing was scored there is no mean, and no limit is met, not even 0."""
+    found = evaluate.report(
+        evaluate.says("break"), "--settings", evaluate.settings(), "--fail-under", "says=0", "--fail-under", "0", code=1
+    )
+    assert [one["criterion"] for one in found["missed"]] == ["says", None]
+    assert found["criteria"][0]["mean"] is None
+    assert "no mean (0 scored, 1 failed: broken 1)" in evaluate.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--settings", "none.yaml"], "none.yaml: there is no such file"),
+        (["--settings", "wrong.json"], "wrong.json: sampel_rate: unknown field (did you mean 'sample_rate'?)"),
+        (["--settings", "run.json"], "evaluatorConfigs[0]: unknown evaluator type 'Nope'"),
+        (["--settings", "settings.json", "--profile", "ci"], "no profile 'ci'"),
+        (["--settings", "settings.json", "--agent", "a"], "--agent: no agent 'a'"),
+        (["--settings", "right.json", "--profile", "ci"], "--profile: a run configuration has none"),
+        (["--settings", "settings.json", "--tags", "dear"], "no evaluator has the tag 'dear'"),
+        (["--settings", "settings.json", "--cost-class", "model"], "no evaluator is left to run"),
+        (["--settings", "settings.json", "--fail-under", "sais=0.5"], "(did you mean 'says'?); known: says"),
+        (["--fail-under", "1.5"], "--fail-under: expected CRITERION=LIMIT or LIMIT, from 0 to 1, found '1.5'"),
+        (["--fail-under", "says=much"], "--fail-under: expected CRITERION=LIMIT"),
+        (["--fail-under", "=0.5"], "--fail-under: expected CRITERION=LIMIT"),
+        (["--fail-under", "says=nan"], "--fail-under: expected CRITERION=LIMIT"),
+        (["--report", "pdf"], "no report 'pdf'; known: table, json, junit, markdown"),
+        (["--report", "json="], "expected a file behind 'json='"),
+        (["--report", "json", "--report", "table"], "two outputs for standard output"),
+        (["--report", "json", "--results", "-"], "two outputs for standard output"),
+        (["--report", "json=a", "--results", "./a"], "two outputs for ./a"),
+        (["--report", "json=a.json", "--results", "link.json"], "two outputs for link.json"),
+        (["--concurrency", "999999999"], "concurrency: expected a whole number from 1 to 10000, found 999999999"),
+        (["--results", "says.jsonl"], "says.jsonl is read here, and would be written over"),
+        (["--report", "json=none/a.json"], "none/a.json: cannot be written: No such file or directory"),
+        (["empty.jsonl", "--format", "csv"], "no inputs in says.jsonl"),
+        (["bad.jsonl"], "bad.jsonl:1: not JSON"),
+        (["twice.jsonl"], "twice.jsonl:1: criteria: criterion 'a' stands there twice"),
+    ],
+)
+def test_what_cannot_run_is_2(arguments: list[str], said: str, evaluate: Command) -> None:
+    """Nothing is evaluated and nothing printed but what is wrong, on standard error, with the choices."""
+    evaluate.says() if "--format" in arguments else evaluate.says("1")
+    evaluate.settings()
+    evaluate.file("bad.jsonl", "bad\n")
+    (evaluate.folder / "link.json").symlink_to("a.json")  # which is not there yet
+    evaluate.file("empty.jsonl", "")
+    evaluate.lines("twice.jsonl", [{"response": "", "criteria": [{"name": "a"}, {"name": "a"}]}])
+    evaluate.file("wrong.json", json.dumps({"sampel_rate": 1}))
+    evaluate.file("run.json", json.dumps({"evaluatorConfigs": [{"type": "Nope"}]}))
+    evaluate.file("right.json", json.dumps({"evaluatorConfigs": [LENGTH]}))
+    assert evaluate("says.jsonl", *arguments, code=2) == ""
+    assert evaluate.err.startswith("agenteval-otel evaluate: ")
+    assert said in evaluate.err
+
+
+def test_nothing_scored_is_2(evaluate: Command) -> None:
+    """A run in which everything broke is no success, also where nobody set a target; its reports are written."""
+    shown = evaluate(evaluate.says("break", "skip"), "--settings", evaluate.settings(), code=2)
+    assert "nothing was scored (says: 0 scored, 1 skipped: nothing to say 1, 1 failed: broken 1)" in evaluate.err
+    assert "says" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tags", " , "], "argument --tags: expected at least one word"),
+        (["--cost-class", "free,dear"], "'dear' is none of free, cpu, model"),
+        (["--concurrency", "0"], "must be a whole number, at least 1"),
+        (["--limit", "many"], "must be a whole number, at least 1"),
+        (["--results-format", "short"], "invalid choice: 'short'"),
+    ],
+)
+def test_wrong_use_is_2(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Options with values that do not fit are told before anything is read."""
+    with pytest.raises(SystemExit) as caught:
+        main(["evaluate", "none.jsonl", *arguments])
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_settings_file_that_is_no_yaml(evaluate: Command) -> None:
+    """It is told as for `check`, with its line."""
+    evaluate(evaluate.says("1"), "--settings", evaluate.file("s.yaml", "a: [1\nb: {"), code=2)
+    assert "s.yaml:" in evaluate.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full disk here")
+@pytest.mark.parametrize("option", ["--report=json=/dev/full", "--report=junit=/dev/full", "--results=/dev/full"])
+def test_a_full_disk_is_2(option: str, evaluate: Command) -> None:
+    """A report that could not be written is no success, whatever the scores are."""
+    evaluate(evaluate.says("1"), "--settings", evaluate.settings(), option, code=2)
+    assert evaluate.err == "agenteval-otel evaluate: /dev/full: cannot be written: No space left on device\n"
+
+
+def test_without_a_standard_output(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed by who started it, it is an output that cannot be written; reports in files need none."""
+    monkeypatch.setattr(sys, "stdout", None)
+    evaluate(evaluate.says("1"), "--settings", evaluate.settings(), code=2)
+    assert "standard output is closed" in evaluate.err
+    evaluate(evaluate.says("1"), "--settings", evaluate.settings(), "--output", "table.txt", "--fail-under", "1")
+    assert "says" in (evaluate.folder / "table.txt").read_text()
+
+
+def test_an_objective_without_verdicts(evaluate: Command) -> None:
+    """A number passes or fails by a threshold; without one the objective cannot be met, and that is said."""
+    settings = evaluate.settings(evaluators=[{"type": "EvaluateTestSays", "threshold": None, "objective": 0.5}])
+    evaluate(evaluate.says("1", "1"), "--settings", settings, "--report", "json", code=1)
+    assert (
+        "no pass rate (2 scored): a score passes or fails by its criterion's threshold, which has none" in evaluate.err
+    )
+
+
+@pytest.mark.parametrize("shape", ["full", "original"])
+def test_results_are_json_whatever_evaluators_leave_in_them(shape: str) -> None:
+    """Objects are described, what is no finite number is null, and one result is one line."""
+    file = io.StringIO()
+    facts = {"nan": float("nan"), "object": Path("a"), "text": "a\u2028b", "list": [float("inf")]}
+    result = EvaluationResult(criterion_name="a", evaluator_type="A", score=1, metadata=facts)
+    odd = EvaluationResult(
+        criterion_name="b", evaluator_type="B", score=1, metadata={"odd": object(), "half": "\ud800"}
+    )
+    ResultsFile(file, shape=shape).add(AggregatedEvaluationResult(results=(result, odd)))
+    (line,) = file.getvalue().splitlines()
+    found = json.loads(line, parse_constant=pytest.fail)["results"]
+    assert found[0]["metadata"]["text"] == "a\u2028b"
+    assert found[0]["metadata"].get("nan") is None
+    assert "object" in found[1]["metadata"]["odd"]
+
+
+def test_wrong_lines_do_not_touch_the_outputs(evaluate: Command) -> None:
+    """The report of the last run is still there when this one cannot run."""
+    kept = evaluate.file("report.json", "kept")
+    evaluate(evaluate.file("a.jsonl", "bad\n"), "--report", f"json={kept}", code=2)
+    assert Path(kept).read_text() == "kept"
+
+
+def test_several_reports_at_once(evaluate: Command) -> None:
+    """Each into its file, and the table on standard output unless another report goes there."""
+    answers, settings = evaluate.says("1", "0"), evaluate.settings()
+    shown = evaluate(
+        answers,
+        "--settings",
+        settings,
+        "--report",
+        "junit=r.xml",
+        "--report",
+        "markdown=r.md",
+        "--report",
+        "json=r.json",
+    )
+    assert shown.startswith("2 inputs from says.jsonl")
+    assert (evaluate.folder / "r.xml").read_text().startswith("<?xml")
+    assert (evaluate.folder / "r.md").read_text().startswith("### Evaluation")
+    assert json.loads((evaluate.folder / "r.json").read_text())["inputs"] == 2
+    assert evaluate(answers, "--settings", settings, "--report", "markdown", "--output", "o.md") == ""
+    assert (evaluate.folder / "o.md").read_text().startswith("### Evaluation")
+    assert evaluate(answers, "--settings", settings, "--output", "o.txt") == ""
+    assert (evaluate.folder / "o.txt").read_text().startswith("2 inputs")
+
+
+def test_results_are_written_in_the_order_of_the_dataset(evaluate: Command) -> None:
+    """One line an input, for its owner only; what a storage provider writes, with the input in it."""
+    words = [str(number / 1000) for number in range(700)]
+    evaluate.file("r.jsonl", "of an earlier run")
+    evaluate(evaluate.says(*words), "--settings", evaluate.settings(), "--results", "r.jsonl", "--concurrency", "5")
+    path = evaluate.folder / "r.jsonl"
+    results = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [one["results"][0]["score"] for one in results] == list(map(float, words))
+    assert [one["inputSnapshot"]["response"] for one in results] == words
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_selection_by_tag_and_cost_class(evaluate: Command) -> None:
+    """What is left out is told; the rest runs."""
+    path = evaluate.settings(
+        evaluators=[
+            {"type": "EvaluateTestSays", "tags": ["fast", "own"]},
+            {"type": "ResponseHealth", "tags": ["other"]},
+        ]
+    )
+    found = evaluate.report(evaluate.says("1"), "--settings", path, "--tags", "fast,own", "--cost-class", "free")
+    assert [one["name"] for one in found["criteria"]] == ["says"]
+    assert evaluate.err == "left out: ResponseHealth:response_health (tags other)\n"
+
+
+def test_limit_and_several_files(evaluate: Command) -> None:
+    """Files are read in their order, up to the limit."""
+    first, second = evaluate.lines("a.jsonl", [{"response": "1"}]), evaluate.file("b.csv", "response\n1\n0\n")
+    settings = evaluate.settings()
+    assert evaluate.report(first, second, "--settings", settings)["inputs"] == 3
+    assert evaluate.report(first, second, "--settings", settings, "--limit", "2")["overall_score"]["mean"] == 1
+
+
+def test_standard_input(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dash is standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"response": "1"}\n')))
+    found = evaluate.report("-", "--settings", evaluate.settings())
+    assert (found["sources"], found["inputs"]) == (["stdin"], 1)
+
+
+def test_fields_that_are_none_are_told(evaluate: Command) -> None:
+    """On standard error, so that a column by a name of its own is not taken for one that is used."""
+    evaluate(evaluate.lines("a.jsonl", [{"response": "1", "id": 1, "note": 2}]), "--settings", evaluate.settings())
+    assert evaluate.err == "no fields of an input, kept in its metadata: id, note\n"
+
+
+def test_a_storage_provider_that_breaks_is_told(evaluate: Command) -> None:
+    """What a run configuration's storage lost is not lost silently; the scores are as they are."""
+    broken = evaluate.folder / "folder"
+    broken.mkdir()
+    config = {"evaluatorConfigs": [{"type": "EvaluateTestSays", "config": {}}],
+              "storageProvider": {"type": "json_file", "path": str(broken)}}  # fmt: skip
+    criteria = [{"name": "says", "scale": "numeric"}]
+    answers = evaluate.lines("a.jsonl", [{"response": "1", "criteria": criteria}])
+    evaluate(answers, "--settings", evaluate.file("run.json", json.dumps(config)))
+    assert evaluate.err == "StorageProvider broke for 1 input\n"
+
+
+def test_what_a_dataset_says_never_steers_the_terminal(evaluate: Command) -> None:
+    """Names of fields and files come from elsewhere, and are shown without their controls."""
+    evil = "\x1b[31mred\x07"
+    answers = evaluate.lines(f"a{evil}.jsonl", [{"response": "0", evil: 1}])
+    for report in ("table", "json", "markdown"):
+        shown = evaluate(answers, "--settings", evaluate.settings(), "--report", report) + evaluate.err
+        assert "red" in shown
+        assert [char for char in shown if not char.isprintable() and char != "\n"] == []
+
+
+def test_evaluators_that_print_do_not_write_into_the_report(evaluate: Command) -> None:
+    """What they print goes to standard error; on standard output is the report alone."""
+    assert evaluate.report(evaluate.says("print", "1"), "--settings", evaluate.settings())["inputs"] == 2
+    assert evaluate.err == "chatter\n"
+
+
+@pytest.mark.parametrize("report", ["table", "json", "markdown", "junit"])
+def test_output_in_an_old_encoding(report: str, evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People get what their terminal can show, programs UTF-8."""
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    answers = evaluate.lines("Zoë 東京.jsonl", [{"response": "0"}])
+    evaluate(answers, "--settings", evaluate.settings(), "--report", report)
+    shown = raw.getvalue().decode("latin-1" if report == "table" else "utf-8")
+    assert ("Zoë ??.jsonl" if report == "table" else "Zoë 東京.jsonl") in shown
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    """Examples and exit codes stand below the options, each example a command that is understood."""
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help"])
+    shown = capsys.readouterr().out
+    assert "exit codes: 0 fine" in shown
+    examples = shown.split("\nexamples:\n")[1]
+    assert examples.count("agenteval-otel evaluate") >= 5
+
+
+def test_an_interrupt_ends_it(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is 130; what was evaluated before stands in the file of results."""
+
+    async def interrupted(inputs: Any, config: Any, *, on_result: Callable[..., None], **_: Any) -> None:
+        taken = await run([next(inputs)], config)
+        on_result(0, taken[0])
+        raise KeyboardInterrupt
+
+    run = session.run_evaluations
+    monkeypatch.setattr(session, "run_evaluations", interrupted)
+    evaluate(evaluate.says("1", "0"), "--settings", evaluate.settings(), "--results", "r.jsonl", code=130)
+    assert evaluate.err.endswith("interrupted\n")
+    assert len((evaluate.folder / "r.jsonl").read_text().splitlines()) == 1
+
+
+def test_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    """In logs: every ten seconds, on standard error, and none for a run that is over before."""
+    now = 0.0
+
+    def clock() -> float:
+        return now
+
+    with Lines(1000, clock=clock) as progress:
+        for count in range(300):
+            now = count / 12
+            progress.advance(1 if count > 200 else 0)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "121 of 1,000 inputs evaluated, 12.1 a second", "241 of 1,000 inputs evaluated, 12.1 a second, 1 with failures",
+    ]  # fmt: skip
+
+
+def runs() -> list[Any]:
+    """Recorded runs whose whole configuration is in JSON: without functions and without a storage of the test's."""
+    found = []
+    for parameter in vectors("runner.run"):
+        (vector,) = parameter.values
+        whole = vector is None or ("storage" not in vector and "argumentChecks" not in json.dumps(vector["config"]))
+        if whole and (vector is None or (vector["class"] == "exact" and "evaluatorConfigs" in vector["config"])):
+            found.append(parameter)
+    return found
+
+
+@pytest.mark.parametrize("vector", runs())
+def test_recorded_runs_of_the_originals(vector: dict[str, Any], evaluate: Command) -> None:
+    """Configuration and input are files as they are; what comes out is what the originals wrote, or refused."""
+    expected = vector["expected"]
+    config = evaluate.file("run.json", json.dumps(vector["config"]))
+    arguments = (evaluate.lines("input.jsonl", [vector["input"]]), "--settings", config)
+    if expected.get("throws"):
+        evaluate(*arguments, code=2)
+        assert "run.json" in evaluate.err
+        return
+    shape = json.loads(
+        evaluate(*arguments, "--results", "-", "--results-format", "original", code=0 if expected["results"] else 2)
+    )
+    assert same(shape.get("overallScore"), expected["overallScore"])
+    assert same(shape["evaluationConfigSnapshot"], expected["evaluationConfigSnapshot"])
+    assert set(shape["metadata"]) == set(expected["metadataKeysOut"])
+    assert same(shape["metadata"]["errors"], expected["errors"])
+    assert len(shape["results"]) == len(expected["results"])
+    for found, wanted in zip(shape["results"], expected["results"], strict=True):
+        assert ("error" in found) is wanted["error"]
+        assert all(same(found.get(key), value) for key, value in wanted.items() if key != "error")

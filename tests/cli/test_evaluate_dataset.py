@@ -1,0 +1,267 @@
+"""Datasets: inputs from JSONL and CSV, and what is wrong with them, by file and line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel.cli.evaluate import sources
+from agenteval_otel.cli.evaluate.dataset import MAX_PROBLEMS, Dataset
+from agenteval_otel.config import SettingsError
+from agenteval_otel.models import EvaluationInput
+
+
+def read(path: Path | str, **options: Any) -> list[EvaluationInput]:
+    """The inputs, read as the command does: checked first."""
+    with Dataset([str(path)], **options) as dataset:
+        count = dataset.check().inputs
+        rows = list(dataset)
+    assert len(rows) == count
+    return [row.evaluation_input for row in rows]
+
+
+def problems(path: Path | str, **options: Any) -> list[str]:
+    """What is wrong, as it is told."""
+    with Dataset([str(path)], **options) as dataset, pytest.raises(SettingsError) as caught:
+        dataset.check()
+    return [str(problem) for problem in caught.value.found]
+
+
+def written(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_jsonl_takes_both_spellings(tmp_path: Path) -> None:
+    """snake_case and camelCase are the same; blank lines, a byte order mark and Windows' line ends do no harm."""
+    path = written(
+        tmp_path,
+        "a.jsonl",
+        b'\xef\xbb\xbf{"response": "a", "groundTruth": "b", "sessionId": "s"}\r\n\r\n'
+        b'{"response": "c", "ground_truth": ["d"], "usage": {"inputTokens": 3}}',
+    )
+    first, second = read(path)
+    assert (first.response, first.ground_truth, first.session_id) == ("a", "b", "s")
+    assert (second.ground_truth, second.usage and second.usage.input_tokens) == (["d"], 3)
+
+
+def test_csv_columns_are_fields(tmp_path: Path) -> None:
+    """Cells are text, JSON for lists and mappings; dotted columns are keys; an empty cell says nothing."""
+    path = written(
+        tmp_path,
+        "a.csv",
+        "\ufeffresponse,Ground Truth,cost,toolCalls,context.order.id,usage.output_tokens\r\n"
+        '"It said ""no""\nand left",,0.5,"[{""name"": ""find""}]",A-1,7\r\n'
+        "\r\n"
+        ",42,,,,\r\n",
+    )
+    first, second = read(path)
+    assert first.response == 'It said "no"\nand left'
+    assert (first.ground_truth, first.cost, first.context) == (None, 0.5, {"order": {"id": "A-1"}})
+    assert [call.name for call in first.tool_calls or ()] == ["find"]
+    assert first.usage is not None
+    assert first.usage.output_tokens == 7
+    assert (second.response, second.ground_truth, second.context, second.usage) == ("", "42", None, None)
+
+
+def test_the_columns_of_reference_answers(tmp_path: Path) -> None:
+    """UserPrompt is the prompt, ExpectedOutput the ground truth; Category and Module are kept in the metadata."""
+    path = written(tmp_path, "a.csv", "UserPrompt,ExpectedOutput,Category,Module,response\nWho?,Me,faq,FAQAgent,You\n")
+    (found,) = read(path)
+    assert (found.prompt, found.ground_truth, found.response) == ("Who?", "Me", "You")
+    assert found.metadata == {"category": "faq", "module": "FAQAgent"}
+
+
+@pytest.mark.parametrize("separator", [";", "\t", ","])
+def test_the_separator_is_that_of_the_header(separator: str, tmp_path: Path) -> None:
+    """Spreadsheets of many countries write semicolons."""
+    path = written(
+        tmp_path,
+        "a.csv",
+        f"response{separator}prompt\n1,5; or so{separator}why\n".replace("1,5; or so", '"1,5; or so"'),
+    )
+    assert [(one.response, one.prompt) for one in read(path)] == [("1,5; or so", "why")]
+
+
+def test_the_form_is_found_by_the_first_character(tmp_path: Path) -> None:
+    """Where the suffix says nothing; --format decides over both."""
+    assert read(written(tmp_path, "a.txt", ' {"response": "a"}\n'))[0].response == "a"
+    assert read(written(tmp_path, "b", "response\na\n"))[0].response == "a"
+    assert read(written(tmp_path, "c.csv", '{"response": "a"}\n'), form="jsonl")[0].response == "a"
+
+
+def test_what_is_no_field_is_kept_in_the_metadata(tmp_path: Path) -> None:
+    """Nothing of a line is lost, and what was kept is told."""
+    path = written(tmp_path, "a.jsonl", '{"response": "a", "id": 3, "metadata": {"own": 1}, "metadata.more": 2}\n')
+    with Dataset([str(path)]) as dataset:
+        assert dataset.check() == (1, ("id",))
+        assert [row.evaluation_input.metadata for row in dataset] == [{"own": 1, "more": 2, "id": 3}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.jsonl", '{"response": "a"}\n{"response": \n', "a.jsonl:2: not JSON: Expecting value at character 13"),
+        ("a.jsonl", '{"response": NaN}\n', "a.jsonl:1: not JSON: NaN is no JSON number"),
+        ("a.jsonl", '{"response": "", "cost": 1e999}\n', "a.jsonl:1: not JSON: 1e999 is no JSON number"),
+        (
+            "a.jsonl",
+            '{"response": "a", "response": "b"}\n',
+            "not JSON: the key 'response' stands there twice",
+        ),
+        ("a.jsonl", '{"response": "", "context": {"k": 1, "k": 2}}\n', "the key 'k' stands there twice"),
+        ("a.jsonl", '"text"\n', "a.jsonl:1: expected a JSON object on each line, found 'text'"),
+        ("a.jsonl", '{"prompt": "a"}\n', "a.jsonl:1: response: is missing"),
+        ("a.jsonl", '{"response": "a", "usage": 3}\n', "a.jsonl:1: usage: expected a mapping, found 3"),
+        ("a.jsonl", '{"response": "a", "cost": "dear"}\n', "a.jsonl:1: cost: expected a number, found 'dear'"),
+        ("a.jsonl", '{"response": "a", "promt": "b"}\n', "a.jsonl:1: promt: unknown field (did you mean 'prompt'?)"),
+        ("a.jsonl", '{"sessionId": 1, "session_id": 2, "response": ""}\n', "also as 'sessionId'"),
+        ("a.jsonl", '{"response": "", "context": "x", "context.y": 1}\n', "context is no mapping here"),
+        ("a.jsonl", b'{"response": "a"}\n{"response": "\xff"}\n', "a.jsonl:2: not UTF-8"),
+        ("a.jsonl", "[" * 100_000 + "\n", "nested too deeply"),
+        ("a.jsonl", '{"response": ' + "9" * 5000 + "}\n", "a.jsonl:1: not JSON: Exceeds the limit"),
+        ("a.json", '{\n  "response": "a"\n}\n', "jq -c . FILE"),
+        ("a.json", '[{"response": "a"}]\n', "jq -c '.[]' FILE"),
+        ("a.csv", "prompt\na\n", "a.csv:1: no column 'response'"),
+        ("a.csv", "response,grountruth\na,b\n", "column 'grountruth': unknown field (did you mean 'ground_truth'?)"),
+        ("a.csv", "response,Response\na,b\n", "column 'Response' stands there twice"),
+        ("a.csv", "response,\na,b\n", "a.csv:1: a column without a name"),
+        ("a.csv", 'response,prompt\n"a\nb",c\nd\n', "a.csv:4: 1 cells, but the header has 2 columns"),
+        ("a.csv", 'response,prompt\na,b\n"c,d\ne,f\n', "a.csv:3: not CSV: a cell's quote is opened here"),
+        ("a.csv", 'response\n"a"b\n', "a.csv:2: not CSV"),
+        ("a.csv", "response\ra\rb\r", "a.csv:1: not CSV: a carriage return alone"),
+        ("a.csv", "response,context\na,b\n", "a.csv:2: context: not JSON"),
+        ("a.csv", b"\xff\xfer\x00e\x00", "a.csv:1: UTF-16"),
+    ],
+)
+def test_what_is_wrong_is_named_by_file_and_line(
+    name: str, content: str | bytes, expected: str, tmp_path: Path
+) -> None:
+    """With the field and what was expected; nothing is evaluated then."""
+    told = problems(written(tmp_path, name, content))
+    assert any(expected in one for one in told), told
+    assert all(one.startswith(name) for one in told)
+
+
+def test_everything_wrong_is_told_up_to_a_bound(tmp_path: Path) -> None:
+    """Several lines at once, but of a file that is all wrong only the first."""
+    path = written(tmp_path, "a.jsonl", '{"response": 1}\n{"cost": "x"}\n{"response": "", "cost": "x", "turns": "y"}\n')
+    assert [one.split(": ")[0:2] for one in problems(path)] == [
+        ["a.jsonl:2", "response"], ["a.jsonl:3", "cost"], ["a.jsonl:3", "turns"],
+    ]  # fmt: skip
+    told = problems(written(tmp_path, "b.jsonl", "nothing\n" * 1000))
+    assert len(told) == MAX_PROBLEMS + 1
+    assert told[-1] == f"and more; the first {MAX_PROBLEMS} are told"
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    """A missing file, a folder and a path that is none are told; the other files are checked all the same."""
+    bad = written(tmp_path, "bad.jsonl", "x\n")
+    paths = [str(tmp_path / "none.jsonl"), str(tmp_path), str(bad), "a\0b"]
+    with Dataset(paths) as dataset, pytest.raises(SettingsError) as caught:
+        dataset.check()
+    told = [str(problem) for problem in caught.value.found]
+    assert len(told) == 4
+    assert told[0].endswith("none.jsonl: cannot be read: No such file or directory")
+    assert "directory" in told[1]
+    assert told[2].startswith("bad.jsonl:1: not JSON")
+    assert "is no path" in told[3]
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line takes more memory than the bound."""
+    monkeypatch.setattr(sources, "MAX_LINE_BYTES", 1024 * 1024)
+    path = written(tmp_path, "a.jsonl", '{"response": "' + "a" * 1024 * 1024 + '"}\n')
+    assert problems(path) == ["a.jsonl:1: a line of more than 1 MiB"]
+
+
+def test_large_cells_and_texts_are_read(tmp_path: Path) -> None:
+    """Ten megabytes in one answer, as JSON and as CSV."""
+    text = "word " * 2_000_000
+    assert read(written(tmp_path, "a.jsonl", json.dumps({"response": text}) + "\n"))[0].response == text
+    assert read(written(tmp_path, "a.csv", f'response,prompt\n"{text}",b\n'))[0].response == text
+
+
+def test_half_characters_become_question_marks(tmp_path: Path) -> None:
+    """A lone surrogate is no character, and no report could hold it; whole pairs stay."""
+    path = written(tmp_path, "a.jsonl", r'{"response": "a\ud800b", "prompt": "\ud83d\ude42"}' + "\n")
+    (found,) = read(path)
+    assert (found.response, found.prompt) == ("a?b", "🙂")
+
+
+def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever closed it hears so."""
+    monkeypatch.setattr(sys, "stdin", None)
+    assert problems("-") == ["stdin: standard input is closed"]
+
+
+def test_standard_input_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checked first and evaluated then, though it can be read only once."""
+    content = b'{"response": "a"}\n{"response": "b"}\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert [one.response for one in read("-")] == ["a", "b"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content + b"x\n")))
+    assert problems("-")[0].startswith("stdin:3: not JSON")
+
+
+def test_a_limit_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies behind the limit is neither read nor checked: it may be a stream without end."""
+
+    class Endless(io.RawIOBase):
+        given = 0
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            line = b'{"response": "a"}\n'
+            Endless.given += 1
+            assert Endless.given < 100, "read on and on"
+            buffer[: len(line)] = line
+            return len(line)
+
+    stream = io.TextIOWrapper(io.BufferedReader(Endless()))
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert len(read("-", limit=3)) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_read_twice(tmp_path: Path) -> None:
+    """As of a shell's process substitution."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"response\na\nb\n"))
+    writer.start()
+    assert [one.response for one in read(pipe)] == ["a", "b"]
+    writer.join()
+
+
+def test_places_tell_files_of_one_name_apart(tmp_path: Path) -> None:
+    """A place is the file's name and the line on which the input begins; the folder stands there only if it must."""
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder, "a.csv", 'response\n"a\nb"\nc\n')
+    paths = [str(tmp_path / folder / "a.csv") for folder in ("x", "y")]
+    with Dataset(paths[:1]) as dataset:
+        assert [row.place for row in dataset] == ["a.csv:2", "a.csv:4"]
+    with Dataset(paths) as dataset:
+        assert [row.place for row in dataset] == [f"{path}:{line}" for path in paths for line in (2, 4)]
+
+
+def test_a_file_that_changed_meanwhile_is_told(tmp_path: Path) -> None:
+    """What was right when it was checked and is wrong now ends the run with its line."""
+    path = written(tmp_path, "a.jsonl", '{"response": "a"}\n')
+    with Dataset([str(path)]) as dataset:
+        assert "a.jsonl" in repr(dataset)
+        dataset.check()
+        path.write_text('x\n{"response": "b"}\n')
+        with pytest.raises(SettingsError, match=r"a\.jsonl:1: not JSON"):
+            list(dataset)

@@ -1,0 +1,263 @@
+"""Reports of `agenteval-otel evaluate`: table, JUnit XML, Markdown; the sums behind them, and how little they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from rich.cells import cell_len
+
+from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig
+from agenteval_otel.cli.evaluate.dataset import Row
+from agenteval_otel.cli.evaluate.reports import KINDS, Summary
+from agenteval_otel.cli.evaluate.reports.table import TableReport
+from agenteval_otel.cli.evaluate.tallies import Tallies
+from agenteval_otel.cli.evaluate.targets import FailUnder, missed
+from agenteval_otel.evaluators import Func
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
+from agenteval_otel.runner import run_evaluations_sync
+
+EVIL = "a\0\x1b\ud800\ufffe]]>&<b>\"'|`\n@all"
+
+
+def result(criterion: str = "tone", **fields: Any) -> EvaluationResult:
+    return EvaluationResult(criterion_name=criterion, evaluator_type="Test", **fields)
+
+
+def scored(passed: bool | None = True, criterion: str = "tone", **fields: Any) -> EvaluationResult:
+    value = 1.0 if passed else 0.0
+    return result(criterion, score=value, normalized=value, passed=passed, **fields)
+
+
+FAILED = result(error="it broke", error_type="timeout", raised=True)
+SKIPPED = result(skip_reason="no ground truth")
+
+
+class Run:
+    """Reports of one kind about inputs with these results."""
+
+    def __init__(self, kind: str, *criteria: EvaluationCriteria, limits: tuple[str, ...] = (), **options: Any) -> None:
+        self.file = io.StringIO()
+        self.report = KINDS[kind](self.file, **options)
+        self.tallies = Tallies(criteria or [EvaluationCriteria(name="tone")])
+        self.limits = [FailUnder.parse(limit) for limit in limits]
+        self.sources: dict[str, None] = {}
+        self.line = 0
+
+    def add(self, *results: EvaluationResult, source: str = "a.jsonl", **fields: Any) -> Run:
+        self.line += 1
+        self.sources[source] = None
+        row = Row(source, self.line, EvaluationInput(response="secret answer"))
+        normalized = [one.normalized for one in results if one.normalized is not None]
+        overall = sum(normalized) / len(normalized) if normalized else None
+        aggregated = AggregatedEvaluationResult(results=results, overall_score=overall, **fields)
+        self.tallies.add(row, aggregated)
+        self.report.add(row, aggregated)
+        return self
+
+    def text(self) -> str:
+        found = missed(self.tallies, self.limits)
+        self.report.finish(Summary(self.tallies, list(self.sources), self.limits, found, 1.5))
+        self.report.close()
+        return self.file.getvalue()
+
+    def cases(self) -> list[ElementTree.Element]:
+        """The test cases of a JUnit report, checked for what every CI server asks of them."""
+        root = ElementTree.fromstring(self.text().encode())
+        check_junit(root)
+        return list(root.iter("testcase"))
+
+
+def check_junit(root: ElementTree.Element) -> None:
+    """The form that servers have in common: elements, attributes, counts that add up, one outcome at most."""
+    assert (root.tag, {suite.tag for suite in root}) == ("testsuites", {"testsuite"})
+    for element in (root, *root):
+        assert {"name", "tests", "failures", "errors", "time"} == set(element.attrib) - {"skipped"}
+        assert ("skipped" in element.attrib) is (element is not root)
+        assert re.fullmatch(r"\d+\.\d+", element.attrib["time"])
+        cases = list(element.iter("testcase"))
+        assert int(element.attrib["tests"]) == len(cases)
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            if name in element.attrib:
+                assert int(element.attrib[name]) == sum(case.find(tag) is not None for case in cases)
+    for case in root.iter("testcase"):
+        assert set(case.attrib) == {"classname", "name", "time"}
+        assert re.fullmatch(r"[\w-]+\.[\w-]+", case.attrib["classname"])
+        assert float(case.attrib["time"]) >= 0
+        assert len(case) <= 1
+        assert {child.tag for child in case} <= {"failure", "error", "skipped", "system-out"}
+
+
+def test_junit_tells_failures_errors_and_skips_apart() -> None:
+    """A verdict that is no pass is a failure, an evaluator that broke an error, an abstention a skip."""
+    run = Run("junit").add(scored()).add(scored(False, reason_code="rude", reasoning="It shouts."))
+    run.add(FAILED).add(SKIPPED).add(result(score="neutral", label="neutral"))
+    cases = run.cases()
+    assert [[child.tag for child in case] for case in cases] == [
+        ["system-out"], ["failure"], ["error"], ["skipped"], ["system-out"],
+    ]  # fmt: skip
+    assert [case.attrib["name"] for case in cases] == [f"tone at a.jsonl:{line}" for line in range(1, 6)]
+    assert {case.attrib["classname"] for case in cases} == {"a.tone"}
+    failure, error, skipped = cases[1][0], cases[2][0], cases[3][0]
+    assert (failure.attrib["type"], failure.text) == ("rude", "score 0.0 (rude): It shouts.")
+    assert (error.attrib["type"], error.text) == ("timeout", "it broke")
+    assert skipped.attrib["message"] == "no ground truth"
+
+
+def test_junit_has_one_case_for_each_criterion_of_an_input() -> None:
+    """Several results for one criterion are one case, as bad as the worst of them; sources are suites."""
+    run = Run("junit").add(scored(), scored(False), scored(criterion="health")).add(scored(), FAILED, scored(False))
+    run.add(SKIPPED, scored(), source="b/b.csv")
+    run.add(run_errors=(RunError(evaluator_type="EvaluationInput", message="no input"),), source="b/b.csv")
+    root = ElementTree.fromstring(run.text())
+    check_junit(root)
+    assert [(suite.attrib["name"], len(suite)) for suite in root] == [("a.jsonl", 3), ("b/b.csv", 2)]
+    assert [case[0].tag for case in root.iter("testcase")] == ["failure", "system-out", "error", "system-out", "error"]
+
+
+def test_junit_holds_any_text() -> None:
+    """Control characters, half characters and markup do not break the document, and long texts are cut."""
+    run = Run("junit")
+    run.add(scored(False, criterion=EVIL, reasoning=EVIL + "x" * 100_000, reason_code="a\tb"), source=f"{EVIL}.jsonl")
+    run.add(result(error=EVIL, error_type=EVIL)).add(result(skip_reason=EVIL))
+    cases = run.cases()
+    assert len(cases[0][0].text or "") < 3000
+    assert "more characters]" in (cases[0][0].text or "")
+    assert "]]>&<b>" in (cases[1][0].text or "")
+    assert cases[1][0].attrib["message"] == "a\ufffd\ufffd\ufffd\ufffd]]>&<b>\"'|`"
+
+
+def test_markdown_is_a_table_without_content() -> None:
+    """Targets, figures and places; nobody is called and nothing rendered that a name or a word says."""
+    run = Run("markdown", EvaluationCriteria(name="tone", objective=0.9), limits=("0.2", "tone=0.8"))
+    text = run.add(scored()).add(scored(False, reasoning="secret reasoning")).add(FAILED).add(SKIPPED).text()
+    assert text.startswith("### ❌ Evaluation: 2 targets missed\n\n4 inputs from a.jsonl in 1.5 s.\n")
+    assert "| tone | 0.50 (0.09\u20130.91) | 50 % (9\u201391) | 2 | 1 | 1 | 90 % ❌, 0.8 ❌ |" in text
+    assert "| **overall score** | 0.50 (0.09\u20130.91) | | 2 | | | 0.2 ✅ |" in text
+    assert "| a.jsonl:2 | 0.00 | tone |" in text
+    assert "secret" not in text
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "place" not in line]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8, 4}
+
+
+def test_markdown_shows_names_as_they_are() -> None:
+    """What Markdown would read is code; without targets there is no verdict on them."""
+    text = Run("markdown").add(scored(False, criterion="a|b @all <img>`")).text()
+    assert text.startswith("### Evaluation: no targets set\n")
+    assert "| `a\\|b @all <img>'` |" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_table_fits_its_terminal(width: int) -> None:
+    """No line is longer than the terminal is wide, names and figures are whole."""
+    long_name = "a_criterion_with_a_name_that_is_long"
+    criteria = [EvaluationCriteria(name="tone", objective=0.9), EvaluationCriteria(name=long_name)]
+    run = Run("table", *criteria, limits=("0.8", "tone=0.5"), width=width)
+    for _ in range(1200):
+        run.add(scored(), scored(False, criterion=long_name), source="answers.jsonl")
+    text = run.add(FAILED).add(SKIPPED).text()
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert (" 1,200 " in text) is (width >= 58)
+    assert "90 %" in text
+    assert "100 %" in text
+    assert long_name in re.sub(r" .*\n", "", text[text.index("criterion") :] + "\n")
+    assert ("0.00 (0.00" in text) is (width >= 76)
+
+
+def test_the_table_shows_categories_and_long_times() -> None:
+    """Scores that are words have no mean: how often each was given stands below the table."""
+    run = Run("table", width=80)
+    for label in ("neutral", "positive", "neutral"):
+        run.add(result(score=label, label=label))
+    run.report.finish(Summary(run.tallies, ["a.jsonl"], [], [], 83.0))
+    assert re.search(r"Labels +tone +neutral 2, positive 1", run.file.getvalue())
+    assert "in 1 min 23 s" in run.file.getvalue()
+
+
+def test_the_table_in_ascii() -> None:
+    """A stream that cannot hold more gets signs that it can."""
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    report = TableReport(file, width=80)
+    tallies = Tallies([EvaluationCriteria(name="tone", objective=0.5)])
+    tallies.add(Row("a", 1, EvaluationInput()), AggregatedEvaluationResult(results=(scored(),), overall_score=1.0))
+    report.finish(Summary(tallies, ["a"], [], [], 0.1))
+    file.flush()
+    assert b"50 % ok:" in raw.getvalue()
+
+
+def test_sums_do_not_grow_with_the_inputs() -> None:
+    """Words and inputs that are kept are few, whatever the results say."""
+    tallies = Tallies([EvaluationCriteria(name="tone")])
+    for number in range(3000):
+        results = (
+            scored(None, label=f"label {number}"), result(error="x", error_type=f"type {number}"),
+            result(skip_reason=f"reason {number}"), scored(criterion=f"criterion {number}"),
+        )  # fmt: skip
+        aggregated = AggregatedEvaluationResult(results=results, overall_score=1 - number / 3000)
+        tallies.add(Row("a", number, EvaluationInput()), aggregated)
+    (tone, *others) = tallies.criteria
+    assert len(others) < 1000
+    assert max(len(words) for words in (tone.labels, tone.errors, tone.skips)) <= 32
+    assert (tone.scored, tone.failed, tone.skipped) == (3000, 3000, 3000)
+    assert [low.place for low in tallies.lowest] == [f"a:{number}" for number in range(2999, 2989, -1)]
+
+
+def test_a_slow_input_holds_the_others_within_reach() -> None:
+    """What waits for its turn in the reports is bounded, and results that nobody keeps are not kept."""
+    taken = finished = 0
+    most_ahead = 0
+
+    async def slow_at_first(evaluation_input: EvaluationInput) -> float:
+        if evaluation_input.response_text == "0":
+            for _ in range(5000):  # turns of the loop, in which the others could run on
+                await asyncio.sleep(0)
+        return 1.0
+
+    def inputs() -> Iterator[EvaluationInput]:
+        nonlocal taken
+        for number in range(2000):
+            taken += 1
+            yield EvaluationInput(response=str(number))
+
+    seen: list[int] = []
+
+    def take(position: int, _: AggregatedEvaluationResult) -> None:
+        nonlocal finished, most_ahead
+        seen.append(position)
+        if 0 not in seen:
+            most_ahead = max(most_ahead, taken)
+
+    config = EvaluationRunConfig(evaluators=[Func(function=slow_at_first, criterion_name="slow")])
+    assert run_evaluations_sync(inputs(), config, concurrency=2, on_result=take, keep_results=False) == []
+    assert sorted(seen) == list(range(2000))
+    assert most_ahead <= 64 * 2 + 2
+
+
+def test_a_bar_shows_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is drawn on standard error and gone when it is over."""
+    from agenteval_otel.runner.progress import Bar, Lines, Silence, progress_for
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert type(progress_for(3)) is Lines
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert type(progress_for(3, quiet=True)) is Silence
+    with progress_for(3) as bar:
+        assert type(bar) is Bar
+        bar.advance(1)
+    shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "1/3" in shown
+    assert shown.rstrip().endswith("\x1b[2K")
