@@ -10,7 +10,22 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import agents, burst, calibrate, caller, eight, exits, host, memory, rival, soak, startup, throughput
+from benchmarks import (
+    agents,
+    burst,
+    calibrate,
+    caller,
+    each,
+    eight,
+    exits,
+    host,
+    lookup,
+    memory,
+    rival,
+    soak,
+    startup,
+    throughput,
+)
 from benchmarks.harness import PhaseFailed, Size, measure
 from benchmarks.machine import machine_of
 from benchmarks.tables import as_json, calibration, legend, show, summary
@@ -18,8 +33,8 @@ from benchmarks.tables import as_json, calibration, legend, show, summary
 _ALL = {
     bench.name: bench
     for bench in (
-        caller.BENCH, throughput.BENCH, eight.BENCH, burst.BENCH, exits.BENCH, host.BENCH, memory.BENCH, soak.BENCH,
-        agents.BENCH, startup.BENCH,
+        caller.BENCH, throughput.BENCH, eight.BENCH, each.BENCH, lookup.BENCH, burst.BENCH, exits.BENCH, host.BENCH,
+        memory.BENCH, soak.BENCH, agents.BENCH, startup.BENCH,
     )
 }  # fmt: skip
 _RIVAL = "rival"

@@ -22,9 +22,12 @@ from agenteval_otel.config.descriptions import summary_of
 from agenteval_otel.config.schema import json_schema, writable_fields, writable_types
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.dispatch import Dispatcher
+from agenteval_otel.embedders import Embedder
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling import Sampler
+from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from agenteval_otel.telemetry import explanations
 from agenteval_otel.telemetry.explanations import Explanation
@@ -48,6 +51,8 @@ def configuration() -> str:
     for title, contract in (
         ("Evaluators: `evaluators[]`", Evaluator), ("Samplers: `sampler`", Sampler),
         ("Storage providers: `storage[]`", EvaluationStorageProvider), ("Redactors: `redaction[]`", Redactor),
+        ("Aggregations: `aggregation`", Aggregation), ("Ground truth: `ground_truth`", GroundTruthStore),
+        ("Embedders: an evaluator's `embedder`", Embedder),
         ("Dispatchers: `dispatcher`", Dispatcher),
     ):  # fmt: skip
         sections.append(f"## {title}\n")
@@ -126,6 +131,9 @@ _TYPES = {"string": "text", "number": "number", "integer": "whole number", "bool
 _REFERENCES = {
     "evaluator": "evaluator", "Evaluator": "evaluator", "sampler": "sampler", "Sampler": "sampler",
     "storage": "storage provider", "dispatcher": "dispatcher", "Dispatcher": "dispatcher",
+    "aggregation": "aggregation", "Aggregation": "aggregation",
+    "ground_truth": "ground-truth store", "GroundTruthStore": "ground-truth store",
+    "embedder": "embedder", "Embedder": "embedder",
     "redactor": "redactor", "Redactor": "redactor", "profile": "settings",
     "AgentSettings": "[entry](#an-agents-entry-agentsname)", "OtlpStorageProvider": "[mapping](#telemetry)",
     "RestraintSettings": "[mapping](#restraint)",

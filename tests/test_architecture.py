@@ -12,8 +12,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = {
     "errors": 0, "semconv": 0, "masking": 0,
-    "models": 1,
-    "components": 2, "scoring": 2, "intervals": 2, "patterns": 2,
+    "models": 1, "components": 1,
+    "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "telemetry": 3, "dispatch": 3,
     "evaluators": 4, "storage": 4,
     "runner": 5, "restraint": 5,
@@ -26,8 +26,9 @@ LAYERS = {
 # Which modules may meet which vendor; a name stands for the module, or for all of a room.
 VENDORS = {
     "anthropic": ("judges.anthropic",),
-    "numpy": ("embedders", "evaluators.semantic"),
+    "numpy": ("embedders", "evaluators.semantic", "evaluators.similarity_measures"),
     "rapidfuzz": ("evaluators.similarity", "ground_truth"),
+    "jsonschema_rs": ("evaluators.json_schema",),
     "re2": ("patterns.linear",),
     "regex": ("patterns",),
     "grpc": ("sidecar", "testing"),
@@ -37,7 +38,7 @@ VENDORS = {
     "opentelemetry": ("telemetry", "capture", "sampling.ratio", "pipeline", "instrumentation",
                       "storage.otlp", "testing", "cli.demo.agent"),
     "sqlalchemy": ("storage.sql",),
-    "rich": ("cli",),
+    "rich": ("cli", "runner.progress"),
     "yaml": ("config", "provisioning"),
 }  # fmt: skip
 FREE = {"pydantic", "structlog", "agenteval_otel"}

@@ -156,6 +156,42 @@ def test_custom_storage(tmp_path: Path) -> None:
     )
 
 
+def test_evaluating_a_dataset(tmp_path: Path) -> None:
+    """The targets that are met give 0, those that are missed 1, each named; the reports are where they should be."""
+    output = run("12_evaluate_a_dataset", tmp_path)
+    said(
+        output,
+        "exit code 0",
+        "Do you ship abroad? [('response_health', 'fail'), ('short_enough', 'pass'), ('polite', 'fail')]",
+        "exit code 1, missed: response_health, short_enough",
+    )
+    assert "missed: response_health: 4 of 6 passed" in output
+    assert (tmp_path / "results.xml").read_text().count("<testcase ") == 18
+    assert "short_enough" in (tmp_path / "table.txt").read_text()
+
+
+def test_a_suite_in_pytest(tmp_path: Path) -> None:
+    """Two tests pass and two fail, and pytest's report shows each evaluator's verdict with its reason."""
+    output = run("13_suite_in_pytest", tmp_path)
+    assert "2 failed, 2 passed" in output
+    assert "E         FAIL    contains           0.50  1 of 2 found; missing: 'Tuesday'" in output
+    assert "E         FAIL    cost_within        0.33  0.03 USD of 0.01 USD" in output
+    assert "E         pass    completed_within   1.00" in output
+    assert "<SuiteResult 'manners' failed: polite broke (ConnectionError: the judge is away)>" in output
+
+
+def test_ground_truth(tmp_path: Path) -> None:
+    """Questions find their reference by wording, within their module; without one the evaluator abstains."""
+    said(
+        run("14_ground_truth", tmp_path),
+        "18 questions, 12 of them for FAQAgent",
+        "FAQAgent  overall 1.00  accuracy pass",
+        "FAQAgent  overall 0.03  accuracy fail",
+        "FAQAgent  overall -  accuracy skipped",
+        "offline: 1.00, ground truth: exact",
+    )
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_short_and_listed(example: Path) -> None:
     """An example fits on a page or two, says how to run it, and stands in the folder's README with that command."""

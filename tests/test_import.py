@@ -13,6 +13,7 @@ import pytest
 
 HEAVY = (
     "anthropic",
+    "jsonschema_rs",
     "numpy",
     "grpc",
     "sqlalchemy",

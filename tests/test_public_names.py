@@ -12,8 +12,9 @@ import agenteval_otel
 NAMES: dict[str, list[str]] = {
     "agenteval_otel": [
         "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult",
-        "EvaluationRunConfig", "Score", "Settings", "accounting", "annotate", "configure", "disable", "enable",
-        "flush", "monitor", "reload", "run_evaluation", "run_evaluation_sync", "shutdown",
+        "EvaluationRunConfig", "EvaluationRunner", "Score", "Settings", "Suite", "SuiteResult", "accounting",
+        "annotate", "configure", "disable", "enable", "flush", "monitor", "reload", "run_evaluation",
+        "run_evaluation_sync", "run_evaluations", "run_evaluations_sync", "shutdown",
     ],
     "agenteval_otel.capture": [
         "Arguments", "CURRENT", "CapturedCall", "ConversationParameter", "EVALUATING", "FACTS", "OtherParameters",
@@ -32,12 +33,21 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel.dispatch": [
         "Dispatcher", "InlineDispatcher", "PoolDispatcher",
     ],
+    "agenteval_otel.embedders": [
+        "Embedder", "GivenEmbedder", "HashingEmbedder", "as_embedder",
+    ],
     "agenteval_otel.errors": [
         "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
         "StorageError",
     ],
     "agenteval_otel.evaluators": [
-        "CriterionEvaluator", "Evaluator", "Func", "KeywordCoverage", "ResponseHealth", "RuleBased", "as_evaluator",
+        "CompletedWithin", "Contains", "CostWithin", "CriterionEvaluator", "Evaluator", "ExactMatch", "Func",
+        "KeywordCoverage", "LexicalSimilarity", "NLPAccuracy", "ResponseHealth", "RuleBased", "Sentiment",
+        "ToolUsage", "ToolUse", "Toxicity", "as_evaluator",
+    ],
+    "agenteval_otel.ground_truth": [
+        "CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore",
+        "load_store", "module_of", "with_ground_truth",
     ],
     "agenteval_otel.instrumentation": [
         "annotate", "monitor",
@@ -46,11 +56,11 @@ NAMES: dict[str, list[str]] = {
         "Difference", "Estimate", "WeightedSums", "Z_95", "difference_of", "estimate_of", "wilson_interval",
     ],
     "agenteval_otel.masking": [
-        "MASK", "is_secret", "mask", "mask_known", "mask_text", "printable", "split_address",
+        "MASK", "is_secret", "mask", "mask_known", "mask_text", "message_of", "printable", "split_address",
     ],
     "agenteval_otel.models": [
-        "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Message",
-        "RunError", "Score", "ScoreValue", "SpanReference", "StreamEnd", "ToolCall", "Usage",
+        "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "MemoryStats",
+        "Message", "RunError", "Score", "ScoreValue", "SpanReference", "StreamEnd", "ToolCall", "Usage",
     ],
     "agenteval_otel.patterns": [
         "DEFAULT_LIMIT_S", "JsPattern", "check_flags", "compile_pattern", "lazily",
@@ -60,10 +70,11 @@ NAMES: dict[str, list[str]] = {
         "handle_sigterm",
         "live_pipelines", "set_default_pipeline", "use_assembler",
     ],
+    "agenteval_otel.plugins": ["import_plugins"],
     "agenteval_otel.restraint": ["Restraint", "RestraintSettings"],
     "agenteval_otel.runner": [
-        "EvaluationRunConfig", "EvaluationRunner", "Lanes", "RunOutcome", "aggregate", "run_evaluation",
-        "run_evaluation_sync",
+        "EvaluationRunConfig", "EvaluationRunner", "Lanes", "RunOutcome", "Suite", "SuiteResult", "SuiteScore",
+        "aggregate", "run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync",
     ],
     "agenteval_otel.sampling": [
         "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "ErrorSampler", "FirstOfSampler",
@@ -71,7 +82,8 @@ NAMES: dict[str, list[str]] = {
         "SamplingContext", "SamplingDecision", "SlowSampler", "draw_from",
     ],
     "agenteval_otel.scoring": [
-        "label_of", "normalize", "overall_score", "passed_of",
+        "Aggregation", "Scored", "WeightedMean", "check_criteria", "label_of", "normalize", "overall_score",
+        "passed_of",
     ],
     "agenteval_otel.semconv": [
         "ATTRIBUTES", "Attribute", "INSTRUMENTS", "Instrument", "OUTCOMES", "SPANS", "SpanShape", "criterion_label",
@@ -79,14 +91,15 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.storage": [
         "ConsoleStorageProvider", "EvaluationStorageProvider", "FanOutStorage", "JsonFileStorageProvider",
-        "OtlpStorageProvider",
+        "OtlpStorageProvider", "SqlStorageProvider", "StoredResult",
     ],
     "agenteval_otel.telemetry": [
         "Accounting", "OtlpTarget", "Providers",
     ],
     "agenteval_otel.testing": [
         "AWKWARD_INPUTS", "InlineDispatcher", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry",
-        "check_component", "check_dispatcher", "check_evaluator", "check_sampler", "check_storage",
+        "check_aggregation", "check_component", "check_dispatcher", "check_embedder", "check_evaluator",
+        "check_ground_truth", "check_sampler", "check_storage",
     ],
 }  # fmt: skip
 

@@ -24,7 +24,8 @@ def annotate(**facts: Any) -> None:
     Facts are kept by reference and read on the pool's thread: ``context`` (mapping, or a list of documents),
     ``ground_truth``, ``tool_calls`` (added to those said before), ``usage``, ``cost`` (USD), ``model``,
     ``finish_reason``, ``response_id``, ``conversation_id``, ``session_id``, ``agent_id``, ``agent_config``,
-    ``message_history``, ``metadata``, ``prompt``, ``response``. An unknown fact is counted and left out.
+    ``message_history``, ``metadata``, ``prompt``, ``response``, ``turns``, ``memory_stats``. An unknown fact is counted
+    and left out.
     """
     try:
         call = _running_call()

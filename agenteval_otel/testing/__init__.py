@@ -8,6 +8,7 @@ their contracts.
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.testing.checks import (
     AWKWARD_INPUTS,
+    check_aggregation,
     check_component,
     check_dispatcher,
     check_evaluator,
@@ -16,6 +17,7 @@ from agenteval_otel.testing.checks import (
 )
 from agenteval_otel.testing.clock import ManualClock
 from agenteval_otel.testing.model_server import ModelReply, ModelServer
+from agenteval_otel.testing.reference_checks import check_embedder, check_ground_truth
 from agenteval_otel.testing.telemetry import RecordedTelemetry
 
 __all__ = [
@@ -25,9 +27,12 @@ __all__ = [
     "ModelReply",
     "ModelServer",
     "RecordedTelemetry",
+    "check_aggregation",
     "check_component",
     "check_dispatcher",
+    "check_embedder",
     "check_evaluator",
+    "check_ground_truth",
     "check_sampler",
     "check_storage",
 ]

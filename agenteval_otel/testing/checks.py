@@ -18,10 +18,19 @@ from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.sampling import AnswerFacts, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.scoring import Aggregation, Scored
 from agenteval_otel.semconv import EVALUATED, OUTCOMES
 from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = ["AWKWARD_INPUTS", "check_component", "check_dispatcher", "check_evaluator", "check_sampler", "check_storage"]
+__all__ = [
+    "AWKWARD_INPUTS",
+    "check_aggregation",
+    "check_component",
+    "check_dispatcher",
+    "check_evaluator",
+    "check_sampler",
+    "check_storage",
+]
 
 AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
     EvaluationInput(response=""),
@@ -92,6 +101,20 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
         assert decision.probability is None or 0.0 <= decision.probability <= 1.0
         assert decision.reason, "a decision has a reason"
         assert not decision.sampled or decision.applies, "what does not apply samples nothing"
+
+
+def check_aggregation(aggregation: Aggregation) -> None:
+    """A strategy gives a number from 0 to 1 or None, and the same again, for none, one and many scores."""
+    results = [
+        Scored(EvaluationResult(criterion_name=name, score=value, evaluator_type="T", passed=passed), value, weight)
+        for name, value, passed, weight in (
+            ("a", 0.0, False, 1.0), ("a", 1.0, True, 1.0), ("b", 0.5, None, 0.0), ("c", 0.25, None, 1e300),
+        )
+    ]  # fmt: skip
+    for scored in ([], results[:1], results[1:2], results[2:3], results[:3], results):
+        first, second = (aggregation.combine(tuple(scored)) for _ in range(2))
+        assert first == second, "the same scores must give the same overall score"
+        assert first is None or 0.0 <= first <= 1.0, f"an overall score lies in [0, 1], found {first!r}"
 
 
 def check_storage(storage: EvaluationStorageProvider) -> None:

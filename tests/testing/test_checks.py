@@ -20,9 +20,11 @@ from agenteval_otel.models import (
     Score,
 )
 from agenteval_otel.sampling import RatioSampler, Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider
 from agenteval_otel.testing import (
     AWKWARD_INPUTS,
+    check_aggregation,
     check_component,
     check_dispatcher,
     check_evaluator,
@@ -183,3 +185,24 @@ def test_a_check_leaves_no_thread() -> None:
     before = threading.active_count()
     check_dispatcher(InlineDispatcher())
     assert threading.active_count() == before
+
+
+class Sum(Aggregation):
+    """Adds up, so leaves the range."""
+
+    def combine(self, scored: Sequence[Any]) -> float | None:
+        return 1.0 + sum(one.normalized for one in scored)
+
+
+class Counting(Aggregation):
+    """Gives something else each time."""
+
+    def combine(self, scored: Sequence[Any]) -> float | None:
+        return 1 / (2 + next(_numbers))
+
+
+@pytest.mark.parametrize(("aggregation", "wrong"), [(Sum(), r"lies in \[0, 1\]"), (Counting(), "the same")])
+def test_strategies_that_make_up_scores_are_caught(aggregation: Aggregation, wrong: str) -> None:
+    """A strategy whose overall score leaves [0, 1], or is another each time, does not pass."""
+    with pytest.raises(AssertionError, match=wrong):
+        check_aggregation(aggregation)

@@ -50,9 +50,54 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("Run the evaluator on the same input with `run_evaluation`.",),
     ),
     "missing_text": Explanation(
-        "A rule or a keyword check looks at a field that this input does not have.",
-        ("a path below `context` that nobody annotated",),
-        ("Give it with `annotate(context=...)`, or change the field.",),
+        "The evaluator looks at a field that this input does not have, or that is no text.",
+        ("a path below `context` that nobody annotated", "an answer without text", "no ground truth to compare with"),
+        ("Give it with `annotate(context=...)` or `annotate(ground_truth=...)`, or change the field.",),
+    ),
+    "missing_keywords": Explanation(
+        "`KeywordCoverage` found no keywords in the ground truth or the context that it takes them from.",
+        ("the field is away, empty, or neither text nor a list of texts",),
+        ("Give it with `annotate`, or list the keywords in the configuration.",),
+    ),
+    "invalid_text": Explanation(
+        "A value that is no text was to be compared as JSON, and has no JSON form.",
+        ("it holds itself, a key that is no text, or is nested too deeply",),
+        ("Give text, or a value of what JSON has.",),
+    ),
+    "invalid_value": Explanation(
+        "A number that is none (NaN), or a value without a JSON form, was to be judged.",
+        ("a cost that was worked out from nothing", "arguments of a tool call that hold themselves"),
+        ("Leave out with `annotate` what is not known: what is missing is skipped.",),
+    ),
+    "invalid_check": Explanation(
+        "A function that checks a tool call's arguments gave no answer.",
+        ("it returns None or a text",),
+        ("Let it give a boolean, a boolean with a reason, or `{is_valid, reason}`.",),
+    ),
+    "invalid_rule": Explanation(
+        "A rule of the originals' form of configuration says nothing that could be judged.",
+        ("a tool rule without a tool", "a rule of an unknown type, or with a pattern that is none"),
+        ("Write it under `evaluators`: there it is refused at load, with the reason.",),
+    ),
+    "invalid_configuration": Explanation(
+        "`KeywordCoverage`, in the originals' form of configuration, names a source of keywords that there is none of.",
+        ("a `keywordsSourceField` that is not `config`, `groundTruth` or `context.<path>`",),
+        ("Name one of these.",),
+    ),
+    "invalid_embedding": Explanation(
+        "What the embedder gave is not two finite vectors of one length.",
+        ("a model that answers with other shapes for other texts", "an embedder of your own with a defect"),
+        ("Check it with `agenteval_otel.testing.check_embedder`.",),
+    ),
+    "too_deep": Explanation(
+        "JSON is nested too deeply to be checked.",
+        ("an answer that repeats an opening bracket",),
+        ("Nothing, where it is the answer's doing: it is not taken for valid or invalid.",),
+    ),
+    "too_large": Explanation(
+        "JSON holds a number beyond every float, or more values than are checked.",
+        ("an answer that is a dump of data",),
+        ("Let the rule look at a part of it.",),
     ),
 }
 """By `error.type` of a failed result; other words are evaluators' own, or classes of what they raised."""

@@ -19,6 +19,19 @@ FAILURES: Final[dict[str, Explanation]] = {
         ("a `capture=` function that raised", "an answer or prompt whose own methods raise"),
         ("See `capture_failed`.",),
     ),
+    "ground_truth": Explanation(
+        "The ground-truth store failed; the answer was evaluated without ground truth, or with rows from before.",
+        (
+            "a file that was changed and cannot be used: the rows from before stay",
+            "a store of your own that raised, or took longer than its `timeout_s`",
+        ),
+        ("Look for the log line `part_failed` of the part `ground_truth`: for a file it has the line that is wrong.",),
+    ),
+    "aggregation:<type>": Explanation(
+        "The strategy that makes the overall score raised; the results were saved without an overall score.",
+        ("an `aggregation` of your own that raised, or gave what cannot be compared with a number",),
+        ("Look for the log line `part_failed`: `part` names the strategy, `error_type` what was raised.",),
+    ),
     "storage:<type>": Explanation(
         "A storage provider failed to save or to close, or took longer than 10 s; the others still saved.",
         ("a full disk, a missing right, a database that is away", "a Collector is never the cause: exports come later"),

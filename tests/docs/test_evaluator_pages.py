@@ -1,0 +1,134 @@
+"""Every evaluator that the package brings has its page, whose options are the evaluator's, and its row in the index."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic_core import PydanticUndefined
+
+from agenteval_otel import Suite
+from agenteval_otel.components import Component, resolve
+from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "evaluators"
+BUILT_IN: dict[str, type] = {
+    **{
+        name: kind
+        for name, kind in sorted(Evaluator.registry.items())
+        if kind.__module__.startswith("agenteval_otel.evaluators.")
+    },
+    "Suite": Suite,
+}
+EVERYBODYS = set(CriterionEvaluator.model_fields)
+SECTIONS = ["What it measures", "How it works", "What it needs", "Cost", "Options", "Example", "Weaknesses"]
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_NAMED = re.compile(r"`([^`]+)`")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_LITERAL = re.compile(r"none|required|true|false|[\d.,]+|`\S+`")
+"""A default that the table writes out; others are told in words, such as "the criterion's"."""
+
+pages = pytest.mark.parametrize("name", BUILT_IN)
+
+
+def page_of(name: str) -> Path:
+    return FOLDER / f"{_WORDS.sub('-', name).lower()}.md"
+
+
+def sections_of(name: str) -> dict[str, str]:
+    """The page's sections by their heading; what stands before the first of them under the page's title."""
+    parts = re.split(r"^#{1,2} (.+)$", page_of(name).read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def first_table(section: str) -> list[list[str]]:
+    """The cells of a section's first table, without its head."""
+    lines = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    rows = lines.group().splitlines()[2:] if lines else []
+    return [[cell.strip() for cell in row[1:-1].split("|")] for row in rows]
+
+
+def written(default: object) -> str:
+    """A default as the tables write it."""
+    if default is PydanticUndefined:
+        return "required"
+    if default is None or default == ():
+        return "none"
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, int | float):
+        return f"{default:,}"
+    return f"`{default.type if isinstance(default, Component) else default}`"
+
+
+def row_of(name: str) -> str:
+    """The line of the index's table that links the page."""
+    start = f"| [{name}]({page_of(name).name}) "
+    (row,) = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(start)]
+    return row
+
+
+def test_names_become_files() -> None:
+    """A page is called as its evaluator is, with hyphens."""
+    assert page_of("NLPAccuracy").name == "nlp-accuracy.md"
+    assert page_of("ToolUse").name == "tool-use.md"
+    assert {"RuleBased", "Func", "Toxicity"} <= set(BUILT_IN)
+
+
+@pages
+def test_a_page_has_its_sections_in_order(name: str) -> None:
+    """Who has read one page finds his way in all of them: title, what it is in a sentence, and the same sections."""
+    sections = sections_of(name)
+    assert list(sections) == [name, *SECTIONS]
+    assert all(text.strip() for text in sections.values())
+    assert "```mermaid\nflowchart" in sections["How it works"]
+    assert "```python" in sections["Example"]
+    assert "```yaml" in sections["Example"]
+    assert "Lane" in sections["What it needs"] or "lane" in sections["What it needs"] or name == "Suite"
+
+
+@pages
+def test_a_page_names_all_options_and_no_others(name: str) -> None:
+    """The table of options has each field of the evaluator with its default, and nothing that is refused at load."""
+    fields = BUILT_IN[name].model_fields
+    rows = [(option, row[1]) for row in first_table(sections_of(name)["Options"]) for option in _NAMED.findall(row[0])]
+    named = {option for option, _ in rows if "[" not in option}
+    assert {option.split("[")[0] for option, _ in rows} <= set(fields)
+    assert set(fields) - named <= EVERYBODYS
+    for option, told in rows:
+        if option in set(fields) - EVERYBODYS:
+            default = fields[option].get_default(call_default_factory=True, validated_data={})
+            assert told == written(default) or not _LITERAL.fullmatch(told), f"{option}: {told}, but it is {default!r}"
+
+
+@pages
+def test_the_settings_of_a_page_load(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The YAML block of the example names this evaluator, or one that its plugin brings, with options that it has."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", sections_of(name)["Example"], re.DOTALL)
+    settings = yaml.safe_load(block)
+    if "plugins" in settings:
+        return
+    monkeypatch.chdir(tmp_path)
+    for file in re.findall(
+        r"_file: ([^\s}]+)", block
+    ):  # what the reader has, here with what fits both: a term, a schema
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).write_text("{}")
+    kinds = [resolve(Evaluator, entry).type for entry in settings["evaluators"]]
+    assert name in kinds or name == "Suite"
+
+
+@pages
+def test_the_index_has_a_row_for_it(name: str) -> None:
+    """The index links the page from its table, with a word in every column, and the times that the page tells."""
+    cells = [cell.strip() for cell in row_of(name)[1:-1].split("|")]
+    assert all(cells)
+    times = _NUMBER.findall(cells[5] + " " + cells[6])
+    assert set(times) <= set(_NUMBER.findall(sections_of(name)["Cost"])), "the index tells other times than the page"
+
+
+def test_there_is_no_page_without_an_evaluator() -> None:
+    """A page that describes what is no longer there would be believed."""
+    assert {path.name for path in FOLDER.glob("*.md")} == {page_of(name).name for name in BUILT_IN} | {"README.md"}
