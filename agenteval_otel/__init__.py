@@ -25,7 +25,16 @@ if TYPE_CHECKING:
         EvaluationResult,
         Score,
     )
-    from agenteval_otel.runner import EvaluationRunConfig, run_evaluation, run_evaluation_sync
+    from agenteval_otel.runner import (
+        EvaluationRunConfig,
+        EvaluationRunner,
+        Suite,
+        SuiteResult,
+        run_evaluation,
+        run_evaluation_sync,
+        run_evaluations,
+        run_evaluations_sync,
+    )
 
 __all__ = [
     "AggregatedEvaluationResult",
@@ -33,8 +42,11 @@ __all__ = [
     "EvaluationInput",
     "EvaluationResult",
     "EvaluationRunConfig",
+    "EvaluationRunner",
     "Score",
     "Settings",
+    "Suite",
+    "SuiteResult",
     "accounting",
     "annotate",
     "configure",
@@ -45,6 +57,8 @@ __all__ = [
     "reload",
     "run_evaluation",
     "run_evaluation_sync",
+    "run_evaluations",
+    "run_evaluations_sync",
     "shutdown",
 ]
 
@@ -52,7 +66,16 @@ _ROOMS = {
     "config": ("Settings", "accounting", "configure", "disable", "enable", "flush", "reload", "shutdown"),
     "instrumentation": ("annotate", "monitor"),
     "models": ("AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Score"),
-    "runner": ("EvaluationRunConfig", "run_evaluation", "run_evaluation_sync"),
+    "runner": (
+        "EvaluationRunConfig",
+        "EvaluationRunner",
+        "Suite",
+        "SuiteResult",
+        "run_evaluation",
+        "run_evaluation_sync",
+        "run_evaluations",
+        "run_evaluations_sync",
+    ),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

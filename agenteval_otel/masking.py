@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["MASK", "is_secret", "mask", "mask_known", "mask_text", "printable", "split_address"]
+__all__ = ["MASK", "is_secret", "mask", "mask_known", "mask_text", "message_of", "printable", "split_address"]
 
 MASK = "***"
-_MAX_DEPTH = 8
+_MAX_DEPTH = 64  # beyond what settings may be nested, by twice
 _SHORTEST = 4
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LAST = frozenset(
@@ -76,6 +76,15 @@ def mask_known(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return mask_text(text)
+
+
+def message_of(error: BaseException) -> str:
+    """An error in words: its class, and its text without the secrets of addresses. Never raises."""
+    try:
+        text = mask_text(str(error))
+    except Exception:
+        text = "(its message could not be read)"
+    return f"{type(error).__name__}: {text}"
 
 
 def printable(text: str) -> str:

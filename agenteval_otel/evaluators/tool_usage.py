@@ -13,6 +13,7 @@ from agenteval_otel.evaluators.base import Evaluator, Lane, failure_of, find_cri
 from agenteval_otel.evaluators.tool_usage_arguments import with_functions, with_names
 from agenteval_otel.evaluators.tool_usage_calls import MadeCall, Source, calls_of
 from agenteval_otel.evaluators.tool_usage_rules import Finding, ReasonCode, ToolRule
+from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.value import replaced
 
@@ -106,10 +107,8 @@ class ToolUsage(Evaluator, type="ToolUsage"):
             return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
         except Exception as error:
             # A function of the user's: as a run error it is where the original has it, and takes no other rule along.
-            word = type(error).__name__
-            return replaced(
-                failure_of(self, criterion.name, f"{word}: {_message_of(error)}", error_type=word), {"raised": True}
-            )
+            failed = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
+            return replaced(failed, {"raised": True})
 
     def _score(self, found: Finding, criterion: EvaluationCriteria) -> Score:
         passed = found.reason_code is None
@@ -119,10 +118,3 @@ class ToolUsage(Evaluator, type="ToolUsage"):
         if criterion.scale == "numeric" and criterion.minimum is None:
             value = int(passed)
         return Score(value=value, passed=passed, reason_code=found.reason_code, reasoning=found.reasoning)
-
-
-def _message_of(error: Exception) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "(its message could not be read)"

@@ -66,6 +66,6 @@ def _overall(
     try:
         return overall_score(outcome.results, outcome.criteria, aggregation), outcome.errors
     except (Exception, SystemExit) as error:  # of a strategy of the user's own: the results are not lost with it
-        label = f"aggregation:{aggregation.type}"
-        on_broken(label, error)
-        return None, [*outcome.errors, RunError(evaluator_type=label, message=message_of(error))]
+        on_broken(f"aggregation:{aggregation.type}", error)
+        failed = RunError(evaluator_type=f"aggregation:{aggregation.type}", message=message_of(error))
+        return None, [*outcome.errors, failed]

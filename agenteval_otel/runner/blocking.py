@@ -20,9 +20,7 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     An interrupt of the user ends the work, wherever it runs, and is raised when it has ended.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_a_loop():  # not below its except: what `work` raises would be told as following from it
         return asyncio.run(work())
     caller = asyncio.current_task()
     finished: Future[T] = Future()
@@ -52,3 +50,11 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
                 loop.call_soon_threadsafe(task.cancel)
         thread.join()
     return finished.result()
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

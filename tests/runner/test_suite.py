@@ -102,6 +102,13 @@ def test_what_is_no_input_is_refused(given: Any) -> None:
             suite.run_sync(given)
 
 
+def test_an_error_stands_for_itself() -> None:
+    """What is raised has nothing of ours behind it, such as that there was no loop: a test's report would show it."""
+    with pytest.raises(ConfigurationError) as caught:
+        Suite().run_sync("just text")  # type: ignore[arg-type]
+    assert caught.value.__context__ is None
+
+
 def test_a_suite_that_scored_nothing_has_failed() -> None:
     """Where every evaluator skips, nothing was tested: no green test comes of it."""
     found = Suite(evaluators=[CostWithin(max_cost_usd=1), ABSENT]).run_sync(ANSWER)
@@ -273,3 +280,12 @@ def test_any_suite_adds_up(verdicts: list[tuple[str, float]], continues: bool) -
     assert found.value is None or 0.0 <= found.value <= 1.0
     assert (found.value is None) is (not found.scores)
     assert len(str(found).splitlines()) == 1 + len(verdicts)
+
+
+def test_it_is_found_beside_the_evaluators_too() -> None:
+    """Whoever looks for a suite among the evaluators finds the same class; other names are not made up."""
+    import agenteval_otel.evaluators as room
+
+    assert (room.Suite, room.SuiteResult) == (Suite, SuiteResult)
+    with pytest.raises(AttributeError, match="Siute"):
+        _ = room.Siute
