@@ -24,6 +24,7 @@ from benchmarks import (
     rival,
     soak,
     startup,
+    storage,
     throughput,
 )
 from benchmarks.harness import PhaseFailed, Size, measure
@@ -34,7 +35,7 @@ _ALL = {
     bench.name: bench
     for bench in (
         caller.BENCH, throughput.BENCH, eight.BENCH, each.BENCH, lookup.BENCH, burst.BENCH, exits.BENCH, host.BENCH,
-        memory.BENCH, soak.BENCH, agents.BENCH, startup.BENCH,
+        memory.BENCH, soak.BENCH, agents.BENCH, startup.BENCH, storage.BENCH,
     )
 }  # fmt: skip
 _RIVAL = "rival"

@@ -134,14 +134,19 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name == "response":
         return answer_text(value)
     if name == "message_history":
-        return history_of(value) or plain(value)
+        return history_of(value) or plain(_first(value))
     if name == "tool_calls":
-        return read_calls(value) or plain(value)
+        return read_calls(value) or plain(_first(value))
     if name == "usage" and (usage := usage_of(value)) is not None:
         return {"input_tokens": usage[0], "output_tokens": usage[1]}
     if name == "context" and isinstance(value, str | list | tuple):
         return {"documents": plain([value] if isinstance(value, str) else value)}
     return plain(value)
+
+
+def _first(value: Any) -> Any:
+    """Of a list without an entry that could be read so many: validation tells what is wrong with each."""
+    return value[:MAX_ITEMS] if isinstance(value, list | tuple) else value
 
 
 def _validated(fields: dict[str, Any], on_bad_fact: Callable[[str], None]) -> EvaluationInput:

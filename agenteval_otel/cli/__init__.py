@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from agenteval_otel.errors import AgentEvalError
@@ -24,7 +25,7 @@ _COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code: 0 fine, 2 wrong use or configuration, 130 interrupted."""
+    """Run the command line; gives the exit code: 0 fine, 1 an objective was missed, 2 it could not run, 130 interrupted."""
     parser = argparse.ArgumentParser(
         prog="agenteval-otel",
         description="Online evaluation of LLM agents: samples live answers, scores them in the background, emits the "
@@ -56,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AgentEvalError as error:
         told = "\n".join(map(printable, str(error).splitlines()))
         print(f"agenteval-otel {chosen.command}: {told}", file=sys.stderr)
+        return 2
+    except Exception:
+        traceback.print_exc()  # ours to mend; 1 would say that an objective was missed
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

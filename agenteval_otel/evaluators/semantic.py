@@ -22,6 +22,7 @@ from agenteval_otel.evaluators.base import (
     result_of,
 )
 from agenteval_otel.evaluators.imports import MAIN, importable, imported
+from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
         except EvaluationError as error:
             return [failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)]
         except Exception as error:
-            said = f"the embedder raised {type(error).__name__}: {error}"
+            said = f"the embedder raised {message_of(error)}"
             return [failure_of(self, criterion.name, said, error_type=type(error).__name__, filler=filler)]
         return [result_of(self, criterion, self._judged(score.value, two_valued=two_valued))]
 

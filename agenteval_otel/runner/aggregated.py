@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agenteval_otel.ground_truth.base import is_blank
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, RunError
 from agenteval_otel.models.value import made
@@ -56,7 +57,7 @@ def aggregate(
         "run_errors": tuple(run_errors) or None,
         "started_ns": started_ns,
         "ended_ns": ended_ns,
-        "has_ground_truth": evaluation_input.ground_truth is not None,
+        "has_ground_truth": not is_blank(evaluation_input.ground_truth),
     })  # fmt: skip
 
 

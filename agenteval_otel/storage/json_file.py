@@ -50,7 +50,7 @@ class JsonFileStorageProvider(EvaluationStorageProvider, type="json_file"):
         return {}
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Append the result, and wait for it less than a second; never blocks the event loop.
+        """Append the result; waits less than a second for the write, five for its turn; never blocks the event loop.
 
         Raises:
             StorageError: The line could not be written whole, or in time.

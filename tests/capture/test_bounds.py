@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import annotate, monitor
+from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.redaction import PatternRedactor
 from agenteval_otel.capture.responses import answer_text, read_chunks
@@ -141,6 +142,25 @@ def test_a_fact_whose_name_is_no_name() -> None:
     _, pipeline = _kept(str.upper, capture=lambda arguments, answer: facts)
     assert pipeline.accounting.outcomes()["evaluated"] == 1
     assert pipeline.accounting.failures == {"annotate:other": 3, "annotate:prompted": 1}
+
+
+@pytest.mark.parametrize("name", ["tool_calls", "message_history"])
+def test_a_list_without_one_that_can_be_read(name: str) -> None:
+    """What is no call and no message is told of once, and only the first of very many are looked at."""
+    told: list[str] = []
+    calls = [CapturedCall(None, "agent") for _ in range(6)]
+    times = []
+    for call in calls:
+        call.answer, call.ended_ns, call.facts = "answer", 1, {name: list(range(10_000))}
+        began = time.thread_time()
+        assert getattr(build_input(call, on_bad_fact=told.append), name) is None
+        times.append(time.thread_time() - began)
+    assert set(told) == {name}
+    few = CapturedCall(None, "agent")
+    few.answer, few.ended_ns, few.facts = "answer", 1, {name: list(range(1_000))}
+    began = time.thread_time()
+    build_input(few, on_bad_fact=told.append)
+    assert min(times) < 3 * max(time.thread_time() - began, 1e-3), "of ten times as many, no more are validated"
 
 
 def test_tool_calls_that_are_said_without_end() -> None:

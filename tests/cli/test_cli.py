@@ -75,6 +75,13 @@ def test_exit_codes_of_errors(
     assert capsys.readouterr().err == f"{message}\n"
 
 
+def test_what_nobody_foresaw_is_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """An error of ours is shown whole and ends with 2: 1 says that an objective was missed."""
+    monkeypatch.setattr(demo, "run", lambda _: {}["nothing"])
+    assert main(["demo"]) == 2
+    assert "KeyError: 'nothing'" in capsys.readouterr().err
+
+
 def test_the_arguments_come_from_the_command_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

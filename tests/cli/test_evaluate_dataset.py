@@ -15,6 +15,7 @@ import pytest
 from agenteval_otel.cli.evaluate import sources
 from agenteval_otel.cli.evaluate.dataset import MAX_PROBLEMS, Dataset
 from agenteval_otel.config import SettingsError
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 
 
@@ -264,4 +265,16 @@ def test_a_file_that_changed_meanwhile_is_told(tmp_path: Path) -> None:
         dataset.check()
         path.write_text('x\n{"response": "b"}\n')
         with pytest.raises(SettingsError, match=r"a\.jsonl:1: not JSON"):
+            list(dataset)
+
+
+def test_a_file_that_grows_meanwhile_ends_where_it_was_checked(tmp_path: Path) -> None:
+    """Who writes faster than is evaluated would never let the run end; one with fewer inputs than before is told."""
+    path = written(tmp_path, "a.jsonl", '{"response": "a"}\n' * 2)
+    with Dataset([str(path)]) as dataset:
+        assert dataset.check().inputs == 2
+        path.write_text('{"response": "a"}\n' * 5)
+        assert len(list(dataset)) == 2
+        path.write_text('{"response": "a"}\n')
+        with pytest.raises(ConfigurationError, match=r"a\.jsonl changed meanwhile: 1 inputs are there, 2 were before"):
             list(dataset)

@@ -127,7 +127,8 @@ def test_closing_blocks_no_event_loop(tmp_path: Path, monkeypatch: pytest.Monkey
 
     async def work() -> None:
         await batches.save(b"a\n", 2)
-        assert (thread := batches._thread) is not None
+        thread = batches._thread
+        assert thread is not None
         await asyncio.to_thread(thread.join, 30)  # it ends when it has been idle
         await batches.close()
 

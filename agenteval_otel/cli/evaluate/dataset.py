@@ -62,6 +62,7 @@ class Dataset:
     ) -> None:
         self._sources = [Source(path) for path in paths]
         self._form, self._limit, self._check = form, limit, check
+        self._checked = 0
         self._open = ExitStack()
         self._names: dict[str, None] = {}
         names = [source.name for source in self._sources]
@@ -86,18 +87,23 @@ class Dataset:
         self._open.close()
 
     def __iter__(self) -> Iterator[Row]:
-        """The inputs, in order.
+        """The inputs, in order; after `check` as many as that found, also of a file that grows meanwhile.
 
         Raises:
             ConfigurationError: A source that has changed since it was checked, and is wrong now.
         """
         problems: list[Problem] = []
+        given = 0
         for row in islice(self._rows(problems), self._limit):
             if problems:
                 break
+            given += 1
             yield row
         if problems:
             raise SettingsError(problems)
+        if given < self._checked:
+            changed = f"{', '.join(self.names)} changed meanwhile"
+            raise ConfigurationError(f"{changed}: {given} inputs are there, {self._checked} were before")
 
     def check(self) -> Contents:
         """Read everything once; blocks meanwhile.
@@ -111,6 +117,7 @@ class Dataset:
             if len(problems) > MAX_PROBLEMS:
                 problems[MAX_PROBLEMS:] = [Problem(None, None, f"and more; the first {MAX_PROBLEMS} are told")]
             raise SettingsError(problems)
+        self._limit = self._checked = inputs
         return Contents(inputs, tuple(self._names))
 
     def _rows(self, problems: list[Problem]) -> Iterator[Row]:

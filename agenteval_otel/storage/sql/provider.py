@@ -55,7 +55,9 @@ class SqlStorageProvider(EvaluationStorageProvider, type="sql"):
         return {}
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Insert the result, and wait for it less than a second (the first one nine); never blocks the event loop.
+        """Insert the result; waits less than a second for the commit (of the first one nine), five for its turn.
+
+        Never blocks the event loop.
 
         Raises:
             StorageError: It could not be committed, or not in time.
@@ -107,7 +109,8 @@ class SqlStorageProvider(EvaluationStorageProvider, type="sql"):
 
         Raises:
             ConfigurationError: A filter has no such form.
-            StorageError: The database is not there, cannot be reached, or is of a newer version of this package.
+            StorageError: The database is not there, cannot be reached, is of a newer version of this package, or a row
+                cannot be read.
         """
         from agenteval_otel.storage.sql.queries import ResultQuery, run_query
 
