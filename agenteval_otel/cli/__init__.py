@@ -25,7 +25,7 @@ _COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code: 0 fine, 1 an objective was missed, 2 it could not run, 130 interrupted."""
+    """Run the command line; gives the exit code: 0 fine, 1 objective missed, 2 could not run, 130 interrupted."""
     parser = argparse.ArgumentParser(
         prog="agenteval-otel",
         description="Online evaluation of LLM agents: samples live answers, scores them in the background, emits the "

@@ -5,6 +5,9 @@ Importing this room puts its evaluators into the contract's registry, so that co
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator
 from agenteval_otel.evaluators.func import Func, as_evaluator
 from agenteval_otel.evaluators.health import ResponseHealth
@@ -37,3 +40,10 @@ __all__ = [
     "Toxicity",
     "as_evaluator",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # A suite runs evaluators, so it stands in the runner's room, above; it is looked for here, beside what it runs.
+    if name in ("Suite", "SuiteResult"):
+        return getattr(import_module("agenteval_otel.runner"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
