@@ -266,6 +266,7 @@ _EXPECTED = {
     "model_type": "a mapping", "model_attributes_type": "a mapping", "string_type": "text",
     "float_type": "a number", "float_parsing": "a number", "finite_number": "a finite number",
     "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
+    "callable_type": "a function",
     "bool_type": "true or false", "bool_parsing": "true or false", "less_than_equal": "at most {le}",
     "less_than": "less than {lt}", "greater_than_equal": "at least {ge}", "greater_than": "more than {gt}",
 }  # fmt: skip
@@ -276,9 +277,7 @@ def _expected(item: Any) -> str:
     words = _EXPECTED.get(item["type"])
     if words is not None:
         bounds = item.get("ctx", {}).items()
-        return "expected " + words.format(
-            **{name: f"{one:g}" if isinstance(one, float) else one for name, one in bounds}
-        )
+        return "expected " + words.format(**{key: f"{one:g}" if isinstance(one, float) else one for key, one in bounds})
     said: str = item["msg"]
     return said.removeprefix("Value error, ").replace("Input should be ", "expected ", 1)
 
@@ -289,7 +288,8 @@ def _found(expected: str, item: Any) -> str:
     if any(is_secret(part) for part in item["loc"] if isinstance(part, str)):
         shown = _shown(value).strip("'")
         return f"{expected.replace(shown, MASK) if shown else expected}, found {mask(value, 'secret')}"
-    return mask_text(f"{expected}, found {_shown(mask(value))}")
+    of_several = item["type"] == "value_error" and isinstance(value, Mapping)  # whose values say nothing together
+    return mask_text(expected if of_several else f"{expected}, found {_shown(mask(value))}")
 
 
 def _shown(value: Any) -> str:

@@ -187,7 +187,9 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
             no score must not become one.
     """
     if not isinstance(score, Score):
-        raise EvaluationError(f"expected a Score, found {type(score).__name__}", error_type="invalid_score")
+        raise EvaluationError(
+            f"expected a Score, a boolean, a number or text, found {type(score).__name__}", error_type="invalid_score"
+        )
     value = score.value
     if isinstance(value, float) and not math.isfinite(value):
         raise EvaluationError("the score is not a finite number", error_type="invalid_score")

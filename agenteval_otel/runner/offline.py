@@ -11,6 +11,7 @@ from typing import Any
 
 from agenteval_otel.capture import CURRENT, EVALUATING
 from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.ground_truth import with_ground_truth
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, RunError
@@ -33,6 +34,11 @@ class OfflineRun:
     """
 
     def __init__(self, config: EvaluationRunConfig) -> None:
+        if not isinstance(config, EvaluationRunConfig):
+            raise ConfigurationError(
+                f"expected an EvaluationRunConfig, found {type(config).__name__}; "
+                "EvaluationRunConfig.model_validate(...) makes one of a mapping"
+            )
         self.config = config
         self.lanes = Lanes()
         self.redaction = Redaction(config.redactors, _redaction_failed)

@@ -58,7 +58,7 @@ def test_values_stand_for_scores(value: Any) -> None:
 
 def test_what_is_no_score_is_refused() -> None:
     """A function that returns nothing has failed, it has not scored zero."""
-    with pytest.raises(EvaluationError, match="expected a Score, found NoneType"):
+    with pytest.raises(EvaluationError, match="expected a Score, a boolean, a number or text, found NoneType"):
         run(Func.of(lambda _: None, criterion_name="c"))
 
 

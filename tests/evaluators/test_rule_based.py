@@ -448,3 +448,9 @@ def test_a_rule_that_raises_does_not_lose_the_others() -> None:
     first, second = asyncio.run(evaluator.evaluate(evaluation_input, [EvaluationCriteria(name="R")]))
     assert (first.error_type, first.score, first.filler) == ("KeyError", None, False)
     assert second.score is True
+
+
+def test_a_rule_that_is_misspelled_has_its_nearest_name() -> None:
+    """An unknown type of rule is told with the known ones, and with the one that was probably meant."""
+    with pytest.raises(ConfigurationError, match=r"unknown rule type 'lenght' \(did you mean 'length'\?\); known: length"):
+        RuleBased.load({"rules": [{"criterion_name": "short", "config": {"type": "lenght", "max": 3}}]})

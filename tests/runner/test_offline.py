@@ -241,3 +241,10 @@ def test_all_forms_of_evaluators_are_taken() -> None:
     found = evaluate(EvaluationRunConfig(evaluators=[Free(), mapping, "ResponseHealth", short]))  # type: ignore[arg-type]
     assert [result.criterion_name for result in found.results] == ["fixed", "kw", "response_health", "short"]
     assert isinstance(EvaluationRunConfig(evaluators=[mapping]).evaluators[0], KeywordCoverage)  # type: ignore[arg-type]
+
+
+def test_a_configuration_that_is_none_is_told() -> None:
+    """Whoever gives a mapping in the place of a configuration hears what makes one of it."""
+    given: Any = {"evaluators": ["ResponseHealth"]}
+    with pytest.raises(ConfigurationError, match=r"expected an EvaluationRunConfig, found dict; .*model_validate"):
+        run_evaluation_sync(EvaluationInput(response="x"), given)

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from agenteval_otel.components import choices
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.fields import TextField
 from agenteval_otel.evaluators.rule_checks.base import Broken, RuleModel, Verdict, is_original
@@ -98,8 +99,8 @@ def _check_of(value: Any, context: Any) -> RuleModel:
         raise ValueError("expected a mapping with 'type'")
     kind = _CHECKS.get(value["type"]) if isinstance(value.get("type"), str) else None
     if kind is None:
-        known = ", ".join(name for name in _CHECKS if name != "wrong")
-        raise ValueError(f"unknown rule type {value.get('type')!r}; known: {known}")
+        known = [name for name in _CHECKS if name != "wrong"]
+        raise ValueError(f"unknown rule type {value.get('type')!r}{choices(value.get('type'), known)}")
     return kind.model_validate(dict(value), context=context)
 
 
