@@ -452,5 +452,5 @@ def test_a_rule_that_raises_does_not_lose_the_others() -> None:
 
 def test_a_rule_that_is_misspelled_has_its_nearest_name() -> None:
     """An unknown type of rule is told with the known ones, and with the one that was probably meant."""
-    with pytest.raises(ConfigurationError, match=r"unknown rule type 'lenght' \(did you mean 'length'\?\); known: length"):
+    with pytest.raises(ConfigurationError, match=r"unknown rule type 'lenght' \(did you mean 'length'\?\); known"):
         RuleBased.load({"rules": [{"criterion_name": "short", "config": {"type": "lenght", "max": 3}}]})
