@@ -7,6 +7,10 @@ reaches the host: the pipeline counts it instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agenteval_otel.judges.base import JudgeUsage
 
 __all__ = [
     "AgentEvalError",
@@ -78,10 +82,26 @@ class EvaluationError(AgentEvalError):
 
 
 class JudgeError(EvaluationError):
-    """The model that judges failed; ``retryable`` says whether asking again may help."""
+    """The model that judges gave no answer.
 
-    def __init__(self, message: str, *, error_type: str | None = None, retryable: bool = False) -> None:
-        self.retryable = retryable
+    Args:
+        message: What happened, without what the other side said in its own words.
+        error_type: Which way it failed: one of `judges.ERROR_TYPES`.
+        retryable: Whether asking again may help.
+        usage: What the provider counted all the same; None where it said nothing.
+        retry_after_s: How long the provider asks to wait.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        error_type: str | None = None,
+        retryable: bool = False,
+        usage: JudgeUsage | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.retryable, self.usage, self.retry_after_s = retryable, usage, retry_after_s
         super().__init__(message, error_type=error_type)
 
 

@@ -20,6 +20,7 @@ from agenteval_otel.evaluators import (
     ExactMatch,
     KeywordCoverage,
     LexicalSimilarity,
+    LLMJudge,
     NLPAccuracy,
     ResponseHealth,
     RuleBased,
@@ -91,6 +92,10 @@ class Busy(CriterionEvaluator, type="BenchmarkBusy"):
     def score(self, evaluation_input: EvaluationInput) -> Score:
         busy(self.loops)
         return Score(value=1.0)
+
+
+async def _at_once(prompt: str) -> str:
+    return '{"evidence": [], "reason": "as asked", "score": true}'
 
 
 def busy(loops: int) -> int:
@@ -204,6 +209,7 @@ def cases() -> dict[str, Case]:
             Sentiment(criterion_name="sentiment", lexicon="afinn", original_tokens=True),
             answer,
         ),
+        "LLMJudge, without the judge": (LLMJudge(criterion_name="judged", judge=_at_once), with_reference),
         "NLPAccuracy, hashing": (NLPAccuracy(criterion_name="accuracy"), with_reference),
         "ExactMatch": (ExactMatch(), with_reference),
         "Contains, 5 substrings": (Contains(substrings=KEYWORDS), answer),

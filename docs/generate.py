@@ -25,6 +25,7 @@ from agenteval_otel.dispatch import Dispatcher
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.ground_truth import GroundTruthStore
+from agenteval_otel.judges import Judge
 from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.scoring import Aggregation
@@ -52,7 +53,7 @@ def configuration() -> str:
         ("Evaluators: `evaluators[]`", Evaluator), ("Samplers: `sampler`", Sampler),
         ("Storage providers: `storage[]`", EvaluationStorageProvider), ("Redactors: `redaction[]`", Redactor),
         ("Aggregations: `aggregation`", Aggregation), ("Ground truth: `ground_truth`", GroundTruthStore),
-        ("Embedders: an evaluator's `embedder`", Embedder),
+        ("Embedders: an evaluator's `embedder`", Embedder), ("Judges: an evaluator's `judge`", Judge),
         ("Dispatchers: `dispatcher`", Dispatcher),
     ):  # fmt: skip
         sections.append(f"## {title}\n")
@@ -133,7 +134,7 @@ _REFERENCES = {
     "storage": "storage provider", "dispatcher": "dispatcher", "Dispatcher": "dispatcher",
     "aggregation": "aggregation", "Aggregation": "aggregation",
     "ground_truth": "ground-truth store", "GroundTruthStore": "ground-truth store",
-    "embedder": "embedder", "Embedder": "embedder",
+    "embedder": "embedder", "Embedder": "embedder", "judge": "judge", "Judge": "judge",
     "redactor": "redactor", "Redactor": "redactor", "profile": "settings",
     "AgentSettings": "[entry](#an-agents-entry-agentsname)", "OtlpStorageProvider": "[mapping](#telemetry)",
     "RestraintSettings": "[mapping](#restraint)",

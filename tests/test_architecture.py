@@ -26,6 +26,7 @@ LAYERS = {
 # Which modules may meet which vendor; a name stands for the module, or for all of a room.
 VENDORS = {
     "anthropic": ("judges.anthropic",),
+    "httpx2": ("judges.http",),
     "numpy": ("embedders", "evaluators.semantic", "evaluators.similarity_measures"),
     "rapidfuzz": ("evaluators.similarity", "ground_truth"),
     "jsonschema_rs": ("evaluators.json_schema",),
@@ -36,7 +37,7 @@ VENDORS = {
     "opentelemetry.sdk": ("telemetry.private", "instrumentation.span_processor", "testing"),
     "opentelemetry.exporter": ("telemetry.private", "instrumentation.span_processor", "testing"),
     "opentelemetry": ("telemetry", "capture", "sampling.ratio", "pipeline", "instrumentation",
-                      "storage.otlp", "testing", "cli.demo.agent"),
+                      "storage.otlp", "testing", "cli.demo.agent", "judges.quiet"),
     "sqlalchemy": ("storage.sql",),
     "rich": ("cli", "runner.progress"),
     "yaml": ("config", "provisioning"),

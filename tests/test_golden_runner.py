@@ -22,6 +22,7 @@ from agenteval_otel.evaluators import Evaluator, KeywordCoverage
 from agenteval_otel.models import Score
 from agenteval_otel.scoring import overall_score
 from tests.golden import same, vectors
+from tests.test_golden_llm_judge import Stub as StubModel
 from tests.test_golden_tools import with_functions
 from tests.testing.doubles import Keeping, Raw
 
@@ -50,6 +51,8 @@ def entry_of(vector: dict[str, Any]) -> dict[str, Any]:
         return {"type": kind, **config}
     if "embeddings" in vector and not config.pop("no_model", False):
         config["embeddingModel"] = Stub(vector["embeddings"])
+    if "llm" in vector and not config.pop("no_llm", False):
+        config["llm"] = StubModel(vector["llm"])
     return {"type": kind, "config": config}
 
 

@@ -42,8 +42,8 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.evaluators": [
         "CompletedWithin", "Contains", "CostWithin", "CriterionEvaluator", "Evaluator", "ExactMatch", "Func",
-        "KeywordCoverage", "LexicalSimilarity", "NLPAccuracy", "ResponseHealth", "RuleBased", "Sentiment",
-        "ToolUsage", "ToolUse", "Toxicity", "as_evaluator",
+        "KeywordCoverage", "LLMJudge", "LexicalSimilarity", "NLPAccuracy", "ResponseHealth", "Rubric", "RuleBased",
+        "Sentiment", "ToolUsage", "ToolUse", "Toxicity", "as_evaluator",
     ],
     "agenteval_otel.ground_truth": [
         "CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore",
@@ -54,6 +54,10 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.intervals": [
         "Difference", "Estimate", "WeightedSums", "Z_95", "difference_of", "estimate_of", "wilson_interval",
+    ],
+    "agenteval_otel.judges": [
+        "AnthropicJudge", "BreakerSettings", "CacheSettings", "ERROR_TYPES", "GivenJudge", "Guarded", "Judge",
+        "JudgeRequest", "JudgeUsage", "OpenAICompatibleJudge", "SpendLimits", "Verdict", "as_judge", "parse_answer",
     ],
     "agenteval_otel.masking": [
         "MASK", "is_secret", "mask", "mask_known", "mask_text", "message_of", "printable", "split_address",
@@ -98,6 +102,7 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.testing": [
         "AWKWARD_INPUTS", "InlineDispatcher", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry",
+        "ScriptedJudge",
         "check_aggregation", "check_component", "check_dispatcher", "check_embedder", "check_evaluator",
         "check_ground_truth", "check_sampler", "check_storage",
     ],

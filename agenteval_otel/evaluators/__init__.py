@@ -12,7 +12,9 @@ from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator
 from agenteval_otel.evaluators.func import Func, as_evaluator
 from agenteval_otel.evaluators.health import ResponseHealth
 from agenteval_otel.evaluators.keywords import KeywordCoverage
+from agenteval_otel.evaluators.llm_judge import LLMJudge
 from agenteval_otel.evaluators.operational import CompletedWithin, Contains, CostWithin, ExactMatch
+from agenteval_otel.evaluators.rubric import Rubric
 from agenteval_otel.evaluators.rule_based import RuleBased
 from agenteval_otel.evaluators.semantic import NLPAccuracy
 from agenteval_otel.evaluators.sentiment import Sentiment
@@ -30,9 +32,11 @@ __all__ = [
     "ExactMatch",
     "Func",
     "KeywordCoverage",
+    "LLMJudge",
     "LexicalSimilarity",
     "NLPAccuracy",
     "ResponseHealth",
+    "Rubric",
     "RuleBased",
     "Sentiment",
     "ToolUsage",

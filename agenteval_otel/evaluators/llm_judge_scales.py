@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
-from agenteval_otel.scoring import BOOLEAN_SCALES
+from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 
-__all__ = ["TEN", "AnswerScale", "asked_on", "bounds_of", "original_scale"]
+__all__ = ["TEN", "AnswerScale", "asked_on", "bounds_of", "bounds_of_levels", "original_scale"]
 
 _RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
 _TRUE = frozenset({"true", "pass", "yes", "1"})
@@ -41,15 +41,21 @@ def bounds_of(scale: str) -> tuple[int, int] | None:
     return (low, high) if low < high else None
 
 
+def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
+    """The lowest and the highest level, where all of them are whole numbers."""
+    found = [int(level) for level in levels if re.fullmatch(r"-?\d{1,9}", level)]
+    return (min(found), max(found)) if len(found) == len(levels) > 1 else None
+
+
 def asked_on(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
     """The scale of a criterion: its levels' where they are described, a declared range, or what its name says."""
     if criterion.scale in BOOLEAN_SCALES:
         return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)", _truth)
     if criterion.scale == "likert5":
         return _whole(1, 5)
-    numbers = _numbers(levels)
-    if numbers:
-        return _whole(min(numbers), max(numbers))
+    whole = bounds_of_levels(levels)
+    if whole is not None:
+        return _whole(*whole)
     if levels:
         return _words(list(levels))
     bounds = bounds_of(criterion.scale)
@@ -149,12 +155,6 @@ def _text(value: Any) -> str:
     if len(text) > _LONGEST_WORD:
         raise EvaluationError(f"the score is longer than {_LONGEST_WORD} characters", error_type="out_of_range")
     return text
-
-
-def _numbers(levels: Mapping[str, str]) -> list[int]:
-    """The levels as whole numbers, where all of them are."""
-    found = [int(level) for level in levels if re.fullmatch(r"-?\d{1,9}", level)]
-    return found if len(found) == len(levels) > 1 else []
 
 
 TEN = _whole(0, 10)

@@ -53,6 +53,15 @@ _SIGNS: tuple[tuple[InjectionSign, re.Pattern[str]], ...] = (
     )),
 )  # fmt: skip
 
+# What a text has to hold, in lower case, for the sign's pattern to be worth a search: most hold none of it.
+_WORDS: dict[InjectionSign, tuple[str, ...]] = {
+    "order": ("ignore", "disregard", "forget", "override", "bypass", "new instruction", "end of "),
+    "addresses_judge": ("judge", "grader", "evaluator", "rater", "assessor", "reviewer", "scorer"),
+    "names_score": ("score", "rating", "grade", "mark", "point", "deserves", "merits", "earns", "worth", "10", "5"),
+    "answer_form": ("score", "verdict", "rating", "<", "[[", "data-"),
+    "turn_marks": ("<", "inst]", "human:", "assistant:", "system:"),
+}
+
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _LOOKED_AT = 2048
 # What opens an answer and is none by itself.
@@ -67,8 +76,17 @@ _SPEAKING_SYMBOLS = frozenset({"So", "Sc", "Sm"})
 
 def injection_signs(texts: Iterable[str]) -> tuple[InjectionSign, ...]:
     """The signs that any of the texts shows, in the order of `INJECTION_SIGNS`."""
-    held = list(texts)
-    return tuple(sign for sign, pattern in _SIGNS if any(pattern.search(text) for text in held))
+    held = [(text, text.lower()) for text in texts]
+    return tuple(
+        sign for sign, pattern in _SIGNS
+        if any(_may_show(sign, text, lower) and pattern.search(text) for text, lower in held)
+    )  # fmt: skip
+
+
+def _may_show(sign: InjectionSign, text: str, lower: str) -> bool:
+    if sign == "hidden_text":
+        return not text.isascii()
+    return any(word in lower for word in _WORDS[sign])
 
 
 def no_answer(text: str) -> str | None:

@@ -1,8 +1,8 @@
 """Testing: deterministic doubles and contract checks, part of the product.
 
 `InlineDispatcher` evaluates before the answer goes back, `RecordedTelemetry` keeps what is emitted, `ManualClock` is
-time that a test moves, `ModelServer` a model provider on loopback, the ``check_*`` functions hold your own parts to
-their contracts.
+time that a test moves, `ModelServer` a model provider on loopback, `ScriptedJudge` a judge that asks nobody, the
+``check_*`` functions hold your own parts to their contracts.
 """
 
 from agenteval_otel.dispatch import InlineDispatcher
@@ -18,6 +18,7 @@ from agenteval_otel.testing.checks import (
 from agenteval_otel.testing.clock import ManualClock
 from agenteval_otel.testing.model_server import ModelReply, ModelServer
 from agenteval_otel.testing.reference_checks import check_embedder, check_ground_truth
+from agenteval_otel.testing.scripted_judge import ScriptedJudge
 from agenteval_otel.testing.telemetry import RecordedTelemetry
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "ModelReply",
     "ModelServer",
     "RecordedTelemetry",
+    "ScriptedJudge",
     "check_aggregation",
     "check_component",
     "check_dispatcher",

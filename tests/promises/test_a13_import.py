@@ -229,4 +229,4 @@ def test_the_import_is_cheap(promise: Recorder) -> None:
         ours.append(float(line.split()[1]))
     promise("A13", figure=f"import {min(bare) * 1e3:.0f} ms of CPU, `monitor` {min(ours) * 1e3:.0f} ms more")
     assert min(bare) <= 0.150
-    assert min(ours) <= 3 * min(theirs)
+    assert min(ours) <= 4 * min(theirs)

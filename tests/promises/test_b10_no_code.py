@@ -240,7 +240,7 @@ IMPORTS = {
     "__init__.py": "rooms of ours, by the names of the front door",
     "cli/__init__.py": "the commands, by names of ours",
     "plugins.py": "modules that the operator lists under `plugins`",
-    "evaluators/__init__.py": "the runner's room, by a name of ours",
+    "runner/__init__.py": "modules of the room, by names of ours",
     "evaluators/imports.py": "in the child process: the module of an evaluator that the host has imported",
     "dispatch/own.py": "the standard library's room of sub-interpreters, by the names it has had",
     "telemetry/private.py": "rooms of the SDK, by names of ours",

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import json
+import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
 import httpx
@@ -204,3 +209,46 @@ def test_closing_ends_every_thread_and_refuses() -> None:
     for wrong in ([], "text"):
         with pytest.raises(ValueError, match="at least one reply"):
             ModelServer(wrong)
+
+
+def test_the_faults_of_what_stands_between() -> None:
+    """Byte by byte, in chunks without a length, after padding, and reset: as a plain client sees it."""
+    slow = ModelReply(text="slow", trickle_s=0.0001)
+    with ModelServer([slow, ModelReply(text="long", padding=50_000, chunked=True), ModelReply(resets=True)]) as server:
+        for said, more in (("slow", 0), ("long", 50_000)):
+            with urllib.request.urlopen(_asking(server), timeout=60.0) as response:
+                body = response.read()
+            assert json.loads(body)["content"][0]["text"] == said
+            assert len(body) - len(body.lstrip()) == more
+        with pytest.raises((ConnectionResetError, urllib.error.URLError)):
+            urllib.request.urlopen(_asking(server), timeout=60.0)
+        assert server.connections == 3
+
+
+@pytest.mark.parametrize("hangs", ["before", "headers", "body"])
+def test_a_half_open_connection_ends_with_the_server(hangs: Literal["before", "headers", "body"]) -> None:
+    """What hangs says nothing more, and `close` ends it, thread and all."""
+    ended = threading.Event()
+    asked = threading.Event()
+
+    def silent(_: dict[str, Any]) -> ModelReply:
+        asked.set()
+        return ModelReply(text="never said", hangs=hangs)
+
+    def read(server: ModelServer) -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            urllib.request.urlopen(_asking(server), timeout=60.0).read()
+        ended.set()
+
+    server = ModelServer([silent])
+    thread = threading.Thread(target=read, args=(server,))
+    thread.start()
+    assert asked.wait(30.0)
+    assert not ended.is_set()
+    server.close()
+    thread.join(30.0)
+    assert ended.is_set()
+
+
+def _asking(server: ModelServer) -> urllib.request.Request:
+    return urllib.request.Request(f"{server.url}/v1/messages", data=b"{}", method="POST")

@@ -99,6 +99,70 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("an answer that is a dump of data",),
         ("Let the rule look at a part of it.",),
     ),
+    "authentication": Explanation(
+        "There is no key, the judge's endpoint refused it, or the account behind it cannot pay (401, 402, 403).",
+        ("a key that is missing, wrong or withdrawn", "an account without credit"),
+        ("Look at `api_key` or `api_key_env` of the judge: docs/judges.md.",),
+    ),
+    "bad_request": Explanation(
+        "The judge's endpoint refused the request (400 and the like).",
+        ("a model or an endpoint that does not know the answer's form", "an `extra_body` that it does not take"),
+        ("Look at the message of the failed result, offline: `run_evaluation_sync` shows it.",),
+    ),
+    "not_found": Explanation(
+        "The judge's endpoint does not know the model or the path (404).",
+        ("a misspelled `model` or `base_url`",),
+        ("Correct it.",),
+    ),
+    "rate_limited": Explanation(
+        "The judge's endpoint takes no more requests now (429), also after the retries.",
+        ("more answers are judged than the account allows",),
+        ("Lower the judge's `sample_rate`, or limit its `spend` a minute: docs/spend.md.",),
+    ),
+    "overloaded": Explanation(
+        "The judge's endpoint is overloaded (529), also after the retries.", ("its own load",), ("Wait.",)
+    ),
+    "server_error": Explanation(
+        "The judge's endpoint failed (5xx), also after the retries.", ("a failure there",), ("Wait.",)
+    ),
+    "connection_error": Explanation(
+        "The judge's endpoint could not be reached, or broke the connection off.",
+        ("a network, a name or a `base_url` that is wrong", "an address that is not public, and is refused"),
+        ("Look at `base_url`, and at docs/judges.md for private addresses.",),
+    ),
+    "breaker_open": Explanation(
+        "The judge was not asked: it failed so often that it is left alone for a while.",
+        ("one of the failures of judges, before",),
+        ("Look at those; it is asked again by itself.",),
+    ),
+    "refusal": Explanation(
+        "The model would not judge this answer.",
+        ("content that it is trained to refuse",),
+        ("Choose another model for this criterion, or accept the gap: a refusal is no score.",),
+    ),
+    "truncated": Explanation(
+        "The judge's answer was cut off at its greatest length.",
+        ("`max_tokens` is too small for the criteria",),
+        ("Raise it, or ask for fewer criteria in one call.",),
+    ),
+    "empty_answer": Explanation(
+        "The judge answered nothing.", ("a model that thinks until its tokens are used up",), ("Raise `max_tokens`.",)
+    ),
+    "malformed_answer": Explanation(
+        "The judge's answer is not the one JSON object that it was asked for.",
+        ("a model without JSON output", "a server that answers with a page"),
+        ("Choose a model that can, or another `response_format`: docs/judges.md.",),
+    ),
+    "out_of_range": Explanation(
+        "The judge's score has no place on the criterion's scale.",
+        ("a small model, or an unclear scale",),
+        ("Describe the levels of the scale, or choose another model.",),
+    ),
+    "context_overflow": Explanation(
+        "The question is longer than the judge's model can read.",
+        ("long answers, contexts or histories",),
+        ("Let the evaluator show less of each field.",),
+    ),
 }
 """By `error.type` of a failed result; other words are evaluators' own, or classes of what they raised."""
 

@@ -15,7 +15,7 @@ _CREATED: Final = 1_750_000_000
 def plain(exchange: Exchange) -> dict[str, Any]:
     """The completion, whole, with one choice."""
     reply = exchange.reply
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": reply.refusal}
     if reply.reasoning:
         message["reasoning_content"] = reply.reasoning
     if reply.tool_calls:
@@ -71,10 +71,11 @@ def _call(exchange: Exchange, index: int) -> dict[str, Any]:
 
 def _usage(exchange: Exchange) -> dict[str, Any]:
     reply = exchange.reply
+    read = reply.input_tokens + reply.cache_read_tokens
     return {
-        "prompt_tokens": reply.input_tokens,
+        "prompt_tokens": read,
         "completion_tokens": reply.output_tokens,
-        "total_tokens": reply.input_tokens + reply.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "total_tokens": read + reply.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": reply.cache_read_tokens, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
     }

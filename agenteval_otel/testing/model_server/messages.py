@@ -46,6 +46,11 @@ def failure(exchange: Exchange) -> dict[str, Any]:
 
 
 def _message(exchange: Exchange, output_tokens: int) -> dict[str, Any]:
+    reply = exchange.reply
+    usage = {"input_tokens": reply.input_tokens, "output_tokens": output_tokens}
+    if reply.cache_read_tokens or reply.cache_write_tokens:
+        usage["cache_read_input_tokens"] = reply.cache_read_tokens
+        usage["cache_creation_input_tokens"] = reply.cache_write_tokens
     return {
         "id": exchange.id("msg_"),
         "type": "message",
@@ -54,7 +59,7 @@ def _message(exchange: Exchange, output_tokens: int) -> dict[str, Any]:
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {"input_tokens": exchange.reply.input_tokens, "output_tokens": output_tokens},
+        "usage": usage,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -46,6 +46,15 @@ class ModelReply(Value):
         delay_s: Wait before the first byte; ends early when the server is closed.
         chunk_delay_s: Wait before each event of a stream.
         cut_after: Break a stream off, without an end, after so many events; a plain reply breaks off in its middle.
+        refusal: The model's words of refusal, where the format has a field of its own for them (chat completions).
+        cache_read_tokens: Input tokens that the provider says it had kept, beside the `input_tokens`.
+        cache_write_tokens: Input tokens that it says it keeps from now on.
+        trickle_s: Wait before each byte of a plain reply's body.
+        hangs: The connection stays open, and nothing more comes: ``before`` the response, after its ``headers``, or in
+            the middle of the ``body``. Ends when the server is closed.
+        resets: The connection is reset instead of answered.
+        padding: So many spaces stand before the body of a plain reply, which JSON allows.
+        chunked: The length of a plain reply is not said before.
     """
 
     text: str = ""
@@ -62,6 +71,14 @@ class ModelReply(Value):
     delay_s: float = 0.0
     chunk_delay_s: float = 0.0
     cut_after: int | None = None
+    refusal: str | None = None
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    trickle_s: float = 0.0
+    hangs: Literal["before", "headers", "body"] | None = None
+    resets: bool = False
+    padding: int = 0
+    chunked: bool = False
 
     @property
     def reason(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,8 @@ _WIRES: Final[dict[str, Wire]] = {
     "/responses": responses,
 }
 _CLOSE_TIMEOUT_S: Final = 5.0
+_CHUNK: Final = 16_384
+_AT_ONCE: Final = ModelReply()
 
 
 class ModelServer:
@@ -80,6 +83,15 @@ class ModelServer:
         self._server.break_off(_CLOSE_TIMEOUT_S)
         self._thread.join(_CLOSE_TIMEOUT_S)
 
+    def hang(self) -> None:
+        """Let time pass until the server is closed."""
+        self._closed.wait()
+
+    @property
+    def connections(self) -> int:
+        """How many connections were made so far."""
+        return self._server.accepted
+
     def wait(self, seconds: float) -> bool:
         """Let time pass; True when the server was closed meanwhile."""
         return seconds > 0 and self._closed.wait(seconds)
@@ -107,12 +119,14 @@ class _Listener(ThreadingHTTPServer):
         self.owner = owner
         self._open: dict[socket.socket, threading.Thread] = {}
         self._guard = threading.Lock()
+        self.accepted = 0
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
         with self._guard:
             self._open[request] = thread
+            self.accepted += 1
         thread.start()
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -121,6 +135,12 @@ class _Listener(ThreadingHTTPServer):
         finally:
             with self._guard:
                 self._open.pop(request, None)
+
+    def cut(self, connection: socket.socket) -> None:
+        """Close a connection this moment."""
+        with self._guard:
+            self._open.pop(connection, None)
+        connection.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is none of ours to print."""
@@ -163,10 +183,18 @@ class _Handler(BaseHTTPRequestHandler):
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         exchange = self.server.owner.take(path, headers, body)
-        if self.server.owner.wait(exchange.reply.delay_s):
+        if self.server.owner.wait(exchange.reply.delay_s) or self._is_silent(exchange.reply):
             self.close_connection = True
             return
         self._answer(wire, exchange)
+
+    def _is_silent(self, reply: ModelReply) -> bool:
+        if reply.hangs == "before":
+            self.server.owner.hang()
+        if reply.resets:  # closed with something left to send, and no time for it: the client sees a reset
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.server.cut(self.connection)
+        return reply.hangs == "before" or reply.resets
 
     def _answer(self, wire: Wire, exchange: Exchange) -> None:
         reply = exchange.reply
@@ -177,15 +205,37 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             body = wire.failure(exchange) if reply.status >= 400 else wire.plain(exchange)
         text = body if isinstance(body, str) else json.dumps(body)
-        self._send(reply.status, reply.headers, text.encode(), cut=reply.cut_after is not None)
+        self._send(reply.status, reply.headers, b" " * reply.padding + text.encode(), reply)
 
-    def _send(self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False) -> None:
+    def _send(self, status: int, headers: dict[str, str], body: bytes, reply: ModelReply = _AT_ONCE) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+        length = {"Transfer-Encoding": "chunked"} if reply.chunked else {"Content-Length": str(len(body))}
+        for name, value in {"Content-Type": "application/json", **length, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if cut else body)
-        self.close_connection = self.close_connection or cut
+        breaks_off = reply.cut_after is not None or reply.hangs is not None
+        if breaks_off:
+            body = b"" if reply.hangs == "headers" else body[: len(body) // 2]
+        self._write(body, reply)
+        if reply.hangs is not None:
+            self.wfile.flush()
+            self.server.owner.hang()
+        if reply.chunked and not breaks_off:
+            self._chunk(b"")
+        self.close_connection = self.close_connection or breaks_off
+
+    def _write(self, body: bytes, reply: ModelReply) -> None:
+        """The body as it is, in chunks, or byte by byte with time between."""
+        size = 1 if reply.trickle_s else _CHUNK if reply.chunked else max(1, len(body))
+        for start in range(0, len(body), size):
+            if self.server.owner.wait(reply.trickle_s):
+                self.close_connection = True
+                return
+            part = body[start : start + size]
+            if reply.chunked:
+                self._chunk(part)
+            else:
+                self.wfile.write(part)
 
     def _stream(self, wire: Wire, exchange: Exchange) -> None:
         reply = exchange.reply

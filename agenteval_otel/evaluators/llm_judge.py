@@ -1,0 +1,269 @@
+"""LLMJudge: a model judges the answer, by criteria in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import AliasChoices, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+
+from agenteval_otel.components import PartError
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
+from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Lane, failure_of, result_of
+from agenteval_otel.evaluators.llm_judge_case import FIELDS, CaseField, case_of, missing_of
+from agenteval_otel.evaluators.llm_judge_originals import as_ours
+from agenteval_otel.evaluators.llm_judge_question import (
+    NAMES,
+    Asked,
+    ReplyForm,
+    Template,
+    fields_of,
+    question,
+    unknown_placeholders,
+)
+from agenteval_otel.evaluators.llm_judge_replies import judge_facts, reply_of
+from agenteval_otel.evaluators.llm_judge_scales import TEN, asked_on, original_scale
+from agenteval_otel.evaluators.llm_judge_signs import injection_signs, no_answer
+from agenteval_otel.evaluators.rubric import Levels, Rubric, with_bounds
+from agenteval_otel.judges import GivenJudge, Judge, JudgeRequest, Verdict, as_judge
+from agenteval_otel.judges.prompt import CaseText
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
+from agenteval_otel.models.value import replaced
+
+__all__ = ["LLMJudge"]
+
+_JUDGE_NAMES = ("judge", "llm", "provider")
+_RUBRIC_PASSES = 0.7
+_ONE = ("description", "scale", "levels", "rubric")
+_TENTHS = 10
+
+
+class LLMJudge(CriterionEvaluator, type="LLMJudge"):
+    """What a model says of the answer, by one criterion or by several in one call; higher is better on every scale.
+
+    The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it
+    (`judges.prompt`). The judge answers with evidence, a reason and a score for each criterion; what is no score of the
+    scale is a failed result, as is everything that goes wrong with the call, each with its ``error_type`` and with what
+    was used in the metadata. Inputs that lack what is needed, and answers that are none, are skipped without a call.
+
+    ``rubric`` alone is GoGrid's judge: 0 to 10, the score divided by ten, passed from 0.7 on. The originals' form is
+    read as they read it: `evaluators.llm_judge_originals`.
+
+    Attributes:
+        judge: The `Judge` that is asked, its settings, or an object that generates text; also ``llm``, ``provider``.
+        description: What is to be judged, in words for the judge.
+        levels: What each level of the scale means, by the level.
+        rubric: All that is to be judged as one text, on GoGrid's scale.
+        rubrics: Several criteria for one call, in the place of `criterion_name`, `description`, `scale`, `levels`.
+        prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``, ``{{context.key}}`` (also
+            ``context``, ``history``, ``tool_calls``, ``tool_definitions``) are texts of the case,
+            ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's; with
+            `rubric` also ``{rubric}`` and ``{output}``. Only what it names is shown.
+        system_prompt: In the place of the built-in one.
+        needs: What an input has to have; without it the criteria are skipped.
+        takes: What is shown too, where there is no template, if the input has it.
+        placement: Texts of the case as ``data``, or ``inline`` in the template: any text can then say anything.
+        reply_form: ``evidence``; or as the originals' models answer, ``score`` (JSON) or ``lines``.
+        refuse_degenerate: Whether answers without any content are skipped; judges take them for right ones.
+        max_field_chars: Of a longer text the middle is left out, and the judge told so.
+        max_tokens: Most tokens of the judge's answer, its thinking included.
+    """
+
+    kind: ClassVar[EvaluatorKind] = "llm_judge"
+
+    criterion_name: str = "llm_judge"
+    scale: str = "pass/fail"
+    judge: SerializeAsAny[Judge] = Field(
+        validation_alias=AliasChoices(*_JUDGE_NAMES), serialization_alias="judge", json_schema_extra={"type": "object"}
+    )
+    description: str = ""
+    levels: Levels = Field(default_factory=dict)
+    rubric: str | None = None
+    rubrics: tuple[Rubric, ...] = ()
+    prompt_template: str | None = None
+    system_prompt: str | None = None
+    needs: tuple[CaseField, ...] = ("response",)
+    takes: tuple[CaseField, ...] = ("question", "ground_truth")
+    placement: Literal["data", "inline"] = "data"
+    reply_form: ReplyForm = "evidence"
+    refuse_degenerate: bool = True
+    max_field_chars: int = Field(default=16_000, ge=200, le=1_000_000)
+    max_tokens: int = Field(default=2_048, ge=16)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _original_form(cls, data: Any, info: ValidationInfo) -> Any:
+        if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
+            return data
+        try:
+            return as_ours(data, known=set(cls.model_fields))
+        except ConfigurationError as failure:
+            raise PartError(failure, of_model=True) from None
+
+    @field_validator("judge", mode="before")
+    @classmethod
+    def _load_judge(cls, value: Any) -> Any:
+        try:
+            return as_judge(value, path="judge")
+        except ConfigurationError as failure:
+            raise PartError(failure) from None
+
+    @field_validator("rubric", "prompt_template")
+    @classmethod
+    def _is_said(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError("must not be blank")
+        original = info.context and info.context.get("original")
+        if info.field_name == "prompt_template" and value is not None and not original:
+            unknown = unknown_placeholders(value)
+            if unknown:
+                raise ValueError(f"{unknown[0]} stands for nothing; known: {', '.join(NAMES.values())}, context.<key>, "
+                                 f"criterion_name, criterion_description, criterion_scale")  # fmt: skip
+        return value
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        said = self.model_fields_set & set(_ONE)
+        if self.rubrics and said | (self.model_fields_set & {"criterion_name"}):
+            raise ValueError("give rubrics, or one criterion of its own, not both")
+        if self.rubric is not None and said - {"rubric"}:
+            other = min(said - {"rubric"})
+            raise ValueError(f"rubric is judged from 0 to 10: give description in its place, or no {other}")
+        try:
+            names = [one.criterion_name for one in self.all_rubrics]
+        except ConfigurationError as failure:  # of the one rubric that this evaluator's own fields are
+            said_of = [(None if path == "configuration" else path, text) for path, text in failure.problems]
+            raise PartError(ConfigurationError.of(said_of), of_model=True) from None
+        if len(set(names)) < len(names):
+            raise ValueError("two rubrics have the same criterion_name")
+        if self.reply_form != "evidence" and len(names) > 1:
+            raise ValueError(f"reply_form {self.reply_form} is for one criterion")
+        if self.placement == "inline" and self.prompt_template is None:
+            raise ValueError("placement inline needs a prompt_template")
+        return self
+
+    @property
+    def lane(self) -> Lane:
+        return "model"
+
+    @property
+    def label(self) -> str:
+        return f"{self.type}:{','.join(one.criterion_name for one in self.all_rubrics)}"
+
+    @cached_property
+    def all_rubrics(self) -> tuple[Rubric, ...]:
+        """The criteria, each as a rubric."""
+        if self.rubrics:
+            return self.rubrics
+        given = {"criterion_name": self.criterion_name, "weight": self.weight, "objective": self.objective}
+        if self.rubric is not None:
+            threshold = _RUBRIC_PASSES if self.threshold is None else self.threshold
+            return (Rubric(**given, description=self.rubric, scale="numeric", threshold=threshold),)
+        return (Rubric(
+            **given, description=self.description, scale=self.scale, levels=self.levels, threshold=self.threshold,
+        ),)  # fmt: skip
+
+    @property
+    def _form(self) -> ReplyForm:
+        # Only an object of the program's answers in lines; every other judge gives a JSON object, by its contract.
+        return "evidence" if self.reply_form == "lines" and not isinstance(self.judge, GivenJudge) else self.reply_form
+
+    def criteria(self) -> tuple[EvaluationCriteria, ...]:
+        return tuple(one.criterion for one in self.all_rubrics)
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        """A result for each of its criteria that is asked for, by one call; awaits the judge.
+
+        Raises:
+            EvaluationSkipped: The input lacks what is needed, or its answer is none.
+        """
+        asked = self._asked(criteria)
+        if not asked:
+            return []
+        self._refuse(evaluation_input)
+        request, case = self.question_for(evaluation_input, asked)
+        signs = injection_signs(one.text if isinstance(one.text, str) else str(one.text) for one in case.values())
+        names = [one.criterion.name for one in asked]
+        try:
+            verdict = await self.judge.guarded().judge(request)
+        except EvaluationSkipped:
+            raise  # the call was spared
+        except JudgeError as error:
+            found = [self._failure(one, str(error), error.error_type) for one in asked]
+            facts = judge_facts(None, error.usage, names) | ({"model": self.judge.model} if self.judge.model else {})
+        except Exception as error:  # of a judge from outside
+            said = f"the judge raised {type(error).__name__}: {error}"
+            found, facts = [self._failure(one, said, type(error).__name__) for one in asked], {}
+        else:
+            found = [self._result(verdict, one, alone=len(asked) == 1) for one in asked]
+            facts = judge_facts(verdict, verdict.usage, names)
+        return [self._signed(result, facts if not index else {}, signs) for index, result in enumerate(found)]
+
+    def question_for(
+        self, evaluation_input: EvaluationInput, asked: Sequence[Asked] | None = None
+    ) -> tuple[JudgeRequest, Mapping[str, CaseText]]:
+        """What the judge would be asked about the input, and the case that is in it; nothing is sent."""
+        template = None
+        fields: list[tuple[str, str]] = [
+            (NAMES[field], field) for field in FIELDS if field in self.needs or field in self.takes
+        ]
+        if self.prompt_template is not None:
+            template = Template(self.prompt_template, self.placement == "inline", self.rubric)
+            fields = fields_of(self.prompt_template, with_rubric=self.rubric is not None)
+        case = case_of(evaluation_input, fields, limit=self.max_field_chars)
+        request = question(
+            self._asked(self.criteria()) if asked is None else asked, case, template=template,
+            reply_form=self._form, system_prompt=self.system_prompt, max_tokens=self.max_tokens,
+        )  # fmt: skip
+        return request, case
+
+    def _asked(self, criteria: Sequence[EvaluationCriteria]) -> list[Asked]:
+        by_name = {criterion.name: criterion for criterion in reversed(criteria)}
+        found = []
+        for index, rubric in enumerate(self.all_rubrics):
+            criterion = by_name.get(rubric.criterion_name)
+            if criterion is None:
+                continue
+            levels = rubric.levels_on(criterion)
+            criterion = with_bounds(criterion, levels)
+            scale = original_scale(criterion) if self.reply_form == "score" else asked_on(criterion, levels)
+            name = criterion.name
+            key = name if name.isidentifier() and name.isascii() and len(name) <= 64 else f"criterion_{index + 1}"
+            described = criterion.description or rubric.description
+            found.append(Asked(key, criterion, described, levels, scale if self.rubric is None else TEN))
+        return found
+
+    def _refuse(self, evaluation_input: EvaluationInput) -> None:
+        missing = missing_of(evaluation_input, self.needs)
+        if missing is not None:
+            raise EvaluationSkipped(missing)
+        text = evaluation_input.text_at("response")
+        if self.refuse_degenerate and text is not None:
+            reason = no_answer(text)
+            if reason is not None:
+                raise EvaluationSkipped(reason)
+
+    def _result(self, verdict: Verdict, one: Asked, *, alone: bool) -> EvaluationResult:
+        try:
+            told = reply_of(verdict, one, self._form, alone=alone)
+        except EvaluationError as error:
+            return self._failure(one, str(error), error.error_type)
+        value = told.raw if self.rubric is None else float(told.raw) / _TENTHS
+        metadata: dict[str, Any] = {"rawLlmScore": told.raw}
+        if told.evidence:
+            metadata["evidence"] = list(told.evidence)
+        return result_of(self, one.criterion, Score(value=value, reasoning=told.reason, metadata=metadata))
+
+    def _failure(self, one: Asked, error: str, error_type: str) -> EvaluationResult:
+        return failure_of(self, one.criterion.name, error, error_type=error_type, filler="error")
+
+    def _signed(self, result: EvaluationResult, facts: Mapping[str, Any], signs: Sequence[str]) -> EvaluationResult:
+        metadata = dict(result.metadata or {})
+        if facts and (self.reply_form == "evidence" or facts.get("inputTokens") or facts.get("outputTokens")):
+            metadata["judge"] = dict(facts)
+        if signs:
+            metadata["injectionSigns"] = list(signs)
+        return replaced(result, {"metadata": metadata or None, "suspected_injection": bool(signs)})

@@ -1,0 +1,96 @@
+"""The case that a judge is shown: the fields of an input by their names, shortened, and whether they are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+from agenteval_otel.capture.text import plain
+from agenteval_otel.judges.prompt import CaseText, shortened
+from agenteval_otel.models import EvaluationInput
+
+__all__ = ["FIELDS", "CaseField", "case_of", "missing_of", "value_of"]
+
+CaseField = Literal[
+    "question", "response", "ground_truth", "context", "history", "tool_calls", "tool_definitions",
+]  # fmt: skip
+FIELDS: tuple[str, ...] = get_args(CaseField)
+"""What of an input a judge may need; the words of the option ``needs``."""
+
+_IN_WORDS = {"question": "question", "ground_truth": "ground truth", "tool_calls": "tool calls",
+             "tool_definitions": "tool definitions"}  # fmt: skip
+_DEFINITIONS = ("tools", "tool_definitions", "toolDefinitions")
+
+
+def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
+    """What the input holds in a field (``context.key`` too): text, else plain data; None where there is nothing."""
+    if field in ("response", "ground_truth") or field.startswith("context."):
+        return _said(evaluation_input, field)
+    if field == "tool_definitions":
+        return _definitions(evaluation_input)
+    held = {
+        "question": evaluation_input.prompt,
+        "context": evaluation_input.context,
+        "history": evaluation_input.message_history,
+        "tool_calls": evaluation_input.tool_calls,
+    }
+    return held.get(field) or None
+
+
+def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]], *, limit: int) -> dict[str, CaseText]:
+    """The fields that there are, by the names that the judge reads; each at most about `limit` characters.
+
+    Args:
+        evaluation_input: The input.
+        fields: The judge's name of a field, and the field's own.
+        limit: Characters; data that is longer as JSON is shortened as text.
+
+    Raises:
+        CaptureError: A value's own methods raised.
+    """
+    found = {}
+    for name, field in fields:
+        value = value_of(evaluation_input, field)
+        if value is not None:
+            found[name] = _limited(value, limit)
+    return found
+
+
+def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str | None:
+    """Why the input cannot be judged: the first field that is needed and not there; None where all are."""
+    for field in needs:
+        value = value_of(evaluation_input, field)
+        if value is None or (isinstance(value, str) and field != "response" and not value.strip()):
+            return f"no {_IN_WORDS.get(field, field)}"
+    return None
+
+
+def _said(evaluation_input: EvaluationInput, field: str) -> Any:
+    text = evaluation_input.text_at(field)
+    return text if text is not None else evaluation_input.value_at(field)
+
+
+def _definitions(evaluation_input: EvaluationInput) -> Any:
+    for held in (evaluation_input.agent_config, evaluation_input.context):
+        for name in _DEFINITIONS:
+            if held and held.get(name):
+                return held[name]
+    return None
+
+
+def _limited(value: Any, limit: int) -> CaseText:
+    if isinstance(value, str):
+        return shortened(value, limit)
+    data = plain([item.model_dump(by_alias=True, exclude_none=True) if hasattr(item, "model_dump") else item
+                  for item in value] if isinstance(value, list | tuple) else value)  # fmt: skip
+    text = json.dumps(data, ensure_ascii=False)
+    return shortened(text, limit) if len(text) > limit or not _is_strict(data) else CaseText(data)
+
+
+def _is_strict(data: Any) -> bool:
+    try:
+        json.dumps(data, allow_nan=False)
+    except ValueError:  # NaN or an infinity, for which JSON has no form
+        return False
+    return True

@@ -1,0 +1,158 @@
+"""Answers: what a model wrote, read as exactly one JSON object, or refused.
+
+Nothing is searched for, repaired or assumed: a score that has to be guessed is none. Space around the object and one
+fence of Markdown are no change of what was said; anything else beside it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final, NoReturn
+
+from agenteval_otel.errors import JudgeError
+
+__all__ = ["MAX_DEPTH", "check_form", "encodable", "parse_answer"]
+
+MAX_DEPTH: Final = 32
+_MAX_DIGITS: Final = 300  # what a float can hold
+_FENCE: Final = "```"
+_INFO: Final = ("", "json")
+
+
+def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The one JSON object that the text is.
+
+    Takes linear time. Whole numbers stay `int`, others `float`; characters that no encoding has (half a surrogate pair)
+    become the replacement character.
+
+    Args:
+        text: What the model wrote, at most as long as the judge takes it.
+        form: JSON Schema that the answer was asked to have: its ``type`` and ``required`` are checked, at every level.
+            What values are allowed is for whoever asked to say.
+
+    Raises:
+        JudgeError: ``empty_answer`` where there is nothing but space; ``malformed_answer`` for anything else that is
+            not one object: prose before or behind it, a second one, a name twice, NaN or a number beyond the range of
+            floats, more than 32 levels, wrong types.
+    """
+    stripped = text.strip()
+    if not stripped:
+        raise JudgeError("the judge's answer is empty", error_type="empty_answer")
+    try:
+        found = json.loads(
+            _unfenced(stripped), object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_float,
+            parse_int=_int,
+        )  # fmt: skip
+    except RecursionError:
+        raise _malformed("is nested too deeply") from None
+    except _Refused as refused:
+        raise _malformed(str(refused)) from None
+    except ValueError:
+        raise _malformed("is not one JSON value and nothing else") from None
+    if type(found) is not dict:
+        raise _malformed(f"is {_NAMES.get(type(found), 'a value')} instead of an object")
+    answer: dict[str, Any] = _cleaned(found, MAX_DEPTH)
+    if form is not None:
+        check_form(answer, form)
+    return answer
+
+
+def check_form(answer: Any, form: dict[str, Any], *, path: str = "") -> None:
+    """Hold an answer to the types and the required names of a JSON Schema; values are not looked at.
+
+    Raises:
+        JudgeError: ``malformed_answer``, with the path of the first field that is not as it was asked for.
+    """
+    wanted = form.get("type")
+    kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted or ())
+    if kinds and not any(_is_kind(answer, kind) for kind in kinds):
+        expected = " or ".join(map(str, kinds))
+        raise _malformed(f"has {_NAMES.get(type(answer), 'a value')} at {path or 'its top'}, expected {expected}")
+    if isinstance(answer, dict):
+        for name in form.get("required", ()):
+            if name not in answer:
+                raise _malformed(f"lacks {path + '.' if path else ''}{name}")
+        for name, inner in form.get("properties", {}).items():
+            if name in answer:
+                check_form(answer[name], inner, path=f"{path}.{name}" if path else name)
+    items = form.get("items")
+    if isinstance(answer, list) and isinstance(items, dict):
+        for index, item in enumerate(answer):
+            check_form(item, items, path=f"{path}[{index}]")
+
+
+_NAMES: Final = {
+    dict: "an object", list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false",
+    type(None): "null",
+}  # fmt: skip
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "null": (type(None),),
+    "number": (int, float), "integer": (int,),
+}  # fmt: skip
+
+
+def _is_kind(value: Any, kind: str) -> bool:
+    # By the very type: to Python, true is a number.
+    if kind == "integer" and type(value) is float:
+        return value.is_integer()
+    return kind not in _KINDS or type(value) in _KINDS[kind]
+
+
+class _Refused(ValueError):
+    """JSON as Python reads it, but not as it is written."""
+
+
+def _unfenced(text: str) -> str:
+    """What stands in the fence where all of the text is one; a second fence inside is no JSON, and fails there."""
+    if not (text.startswith(_FENCE) and text.endswith(_FENCE) and len(text) > 2 * len(_FENCE)):
+        return text
+    info, line_end, inner = text[len(_FENCE) : -len(_FENCE)].partition("\n")
+    return inner if line_end and info.strip().lower() in _INFO else text
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Refused("says a name twice")
+    return found
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise _Refused("holds NaN or Infinity")
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise _Refused("holds a number beyond the range of floats")
+    return number
+
+
+def _int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise _Refused("holds a number beyond the range of floats")
+    return int(digits)
+
+
+def _cleaned(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if not isinstance(value, dict | list):
+        return value
+    if depth == 0:
+        raise _malformed("is nested too deeply")
+    if isinstance(value, list):
+        return [_cleaned(item, depth - 1) for item in value]
+    return {encodable(name): _cleaned(item, depth - 1) for name, item in value.items()}
+
+
+def encodable(text: str) -> str:
+    """Text with the replacement character for what no encoding has."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _malformed(what: str) -> JudgeError:
+    return JudgeError(f"the judge's answer {what}", error_type="malformed_answer")

@@ -1,0 +1,212 @@
+"""Database: a SQLite file that several processes use, met from a thread of its own.
+
+Nobody waits for the disk on an event loop: work is handed over and its outcome is a future. Each piece of work is one
+transaction; how long it waits for other processes is bounded. SQLite forbids that a connection crosses a fork: it is
+closed before one, and where it is just at work the child leaves the file alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    import sqlite3
+
+__all__ = ["Database"]
+
+T = TypeVar("T")
+_IDLE_S: Final = 1.0
+_AT_FORK_S: Final = 0.05
+_AT_EXIT_S: Final = 1.0
+_MOST_WAITING: Final = 10_000
+
+Work = Callable[["sqlite3.Connection"], T]
+
+
+class Database:
+    """The file; opened by the first work, closed when there was none for a second.
+
+    Args:
+        path: Where it is; folders above are made, for their owner alone, as is the file.
+        schema: Statements that make what is not there yet.
+        patience_s: How long a transaction waits for those of others.
+    """
+
+    def __init__(self, path: Path, schema: Sequence[str], *, patience_s: float = 1.0) -> None:
+        self.path, self._schema, self._patience_s = path, tuple(schema), patience_s
+        self._held_at_fork: dict[int, bool] = {}
+        self._thread: threading.Thread | None
+        self._connection: sqlite3.Connection | None
+        self._lost = False
+        self._begin()
+        _ALL.add(self)
+        _watch()
+
+    def __repr__(self) -> str:
+        return f"<Database {self.path}>"
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Have work done in a transaction of its own, after all that was handed over before; never waits.
+
+        The future holds `sqlite3.Error` or OSError where the file cannot be used, and RuntimeError where the process is
+        ending or too much waits already.
+        """
+        future: Future[T] = Future()
+        try:
+            with self._starting:
+                if self._queue.qsize() >= _MOST_WAITING:
+                    raise RuntimeError(f"{self.path}: too much waits to be written")
+                self._queue.put((future, work))
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="agenteval-judges", daemon=True)
+                    self._thread.start()
+        except RuntimeError as error:  # the process is ending: no thread can be started
+            if self._thread is not None and not self._thread.is_alive():
+                self._thread = None
+            if not future.done():
+                future.set_exception(error)
+        return future
+
+    def close(self, timeout_s: float = _AT_EXIT_S) -> bool:
+        """Do what waits and close the file; the next work opens it again. True when that was done in time."""
+        thread = self._thread
+        if thread is None:
+            return True
+        self._queue.put(None)
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def _begin(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Work[Any]] | None] = queue.SimpleQueue()
+        self._starting, self._at_work = threading.Lock(), threading.Lock()
+        self._thread = self._connection = None
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._queue.get(timeout=_IDLE_S)
+            except queue.Empty:
+                item = None
+            if item is not None:
+                self._do(*item)
+                continue
+            self._let_go()  # takes as long as the disk does: before the lock that those who submit wait for
+            with self._starting:
+                if self._queue.empty():
+                    self._thread = None
+                    return
+
+    def _do(self, future: Future[Any], work: Work[Any]) -> None:
+        if future.done() or not future.set_running_or_notify_cancel():
+            return
+        try:
+            if self._lost:
+                raise OSError(f"{self.path}: was being written while this process was forked")
+            with self._at_work:
+                found = self._transaction(work)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(found)
+
+    def _transaction(self, work: Work[T]) -> T:
+        connection = self._connection
+        try:
+            if connection is None:
+                connection = self._connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            found = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            # Opened anew: what went wrong may be the file that is no longer there.
+            self._connection = None
+            if connection is not None:
+                connection.close()  # and rolls back
+            raise
+        return found
+
+    def _open(self) -> sqlite3.Connection:
+        import sqlite3  # not where nobody names a file
+
+        _make_folders(self.path.parent)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(
+            self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
+        )  # fmt: skip
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            # Survives the end of a process; of the machine, but for the last moments.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in self._schema:
+                connection.execute(statement)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _let_go(self) -> None:
+        with self._at_work:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def _before_fork(self) -> None:
+        held = self._at_work.acquire(timeout=_AT_FORK_S)
+        self._held_at_fork[threading.get_ident()] = held
+        if held and self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    def _after_fork(self) -> None:
+        if self._held_at_fork.pop(threading.get_ident(), False):
+            self._at_work.release()
+
+    def _in_child(self) -> None:
+        if not self._held_at_fork.get(threading.get_ident(), False):
+            # SQLite's own memory of its locks came along: a new connection to this file would trust it.
+            self._lost = True
+            _ABANDONED.append(self._connection)
+        self._held_at_fork = {}
+        self._begin()
+
+
+def _make_folders(folder: Path) -> None:
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+_ALL: weakref.WeakSet[Database] = weakref.WeakSet()
+_ABANDONED: list[sqlite3.Connection | None] = []
+"""Connections of a parent, never closed here: that would touch what the parent is doing."""
+
+
+def _each(act: Callable[[Database], object]) -> Callable[[], None]:
+    def run() -> None:
+        for database in list(_ALL):
+            act(database)
+
+    return run
+
+
+@cache
+def _watch() -> None:
+    """With the first database, not at import: most processes have none."""
+    atexit.register(_each(Database.close))
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=_each(Database._before_fork),
+            after_in_parent=_each(Database._after_fork),
+            after_in_child=_each(Database._in_child),
+        )

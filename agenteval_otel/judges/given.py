@@ -1,0 +1,157 @@
+"""Judges of other makers: an object that generates text, under whatever name its library calls that."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Final, Self
+
+from pydantic import Field
+
+from agenteval_otel.components import resolve
+from agenteval_otel.errors import ConfigurationError, JudgeError
+from agenteval_otel.judges.answers import parse_answer
+from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
+
+__all__ = ["GivenJudge", "as_judge"]
+
+_METHODS: Final = (
+    "generate", "generate_text", "generateText", "complete", "ainvoke", "invoke", "do_generate", "doGenerate", "ask",
+    "judge",
+)  # fmt: skip
+_INNER: Final = ("get_model", "getModel")
+_SYSTEM_NAMES: Final = ("system", "system_prompt", "systemPrompt")
+_TEXT_NAMES: Final = ("text", "content", "output", "message")
+
+
+class GivenJudge(Judge):
+    """An object of the program's that generates text, as a judge. Its own limits and retries are its business.
+
+    A plain function or method runs in a thread, so that it does not hold up the loop; an ``async def`` on the loop.
+
+    Attributes:
+        name: What the object is, for the fingerprint of the evaluator that uses it.
+        given: A function of the prompt, or an object with one of ``generate``, ``generate_text``, ``complete``,
+            ``invoke``, ``ask``, ``judge`` and the like. It gets ``prompt`` (and ``system``, or both as ``messages``)
+            by name where it has such parameters, else one text of both; it gives a text, or something with ``text`` or
+            ``content``. Left out of dumps.
+        deadline_s: Seconds until an ``async def`` is given up. A thread that runs a plain one nothing can end.
+    """
+
+    name: str = ""
+    given: Any = Field(exclude=True)
+    deadline_s: float = Field(default=30.0, gt=0, le=600)
+
+    @classmethod
+    def of(cls, given: Any) -> Self:
+        """The object as a judge, named after its class; a function, after itself."""
+        kind = given if inspect.isroutine(given) else type(given)
+        return cls(name=f"{kind.__module__}.{kind.__qualname__}", given=given)
+
+    async def judge(self, request: JudgeRequest) -> Verdict:
+        """What the object makes of the prompt. Raises `JudgeError` for whatever it raises."""
+        started = time.monotonic()
+        positional, named = _arguments(self._method, request)
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                if inspect.iscoroutinefunction(self._method):
+                    found = await self._method(*positional, **named)
+                else:
+                    found = await asyncio.to_thread(self._method, *positional, **named)
+                    found = await found if inspect.isawaitable(found) else found
+        except JudgeError:
+            raise
+        except Exception as error:
+            raise JudgeError(f"the model raised {type(error).__name__}", error_type=_word_of(error)) from None
+        if isinstance(found, Verdict):
+            return found
+        text = _text_of(found)
+        if not text.strip():
+            raise JudgeError("the judge's answer is empty", error_type="empty_answer")
+        answer = parse_answer(text) if request.answer_form else {}
+        usage = JudgeUsage(calls=1)
+        return Verdict(answer=answer, raw=text, usage=usage, model=self.model, duration_s=time.monotonic() - started)
+
+    @cached_property
+    def _method(self) -> Callable[..., Any]:
+        found = _method_of(self.given)
+        if found is None:
+            raise ConfigurationError(f"{type(self.given).__name__} has none of {', '.join(_METHODS)}", path="given")
+        return found
+
+
+def as_judge(value: Any, *, path: str | None = None) -> Judge:
+    """A judge from what a caller or a configuration may write.
+
+    A `Judge` is taken as it is; a mapping is resolved by its ``type``; a type's name or a judge's class gives one with
+    default settings; an object or a function that generates text becomes a `GivenJudge`.
+
+    Raises:
+        ConfigurationError: None of these, an unknown type, or wrong settings.
+    """
+    if isinstance(value, Judge | Mapping | str):
+        return resolve(Judge, value, path=path)
+    if isinstance(value, type):
+        if issubclass(value, Judge):
+            return value.load({}, path=path)
+    elif value is not None and _method_of(value) is not None:
+        return GivenJudge.of(value)
+    raise ConfigurationError(
+        f"expected a judge, an object or a function that generates text, a mapping with 'type' or the name of a type "
+        f"({', '.join(sorted(Judge.registry))}), found {type(value).__name__}",
+        path=path,
+    )
+
+
+def _method_of(given: Any) -> Callable[..., Any] | None:
+    if inspect.isroutine(given):
+        return given
+    for name in _METHODS:
+        method = getattr(given, name, None)
+        if callable(method):
+            return method  # type: ignore[no-any-return]
+    for name in _INNER:  # the originals' settings hold a function that gives the model
+        inner = getattr(given, name, None)
+        if callable(inner):
+            return _method_of(inner())
+    return given if callable(given) else None
+
+
+def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The question as the method wants it: by the names of its parameters where it has them, else as one text."""
+    whole = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
+    try:
+        parameters = inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        return (whole,), {}
+    if "request" in parameters:
+        return (), {"request": request}
+    if "messages" in parameters:
+        said = [("system", request.system), ("user", request.prompt)]
+        return (), {"messages": [{"role": role, "content": text} for role, text in said if text]}
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    named = {name: request.system for name in _SYSTEM_NAMES if name in parameters}
+    if takes_all and not named:
+        named["system"] = request.system
+    prompt = request.prompt if named else whole
+    if "prompt" in parameters or (takes_all and len(parameters) == 1):
+        return (), {"prompt": prompt, **named}
+    return (prompt,), named
+
+
+def _text_of(found: Any) -> str:
+    for _ in range(3):
+        if isinstance(found, str):
+            return found
+        read = found.get if isinstance(found, Mapping) else lambda name, held=found: getattr(held, name, None)
+        found = next((inner for name in _TEXT_NAMES if (inner := read(name)) is not None), None)
+    raise JudgeError("the model gave no text", error_type="malformed_answer")
+
+
+def _word_of(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    return "connection_error" if isinstance(error, ConnectionError) else "server_error"

@@ -1,0 +1,147 @@
+"""Replies: what came back over HTTP, and what it means where it is no answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel.errors import JudgeError
+from agenteval_otel.judges.base import RETRYABLE, JudgeUsage
+from agenteval_otel.judges.retries import retry_after_of
+from agenteval_otel.masking import mask_known, printable
+
+__all__ = ["Reply", "Secrets", "count_of", "error_of", "joined", "object_of", "status_of", "unreadable"]
+
+_SAID_CHARS: Final = 200
+_ECHO_CHARS: Final = 16
+_WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+_TYPES: Final = {
+    401: "authentication", 402: "authentication", 403: "authentication", 404: "not_found", 408: "timeout",
+    409: "server_error", 413: "context_overflow", 429: "rate_limited", 529: "overloaded",
+}  # fmt: skip
+# Asking again does not help where the money is gone.
+_FOR_GOOD: Final = re.compile(r"(?i)insufficient_quota|billing|credit|spend[_ -]?limit")
+_TOO_LONG: Final = re.compile(
+    r"(?i)context[_ -]?(?:length|window|limit)|(?:prompt|input) is too long|too many (?:input )?tokens|maximum context"
+)
+
+
+class Reply(NamedTuple):
+    """A response that has been read: status, headers with names in lower case, body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Secrets(NamedTuple):
+    """What must not come back in an error: keys, and the question."""
+
+    keys: tuple[str, ...]
+    question: str
+
+
+def error_of(reply: Reply, secrets: Secrets) -> JudgeError:
+    """The failure that a response with an error status is."""
+    kind, words, said = _told(reply)
+    error_type = _type_of(reply.status, f"{kind} {words}", said)
+    for_good = reply.status == 429 and _FOR_GOOD.search(f"{kind} {words} {said}") is not None
+    may_help = error_type in RETRYABLE or reply.status == 408
+    message = f"the judge's provider answered with status {reply.status}"
+    shown = " ".join(word for word in (kind, words) if word)
+    message += f" ({mask_known(shown, secrets.keys)})" if shown else ""
+    quoted = _quotable(said, secrets)
+    return JudgeError(
+        f"{message}: {quoted}" if quoted else message, error_type=error_type,
+        retryable=may_help and not for_good, retry_after_s=retry_after_of(reply.headers),
+    )  # fmt: skip
+
+
+def object_of(reply: Reply) -> dict[str, Any]:
+    """The JSON object that a response without an error is.
+
+    Raises:
+        JudgeError: ``malformed_answer``: another content type, or no JSON object.
+    """
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        shown = kind if re.fullmatch(r"[\w.+/-]{1,80}", kind) else "none that is known"
+        raise unreadable(f"has the content type {shown}")
+    try:
+        found = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise unreadable("is no JSON object")
+    return found
+
+
+def status_of(error: Any) -> int | None:
+    """The status that gateways put inside of a response without one; None where there is no error after all."""
+    if not error:
+        return None
+    code = error.get("code") if isinstance(error, Mapping) else None
+    return code if type(code) is int and 400 <= code < 600 else 500
+
+
+def unreadable(what: str, usage: JudgeUsage | None = None) -> JudgeError:
+    """The failure of a response that is not in the provider's form."""
+    return JudgeError(f"the judge's response {what}", error_type="malformed_answer", usage=usage)
+
+
+def count_of(usage: Any, name: str) -> int:
+    """A number of tokens; 0 where there is none that makes sense."""
+    found = usage.get(name) if isinstance(usage, Mapping) else None
+    return found if type(found) is int and 0 <= found < 2**53 else 0
+
+
+def joined(parts: list[Any]) -> str | None:
+    """The text of the parts; None where one of them is none of text."""
+    texts: list[str] = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, Mapping) else None
+        if not isinstance(text, str):
+            return None
+        texts.append(text)
+    return "".join(texts)
+
+
+def _type_of(status: int, words: str, said: str) -> str:
+    if "overloaded" in words:
+        return "overloaded"
+    if status in (400, 422) and _TOO_LONG.search(f"{words} {said}"):
+        return "context_overflow"
+    return _TYPES.get(status) or ("server_error" if status >= 500 else "bad_request")
+
+
+def _told(reply: Reply) -> tuple[str, str, str]:
+    """Type, code and message of an error, in either of the providers' forms."""
+    try:
+        body = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        return "", "", ""
+    error = body.get("error") if isinstance(body, dict) else None
+    if isinstance(error, str):
+        return "", "", error[:1_000]
+    if not isinstance(error, dict):
+        return "", "", ""
+    details = error.get("details")
+    code = details.get("error_code") if isinstance(details, dict) else error.get("code")
+    return _word(error.get("type")), _word(code), str(error.get("message") or "")[:1_000]
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
+
+
+def _quotable(said: str, secrets: Secrets) -> str:
+    """The provider's message, where it does not repeat the question: what is judged belongs into no error."""
+    said = said.strip()
+    starts = range(0, len(said) - _ECHO_CHARS + 1, _ECHO_CHARS // 2)
+    if any(said[at : at + _ECHO_CHARS] in secrets.question for at in starts):
+        return ""
+    # Masked before it is cut, so that no half of a key is left.
+    return printable(mask_known(said, secrets.keys))[:_SAID_CHARS]

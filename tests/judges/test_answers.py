@@ -1,0 +1,166 @@
+"""Reading answers: exactly one JSON object is one; everything else is refused, and nothing is guessed."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel.errors import JudgeError
+from agenteval_otel.judges import parse_answer
+from tests.judges.asking import FORM
+
+ANSWER = {"reason": "so", "score": 4}
+TEXT = json.dumps(ANSWER)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT, f"  \n{TEXT}\r\n\t", f"```json\n{TEXT}\n```", f"```\n{TEXT}\n```", f"\n```JSON \r\n{TEXT}\r\n```\n",
+        json.dumps(ANSWER, indent=4),
+    ],
+)  # fmt: skip
+def test_one_object_is_an_answer(text: str) -> None:
+    """Space around it, and one fence of Markdown, do not matter."""
+    assert parse_answer(text, FORM) == ANSWER
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Sure! {TEXT}", f"{TEXT} I hope this helps.", f"{TEXT}{TEXT}", f"{TEXT}\n{TEXT}", f"[{TEXT}]",
+        f"```json\n{TEXT}\n```\n```json\n{TEXT}\n```", f"```python\n{TEXT}\n```", f"```json {TEXT}```",
+        f"```json\n{TEXT}", f"{TEXT}\n```", f"````json\n{TEXT}\n````", "```\n```", "```", "``````",
+        '{"reason": "so", "score": 4, "score": 5}', '{"reason": "so", "score": 4, "more": {"a": 1, "a": 1}}',
+        '{"reason": "so", "score": NaN}', '{"reason": "so", "score": 4, "x": -Infinity}',
+        '{"reason": "so", "score": 4, "x": 1e999}', '{"reason": "so", "score": 4, "x": %s}' % ("9" * 400),
+        '{"reason": "so", "score": 4, "x": %s}' % ("9" * 5_000),
+        '{"reason": "so", "score": "4"}', '{"reason": "so", "score": "8/10"}', '{"reason": "so", "score": 4.5}',
+        '{"reason": "so", "score": true}', '{"reason": "so", "score": null}', '{"reason": ["so"], "score": 4}',
+        '{"reason": "so"}', "{'reason': 'so', 'score': 4}", '{"reason": "so", "score": 4,}', TEXT[:-1], "4", '"4"',
+        "null", "true", "score: 4", "4/5", "<score>4</score>", '{"reason": "so", // no\n "score": 4}',
+        '{"reason": "so", "score": 4, "x": %s}' % ("[" * 40 + "]" * 40), "[" * 100_000,
+        '{"a":' * 50_000, f"\ufeff{TEXT}", f"{TEXT}\x00",
+    ],
+)  # fmt: skip
+def test_anything_else_is_malformed(text: str) -> None:
+    """Prose, a second object, a name twice, no number, a wrong type or a missing name: refused in one word."""
+    with pytest.raises(JudgeError) as raised:
+        parse_answer(text, FORM)
+    assert raised.value.error_type == "malformed_answer"
+    assert not raised.value.retryable
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t "])
+def test_nothing_is_empty(text: str) -> None:
+    """An answer of nothing has its own word."""
+    with pytest.raises(JudgeError) as raised:
+        parse_answer(text)
+    assert raised.value.error_type == "empty_answer"
+
+
+def test_numbers_keep_their_kind() -> None:
+    """A whole number written as a float is one to JSON Schema, and stays what it was written as."""
+    answer = parse_answer('{"reason": "", "score": 4.0}', FORM)
+    assert type(answer["score"]) is float
+
+
+def test_types_are_held_at_every_level() -> None:
+    """Lists of objects are looked into, and the error names the place."""
+    form = {
+        "type": "object",
+        "properties": {"claims": {"type": "array", "items": {"type": "object", "required": ["ok"],
+                                                            "properties": {"ok": {"type": ["boolean", "null"]}}}}},
+    }  # fmt: skip
+    assert parse_answer('{"claims": [{"ok": true}, {"ok": null}]}', form)
+    with pytest.raises(JudgeError, match=r"claims\[1\]\.ok"):
+        parse_answer('{"claims": [{"ok": true}, {"ok": "yes"}]}', form)
+    with pytest.raises(JudgeError, match=r"lacks claims\[0\]\.ok"):
+        parse_answer('{"claims": [{}]}', form)
+
+
+def test_half_a_character_cannot_break_what_comes_after() -> None:
+    """Text that no encoding has becomes the replacement character, in names too."""
+    answer = parse_answer('{"reason": "a\\ud800b \\ud83d\\ude00", "\\udc00": 1, "score": 4}', FORM)
+    assert answer["reason"] == "a\ufffdb \U0001f600"
+    assert json.dumps(answer, ensure_ascii=False).encode()
+
+
+def test_errors_do_not_quote_the_answer() -> None:
+    """An answer's words are content: the error says what is wrong, and not what was said."""
+    for text in ('{"secretword": 1, "score": "secretword"}', "secretword", '["secretword"]'):
+        with pytest.raises(JudgeError) as raised:
+            parse_answer(text, FORM)
+        assert "secretword" not in str(raised.value)
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+    | st.sampled_from(["8/10", "five", "4", "1e999", "NaN", "-0"])
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["score", "reason", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+OBJECTS = st.fixed_dictionaries({}, optional={"score": VALUES, "reason": VALUES, "x": VALUES}).map(json.dumps)
+PIECES = st.sampled_from(
+    [
+        TEXT, '{"score": 5}', "```json\n", "\n```", "```", "Here is my answer: ", "{", "}", "[", "]", ",", '"', "NaN",
+        '"score": 5', '"score": 5, "score": 1', "8/10", "Score: 5", "\n", " ", "\\", "5", "null", "\ufeff", "\x00",
+    ]
+)  # fmt: skip
+OUTPUTS = st.one_of(
+    OBJECTS, VALUES.map(json.dumps), st.text(max_size=60), st.lists(PIECES, max_size=6).map("".join),
+    st.tuples(PIECES, OBJECTS, PIECES).map("".join),
+    st.tuples(OBJECTS, st.integers(0, 40)).map(lambda pair: pair[0][: pair[1]]),
+    st.tuples(st.sampled_from(["[", '{"a":', " ", "9"]), st.integers(0, 3_000)).map(lambda pair: pair[0] * pair[1]),
+)  # fmt: skip
+
+
+class Twice(Exception):
+    """A name that stands twice."""
+
+
+def alone(text: str) -> Any:
+    """The independent judgement: what the text is when it is one JSON value with every name once, else an error."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise Twice
+        return dict(pairs)
+
+    return json.JSONDecoder(object_pairs_hook=once).decode(text)
+
+
+def read(text: str) -> dict[str, Any] | None:
+    """The answer; None where it is refused, in one of the two words."""
+    try:
+        return parse_answer(text, FORM)
+    except JudgeError as error:
+        if error.error_type not in ("malformed_answer", "empty_answer"):
+            raise
+        return None
+
+
+@settings(max_examples=5_000, deadline=None)
+@given(OUTPUTS)
+def test_no_output_gives_an_invented_answer(text: str) -> None:
+    """Of 5,000 generated outputs, each is the very object that was written, of the right types, or it is refused."""
+    answer = read(text)
+    if answer is None:
+        return
+    inside = text.strip()
+    if inside.startswith("```"):
+        inside = inside.removeprefix("```").removesuffix("```").partition("\n")[2]
+    assert answer == alone(inside.strip())
+    assert type(answer["score"]) in (int, float)
+    assert math.isfinite(answer["score"])
+    assert type(answer["reason"]) is str

@@ -1,0 +1,178 @@
+"""VerdictCache: what was answered before, in memory and in a file, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.judges.base import Verdict
+from agenteval_otel.judges.cache import CacheSettings, VerdictCache, key_of
+from agenteval_otel.judges.spend import SpendLimits
+from agenteval_otel.testing import ManualClock
+from tests.judges.doubles import verdict
+
+
+def cache_of(clock: Any = None, **settings: Any) -> VerdictCache[Verdict]:
+    return VerdictCache(Verdict, CacheSettings(**settings), clock=clock or ManualClock(1e9))
+
+
+@contextlib.contextmanager
+def filed(path: Path, clock: Any = None, **settings: Any) -> Iterator[VerdictCache[Verdict]]:
+    cache = cache_of(clock, path=path, **settings)
+    yield cache
+    assert cache.close(5.0)
+
+
+def get(cache: VerdictCache[Verdict], key: str) -> Verdict | None:
+    return asyncio.run(cache.get(key))
+
+
+def test_what_was_kept_comes_back() -> None:
+    """A verdict comes back equal, as often as it is asked for; hits and misses are counted."""
+    cache = cache_of()
+    assert get(cache, "a") is None
+    cache.put("a", verdict())
+    assert get(cache, "a") == get(cache, "a") == verdict()
+    assert (cache.hits, cache.misses) == (2, 1)
+
+
+def test_nobody_changes_what_is_kept() -> None:
+    """Whoever changes the answer that it got changes nobody else's."""
+    cache = cache_of()
+    given = verdict()
+    cache.put("a", given)
+    given.answer["score"] = 0
+    found = get(cache, "a")
+    assert found is not None
+    found.answer["score"] = 1
+    again = get(cache, "a")
+    assert again is not None
+    assert again.answer == {"score": 4}
+
+
+def test_the_one_unused_for_longest_makes_room() -> None:
+    """No more entries than the settings say; what was just read stays."""
+    cache = cache_of(entries=3)
+    for key in "abc":
+        cache.put(key, verdict())
+    get(cache, "a")
+    cache.put("d", verdict())
+    assert [key for key in "abcd" if get(cache, key)] == ["a", "c", "d"]
+
+
+def test_bytes_are_bounded() -> None:
+    """However large verdicts are, no more characters are held than the settings say; a huge one is not kept."""
+    cache = cache_of(max_bytes=10_000)
+    for number in range(100):
+        cache.put(str(number), verdict().model_copy(update={"raw": "x" * 1_000}))
+        assert cache._held == sum(len(text) for _, text in cache._texts.values()) <= 10_000
+    assert len(cache._texts) >= 7
+    cache.put("huge", verdict().model_copy(update={"raw": "x" * 70_000}))
+    assert get(cache, "huge") is None
+
+
+@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
+def test_old_verdicts_are_asked_for_anew(in_file: bool, tmp_path: Path) -> None:
+    """From its age on a verdict is none, and one of the future neither."""
+    clock = ManualClock(1e9)
+    with filed(tmp_path / "cache.db", clock, max_age_s=100) as cache:
+        cache.put("a", verdict())
+        clock.advance(99)
+        if in_file:
+            cache._texts.clear()
+        assert get(cache, "a") is not None
+        clock.advance(2)
+        if in_file:
+            cache._texts.clear()
+        assert get(cache, "a") is None
+        early = cache_of(ManualClock(0), path=tmp_path / "cache.db")
+        assert get(early, "a") is None
+        assert early.close(5.0)
+
+
+def test_the_file_serves_the_next_run(tmp_path: Path) -> None:
+    """What one process has paid for another one finds; the file is its owner's alone."""
+    path = tmp_path / "below" / "cache.db"
+    with filed(path) as cache:
+        cache.put("a", verdict())
+    with filed(path) as cache:
+        assert get(cache, "a") == verdict()
+        assert get(cache, "b") is None
+        assert (cache.hits, cache.misses) == (1, 1)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_rows_are_bounded(tmp_path: Path) -> None:
+    """The file keeps the newest; a verdict that is kept again is new again, and old ones go by and by."""
+    clock = ManualClock(1e9)
+    with filed(tmp_path / "cache.db", clock, max_rows=10, max_age_s=1_000) as cache:
+        for number in range(25):
+            cache.put(str(number), verdict())
+        cache.put("16", verdict())
+    with contextlib.closing(sqlite3.connect(tmp_path / "cache.db")) as connection:
+        kept = [row[0] for row in connection.execute("SELECT key FROM verdicts ORDER BY id")]
+    assert kept == ["17", "18", "19", "20", "21", "22", "23", "24", "16"]
+    clock.advance(2_000)
+    with filed(tmp_path / "cache.db", clock, max_rows=10, max_age_s=1_000) as cache:
+        cache.put("new", verdict())
+    with contextlib.closing(sqlite3.connect(tmp_path / "cache.db")) as connection:
+        assert connection.execute("SELECT key FROM verdicts").fetchall() == [("new",)]
+
+
+def test_forgotten_is_forgotten_everywhere(tmp_path: Path) -> None:
+    """A verdict that turned out to be of no use is neither in memory nor in the file."""
+    with filed(tmp_path / "cache.db") as cache:
+        cache.put("a", verdict())
+        cache.forget("a")
+        assert get(cache, "a") is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"answer": 1}', "nonsense"])
+def test_a_row_that_is_no_verdict_is_none(text: str, tmp_path: Path) -> None:
+    """What somebody else wrote into the file, or another version, is a miss and goes."""
+    path = tmp_path / "cache.db"
+    with filed(path) as cache:
+        cache.put("a", verdict())
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE verdicts SET text = ?", (text,))
+    with filed(path) as cache:
+        assert get(cache, "a") is None
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM verdicts").fetchone() == (0,)
+
+
+def test_a_broken_file_is_no_cache(tmp_path: Path) -> None:
+    """A file that is no database costs nothing but the hits: memory serves on."""
+    path = tmp_path / "cache.db"
+    path.write_text("this is no database, and was never meant to be one\n" * 100)
+    with filed(path) as cache:
+        assert get(cache, "b") is None
+        cache.put("a", verdict())
+        assert get(cache, "a") == verdict()
+        assert cache.troubles == 1
+
+
+def test_a_key_tells_its_parts_apart() -> None:
+    """What is one part and what two is never the same key."""
+    assert key_of("a", "bc") != key_of("ab", "c")
+    assert key_of("a", "b") == key_of("a", "b")
+
+
+def test_a_bound_of_nothing_is_refused() -> None:
+    """A cache of no entries fails at load by the name of its field."""
+    with pytest.raises(ConfigurationError, match="entries"):
+        CacheSettings(entries=0)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    """A path that leads to a folder fails at load, not with the first verdict."""
+    for settings in (CacheSettings, SpendLimits):
+        with pytest.raises(ConfigurationError, match="path: expected a file, found a folder"):
+            settings(path=tmp_path)

@@ -1,0 +1,219 @@
+"""Every way in which a hosted judge fails, through the real clients: each has its own word, and none is an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from agenteval_otel.errors import JudgeError
+from agenteval_otel.judges import ERROR_TYPES, AnthropicJudge, Judge, OpenAICompatibleJudge
+from agenteval_otel.testing import ModelReply, ModelServer
+from tests.judges.asking import GOOD, QUESTION, ask, failure, hosted, types_of
+from tests.judges.asking import outcomes as outcomes_of
+
+BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
+
+ONE_TRY: dict[str, tuple[ModelReply, str]] = {
+    "refusal": (ModelReply(text="I will not.", finish_reason="content_filter"), "refusal"),
+    "truncated": (ModelReply(text=GOOD, finish_reason="length"), "truncated"),
+    "truncated in the middle": (ModelReply(text=GOOD[:20], finish_reason="length"), "truncated"),
+    "empty": (ModelReply(text=""), "empty_answer"),
+    "only space": (ModelReply(text=" \n\t"), "empty_answer"),
+    "prose": (ModelReply(text=f"Here you are: {GOOD}"), "malformed_answer"),
+    "cut JSON": (ModelReply(text=GOOD[:-3]), "malformed_answer"),
+    "wrong type": (ModelReply(text='{"reason": "x", "score": "8/10"}'), "malformed_answer"),
+    "context overflow by status": (ModelReply(status=400, text="prompt is too long: 3 tokens"), "context_overflow"),
+    "request too large": (ModelReply(status=413), "context_overflow"),
+    "bad request": (ModelReply(status=400, text="unknown field"), "bad_request"),
+    "unprocessable": (ModelReply(status=422), "bad_request"),
+    "no such path": (ModelReply(status=405), "bad_request"),
+    "unauthenticated": (ModelReply(status=401), "authentication"),
+    "unpaid": (ModelReply(status=402), "authentication"),
+    "forbidden": (ModelReply(status=403), "authentication"),
+    "no such model": (ModelReply(status=404), "not_found"),
+    "redirect": (ModelReply(status=302, headers={"Location": "http://127.0.0.1:9/"}), "bad_request"),
+    "page instead of an answer": (
+        ModelReply(headers={"Content-Type": "text/html"}, body="<html>Log in</html>"), "malformed_answer",
+    ),
+    "no content type that is known": (ModelReply(text=GOOD, headers={"Content-Type": "?"}), "malformed_answer"),
+    "no JSON": (ModelReply(body="{"), "malformed_answer"),
+    "a list": (ModelReply(body=[1]), "malformed_answer"),
+    "another form": (ModelReply(body={"score": 5}), "malformed_answer"),
+    "huge, and says so": (ModelReply(text=GOOD, padding=2_000_000), "malformed_answer"),
+    "huge, and does not say so": (ModelReply(text=GOOD, padding=2_000_000, chunked=True), "malformed_answer"),
+    "compressed": (ModelReply(text=GOOD, headers={"Content-Encoding": "gzip"}), "malformed_answer"),
+    "error in a success": (ModelReply(body={"error": {"code": 404, "message": "no model"}}), "not_found"),
+}  # fmt: skip
+
+RETRIED: dict[str, tuple[ModelReply, str]] = {
+    "rate limited": (ModelReply(status=429), "rate_limited"),
+    "overloaded": (ModelReply(status=529), "overloaded"),
+    "server error": (ModelReply(status=500), "server_error"),
+    "unavailable": (ModelReply(status=503), "server_error"),
+    "huge page of an error": (ModelReply(status=502, body="x" * 3_000_000), "server_error"),
+    "conflict": (ModelReply(status=409), "server_error"),
+    "request timed out there": (ModelReply(status=408), "timeout"),
+    "cut connection": (ModelReply(text=GOOD, cut_after=1), "connection_error"),
+    "reset connection": (ModelReply(resets=True), "connection_error"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("case", ONE_TRY)
+def test_a_failure_that_asking_again_does_not_help(kind: type[Judge], case: str) -> None:
+    """It has its own word from the closed list, the provider is asked once, and the call is counted."""
+    reply, error_type = ONE_TRY[case]
+    with ModelServer([reply, GOOD]) as server:
+        found = failure(hosted(kind, server))
+        assert len(server.requests) == 1
+    assert found.error_type == error_type
+    assert error_type in ERROR_TYPES
+    assert not found.retryable
+    assert found.usage is not None
+    assert found.usage.calls == 1
+
+
+@BOTH
+@pytest.mark.parametrize("case", RETRIED)
+def test_a_failure_that_may_pass(kind: type[Judge], case: str) -> None:
+    """It is asked again twice; then it fails with its own word, and all three calls are counted."""
+    reply, error_type = RETRIED[case]
+    with ModelServer([reply]) as server:
+        found = failure(hosted(kind, server))
+        assert len(server.requests) == 3
+    assert found.error_type == error_type
+    assert found.retryable
+    assert found.usage is not None
+    assert found.usage.calls == 3
+
+
+@BOTH
+@pytest.mark.parametrize("case", RETRIED)
+def test_a_failure_that_passes(kind: type[Judge], case: str) -> None:
+    """The second try's answer is the answer; both tries are counted."""
+    with ModelServer([RETRIED[case][0], GOOD]) as server:
+        found = ask(hosted(kind, server))
+    assert found.answer["score"] == 4
+    assert found.usage.calls == 2
+
+
+@BOTH
+@pytest.mark.parametrize("finish_reason", ["length", "content_filter"])
+def test_tokens_of_failed_answers_are_counted(kind: type[Judge], finish_reason: str) -> None:
+    """What the provider says it has used goes along with the failure."""
+    reply = ModelReply(text=GOOD, finish_reason=finish_reason, input_tokens=70, output_tokens=9, cache_read_tokens=30)
+    with ModelServer([reply]) as server:
+        found = failure(hosted(kind, server))
+    assert found.usage is not None
+    assert (found.usage.input_tokens, found.usage.output_tokens, found.usage.cache_read_tokens) == (70, 9, 30)
+
+
+def test_anthropic_says_that_its_window_is_full() -> None:
+    """The stop reason for a full context window is an overflow, with its usage."""
+    with ModelServer([ModelReply(text=GOOD, finish_reason="model_context_window_exceeded", input_tokens=8)]) as server:
+        found = failure(hosted(AnthropicJudge, server))
+    assert found.error_type == "context_overflow"
+    assert found.usage is not None
+    assert found.usage.input_tokens == 8
+
+
+def test_openai_says_refusal_in_a_field() -> None:
+    """A refusal in the message's own field is one, whatever the content says."""
+    with ModelServer([ModelReply(text=GOOD, refusal="I cannot.")]) as server:
+        assert failure(hosted(OpenAICompatibleJudge, server)).error_type == "refusal"
+
+
+def test_money_that_is_gone_does_not_come_back() -> None:
+    """A rate limit that is a spent quota is not asked for again."""
+    body = {"error": {"type": "insufficient_quota", "code": "insufficient_quota", "message": "pay"}}
+    with ModelServer([ModelReply(status=429, body=body)]) as server:
+        found = failure(hosted(OpenAICompatibleJudge, server))
+        assert len(server.requests) == 1
+    assert (found.error_type, found.retryable) == ("rate_limited", False)
+
+
+@BOTH
+def test_two_answers_in_one_are_none(kind: type[Judge]) -> None:
+    """Two texts are read as one, which is then no single object."""
+    parts = [{"type": "text", "text": GOOD}, {"type": "text", "text": GOOD}]
+    body: dict[str, Any] = {"type": "message", "content": parts, "stop_reason": "end_turn"}
+    if kind is OpenAICompatibleJudge:
+        body = {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": parts}}]}
+    with ModelServer([ModelReply(body=body)]) as server:
+        assert failure(hosted(kind, server)).error_type == "malformed_answer"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ModelReply(hangs="before"), ModelReply(text=GOOD, hangs="headers"), ModelReply(text=GOOD, hangs="body"),
+        ModelReply(text=GOOD, trickle_s=0.05), ModelReply(text=GOOD, delay_s=30.0),
+    ],
+    ids=["half-open", "headers only", "half a body", "trickling", "late"],
+)  # fmt: skip
+def test_the_deadline_ends_a_question_wherever_it_is(kind: type[Judge], reply: ModelReply) -> None:
+    """A provider that is silent, or says a byte now and then, costs the deadline and not more; asked once."""
+    with ModelServer([GOOD, reply]) as server:
+        judge = hosted(kind, server, deadline_s=0.6)
+        began = time.monotonic()
+        first, second = outcomes_of(judge.model_copy(update={"deadline_s": 20.0}), 1)[0], failure(judge)
+        took_s = time.monotonic() - began
+        assert len(server.requests) == 2
+    assert not isinstance(first, JudgeError)
+    assert (second.error_type, second.retryable) == ("timeout", False)
+    assert second.usage is not None
+    assert second.usage.calls == 1
+    assert took_s < 10.0
+
+
+@BOTH
+def test_nobody_listens(kind: type[Judge]) -> None:
+    """A port that nobody listens on is a connection error."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        judge = kind(model="m", base_url=url, api_key="key", retry_base_s=0.0)  # type: ignore[call-arg]
+        assert failure(judge).error_type == "connection_error"
+
+
+@BOTH
+def test_a_caller_that_gives_up_is_no_failure(kind: type[Judge]) -> None:
+    """Cancelling the question cancels it, without a word of the judge's."""
+
+    async def given_up() -> bool:
+        asked, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def silent(_: dict[str, Any]) -> ModelReply:
+            loop.call_soon_threadsafe(asked.set)
+            return ModelReply(hangs="before")
+
+        with ModelServer([silent]) as server:
+            task = asyncio.ensure_future(hosted(kind, server).judge(QUESTION))
+            await asked.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        return task.cancelled()
+
+    assert asyncio.run(given_up())
+
+
+def test_words_are_told_apart() -> None:
+    """The classes of failures that a provider can show have different words."""
+    words = {error_type for _, error_type in (*ONE_TRY.values(), *RETRIED.values())}
+    assert words == set(ERROR_TYPES) - {"budget_exhausted", "breaker_open"}
+
+
+@BOTH
+def test_a_loop_is_used_again_after_failures(kind: type[Judge]) -> None:
+    """Failures leave the judge able to answer the next question."""
+    replies = [ModelReply(status=500), ModelReply(text="no"), ModelReply(text=GOOD, cut_after=1), GOOD]
+    with ModelServer(replies) as server:
+        assert types_of(outcomes_of(hosted(kind, server, max_retries=0), 4)) == [
+            "server_error", "malformed_answer", "connection_error", "answer",
+        ]  # fmt: skip

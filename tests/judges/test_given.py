@@ -1,0 +1,130 @@
+"""Judges that are objects of the program's, and the scripted one."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agenteval_otel.errors import ConfigurationError, JudgeError
+from agenteval_otel.judges import GivenJudge, JudgeRequest, as_judge
+from agenteval_otel.testing import ScriptedJudge
+from tests.judges.asking import GOOD, QUESTION, ask, failure, outcomes, types_of
+
+
+class Generating:
+    """A model of the program's, sync."""
+
+    def __init__(self, says: Any) -> None:
+        self.says, self.asked = says, ""
+
+    def generate(self, prompt: str) -> Any:
+        self.asked = prompt
+        return self.says
+
+
+class Separately:
+    """A model of the program's, async, with a place for the instruction."""
+
+    def __init__(self) -> None:
+        self.system = ""
+
+    async def generate_text(self, prompt: str, *, system: str) -> SimpleNamespace:
+        self.system = system
+        return SimpleNamespace(text=GOOD)
+
+
+@pytest.mark.parametrize("says", [GOOD, {"text": GOOD}, SimpleNamespace(content=GOOD)])
+def test_an_object_that_generates_is_a_judge(says: Any) -> None:
+    """Its text, its mapping or its object with text is the answer; it is asked with the instruction."""
+    model = Generating(says)
+    judge = as_judge(model)
+    assert isinstance(judge, GivenJudge)
+    assert ask(judge).answer["score"] == 4
+    assert "You judge." in model.asked
+    assert QUESTION.prompt in model.asked
+    assert judge.name.endswith("Generating")
+
+
+def test_the_instruction_goes_where_it_has_a_place() -> None:
+    """An object that takes `system` gets the instruction so."""
+    model = Separately()
+    assert ask(as_judge(model)).answer["score"] == 4
+    assert model.system.startswith("You judge.")
+
+
+def test_an_object_fails_as_a_judge_does() -> None:
+    """What it raises is a failure without its words; what it says is read as any answer is."""
+
+    def breaks(prompt: str) -> str:
+        raise ValueError("sk-secret")
+
+    async def silent(prompt: str) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    found = failure(as_judge(breaks))
+    assert (found.error_type, "sk-secret" in str(found)) == ("server_error", False)
+    assert failure(GivenJudge(given=silent, deadline_s=0.05)).error_type == "timeout"
+    assert failure(as_judge(Generating("4"))).error_type == "malformed_answer"
+    assert failure(as_judge(Generating(""))).error_type == "empty_answer"
+    assert failure(as_judge(Generating(7))).error_type == "malformed_answer"
+
+
+@pytest.mark.parametrize("value", [7, object(), "no_such_type", dict, None])
+def test_what_is_no_judge_is_refused(value: Any) -> None:
+    """The error names what there is."""
+    with pytest.raises(ConfigurationError, match="anthropic"):
+        as_judge(value)
+
+
+def test_a_script_is_followed() -> None:
+    """Failures first, then the replies in order, then the fallback; all of it is counted and kept."""
+    judge = ScriptedJudge(
+        replies=({"reason": "a", "score": 1}, "no JSON", {"error": "rate_limited"}), fallback=GOOD, fail_first=1,
+        input_tokens=7,
+    )  # fmt: skip
+    for _ in range(2):
+        found = outcomes(judge, 6)
+        assert types_of(found) == ["server_error", "answer", "malformed_answer", "rate_limited", "answer", "answer"]
+        assert [one.usage.input_tokens for one in found if one.usage is not None] == [7] * 6
+        assert (judge.calls, judge.requests) == (6, (QUESTION,) * 6)
+        judge.reset()
+    assert judge.calls == 0
+
+
+def test_a_script_may_think_or_fail() -> None:
+    """A function answers by the request; an error is constant; nothing left to say is an empty answer."""
+
+    def by_length(request: JudgeRequest) -> dict[str, Any]:
+        return {"reason": "", "score": len(request.prompt)}
+
+    assert ask(ScriptedJudge(answer=by_length)).answer["score"] == len(QUESTION.prompt)
+    assert types_of(outcomes(ScriptedJudge(error="overloaded"), 2)) == ["overloaded", "overloaded"]
+    assert failure(ScriptedJudge()).error_type == "empty_answer"
+    with pytest.raises(ConfigurationError, match="rate_limited"):
+        ScriptedJudge(error="sulking")
+
+
+def test_a_script_can_be_given_up_on() -> None:
+    """A judge that takes long ends when its caller does; the question counts."""
+    judge = ScriptedJudge(fallback=GOOD, delay_s=3_600.0)
+
+    async def impatient() -> None:
+        async with asyncio.timeout(0.02):
+            await judge.judge(QUESTION)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(impatient())
+    assert judge.calls == 1
+
+
+def test_the_script_is_chosen_by_settings() -> None:
+    """A run without a key names it in its settings."""
+    judge = as_judge({"type": "scripted", "fallback": {"reason": "so", "score": 3}})
+    assert isinstance(judge, ScriptedJudge)
+    assert ask(judge).answer["score"] == 3
+    with pytest.raises(JudgeError):
+        ask(as_judge({"type": "scripted"}))

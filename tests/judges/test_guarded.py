@@ -1,0 +1,349 @@
+"""Guarded: cache, breaker and governor around a judge, in this order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from agenteval_otel.errors import EvaluationSkipped, JudgeError
+from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
+from agenteval_otel.judges.base import JudgeUsage, Verdict
+from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker
+from agenteval_otel.judges.cache import CacheSettings, VerdictCache
+from agenteval_otel.judges.governor import Governor
+from agenteval_otel.judges.guarded import Guarded, guard
+from agenteval_otel.judges.ledgers import MemoryLedger
+from agenteval_otel.judges.prices import Price
+from agenteval_otel.judges.spend import SpendLimits
+from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
+from tests.judges.asking import GOOD, QUESTION, hosted
+from tests.judges.doubles import CountingJudge, asked, usage_of, verdict
+
+
+class Observer:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def on_call(self, *facts: Any) -> None:
+        self.told.append(facts)
+
+
+class Broken:
+    """Raises."""
+
+    def on_call(self, *facts: Any) -> None:
+        raise RuntimeError("an exporter")
+
+
+def governor(**limits: Any) -> Governor:
+    return Governor(
+        SpendLimits(prices={"small-*": Price(input=1.0, output=5.0)}, **limits), ledger=MemoryLedger(),
+        clock=ManualClock(1e9), draw=lambda: 0.0,
+    )  # fmt: skip
+
+
+def cache() -> VerdictCache[Verdict]:
+    return VerdictCache(Verdict, clock=ManualClock(1e9))
+
+
+def breaker(**settings: Any) -> CircuitBreaker:
+    return CircuitBreaker(BreakerSettings(**settings), clock=ManualClock())
+
+
+def fails_with(word: str, *, retryable: bool = False, usage: JudgeUsage | None = None) -> Any:
+    def answer(number: int) -> None:
+        raise JudgeError(f"call {number}", error_type=word, retryable=retryable, usage=usage)
+
+    return answer
+
+
+def ask(guarded: Guarded, request: Any = None) -> Verdict:
+    return asyncio.run(guarded.judge(request or asked(fingerprint="f0")))
+
+
+def test_without_guards_it_is_the_judge() -> None:
+    """A judge that nothing guards answers as it does."""
+    judge = CountingJudge()
+    guarded = Guarded(judge)
+    assert ask(guarded) == ask(guarded) == verdict()
+    assert (judge.calls, guarded.model) == (2, "small-1")
+
+
+def test_a_verdict_carries_its_price() -> None:
+    """What a call costs by the table stands on the verdict; without a price what the judge itself says."""
+    assert ask(Guarded(CountingJudge(), governor=governor())).cost_usd == pytest.approx(100e-6 + 250e-6)
+    said = Guarded(
+        CountingJudge(model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5})), governor=governor()
+    )
+    assert ask(said).cost_usd == 0.5
+    assert ask(Guarded(CountingJudge(model="odd"), governor=governor())).cost_usd is None
+
+
+def test_what_was_answered_before_costs_nothing() -> None:
+    """The second time the verdict comes from the cache, marked, with no usage; nothing is booked or observed."""
+    judge, told, books = CountingJudge(), Observer(), governor(usd_per_day=1.0)
+    guarded = Guarded(judge, governor=books, cache=cache(), observer=told)
+    first, second = ask(guarded), ask(guarded)
+    assert (first.from_cache, second.from_cache) == (False, True)
+    assert second.answer == first.answer
+    assert (second.usage, second.cost_usd, second.duration_s) == (JudgeUsage(calls=0), 0.0, 0.0)
+    assert (judge.calls, len(told.told), guarded.cache.hits if guarded.cache else None) == (1, 1, 1)
+
+
+def test_other_questions_and_models_have_other_verdicts() -> None:
+    """The fingerprint, the model and the judge's settings are the key; a request without one is never kept."""
+    shared = cache()
+    small, large = CountingJudge(), CountingJudge(model="large-1")
+    for judge in (small, large):
+        guarded = Guarded(judge, cache=shared)
+        for fingerprint in ("f0", "f1", "f0", "", ""):
+            ask(guarded, asked(fingerprint=fingerprint))
+    assert (small.calls, large.calls) == (4, 4)
+
+
+@pytest.mark.parametrize("word", ["refusal", "truncated", "malformed_answer", "rate_limited", "timeout"])
+def test_failures_are_not_kept(word: str) -> None:
+    """What was no verdict is asked for again."""
+    judge = CountingJudge(answer=fails_with(word))
+    guarded = Guarded(judge, cache=cache())
+    for _ in range(3):
+        with pytest.raises(JudgeError):
+            ask(guarded)
+    assert judge.calls == 3
+
+
+def test_a_verdict_of_no_use_is_forgotten() -> None:
+    """An evaluator that finds an answer out of range has it asked for again."""
+    judge = CountingJudge()
+    guarded = Guarded(judge, cache=cache())
+    ask(guarded)
+    guarded.forget(asked(fingerprint="f0"))
+    ask(guarded)
+    assert judge.calls == 2
+
+
+def test_equal_requests_at_once_are_one_call() -> None:
+    """Fifty who ask the same at the same time cost one call; who asks something else is not held up."""
+    judge = CountingJudge(pause=asyncio.Event())
+    guarded = Guarded(judge, cache=cache(), governor=governor())
+
+    async def work() -> list[Verdict]:
+        same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(50)]
+        other = asyncio.ensure_future(guarded.judge(asked(fingerprint="f1")))
+        await asyncio.sleep(0.01)
+        judge.pause.set()
+        return list(await asyncio.gather(*same, other))
+
+    found = asyncio.run(work())
+    assert judge.calls == 2
+    assert [one.from_cache for one in found].count(False) == 2
+    assert sum(one.usage.input_tokens for one in found) == 200
+
+
+def test_who_waits_gets_the_failure_too() -> None:
+    """A failure is shared as an error of one's own, whose usage counts once; a skip is shared as well."""
+    for answer, kind in ((fails_with("refusal", usage=usage_of()), JudgeError), (None, EvaluationSkipped)):
+        judge = CountingJudge(pause=asyncio.Event(), **({"answer": answer} if answer else {}))
+        guarded = Guarded(judge, cache=cache(), governor=governor(**({} if answer else {"usd_per_day": 1e-9})))
+
+        async def work(judge: CountingJudge = judge, guarded: Guarded = guarded) -> list[Any]:
+            same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(5)]
+            await asyncio.sleep(0.01)
+            judge.pause.set()
+            return list(await asyncio.gather(*same, return_exceptions=True))
+
+        found = asyncio.run(work())
+        assert {type(one) for one in found} == {kind}
+        if kind is JudgeError:
+            assert len({id(one) for one in found}) == 5
+            assert [one.usage is not None for one in found].count(True) == 1
+            assert {one.error_type for one in found} == {"refusal"}
+            assert judge.calls == 1
+
+
+def test_who_waits_does_not_go_with_the_first() -> None:
+    """When the one that asks is cancelled, one of those who wait asks instead; who is cancelled takes nobody along."""
+    judge = CountingJudge(pause=asyncio.Event())
+    guarded = Guarded(judge, cache=cache())
+
+    async def work() -> list[Any]:
+        same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        same[0].cancel()
+        same[3].cancel()
+        await asyncio.sleep(0.01)
+        judge.pause.set()
+        return list(await asyncio.gather(*same, return_exceptions=True))
+
+    found = asyncio.run(work())
+    assert [isinstance(one, asyncio.CancelledError) for one in found] == [True, False, False, True, False]
+    assert judge.calls == 2
+    assert guarded._flights == {}
+
+
+def test_the_order_of_the_guards() -> None:
+    """A hit passes an open breaker; an open breaker reserves nothing; a budget at its end tells the breaker nothing."""
+    shared, gate, books = cache(), breaker(failures=1), governor(tokens_per_day=238 + 149)
+    ask(Guarded(CountingJudge(), cache=shared))
+    guarded = Guarded(CountingJudge(answer=fails_with("overloaded", retryable=True)), cache=shared, breaker=gate,
+                      governor=books)  # fmt: skip
+    with pytest.raises(JudgeError, match="call 1"):
+        ask(guarded, asked(fingerprint="f1"))
+    assert gate.state == "open"
+    assert ask(guarded).from_cache
+    for _ in range(5):
+        with pytest.raises(JudgeError) as caught:
+            ask(guarded, asked(fingerprint="f1"))
+        assert caught.value.error_type == "breaker_open"
+    assert books.refused == {"budget": 0, "budget_exhausted": 0}
+    well, told = breaker(failures=1), Observer()
+    short = Guarded(CountingJudge(), breaker=well, governor=governor(tokens_per_day=300), observer=told)
+    ask(short)
+    for _ in range(5):
+        with pytest.raises(EvaluationSkipped, match="budget_exhausted"):
+            ask(short)
+    assert (well.state, len(told.told)) == ("closed", 1)
+
+
+def test_a_probe_without_budget_stays_due() -> None:
+    """A probe that the governor does not pay for makes room for the next."""
+    clock = ManualClock()
+    gate = CircuitBreaker(BreakerSettings(failures=1), clock=clock)
+    gate.enter().failed(JudgeError("no", retryable=True))
+    clock.advance(16)
+    with pytest.raises(EvaluationSkipped):
+        ask(Guarded(CountingJudge(), breaker=gate, governor=governor(usd_per_day=1e-9)))
+    assert gate.state == "half_open"
+    ask(Guarded(CountingJudge(), breaker=gate))
+    assert gate.state == "closed"
+
+
+def test_the_observer_is_told_of_every_call() -> None:
+    """Each call that was made, with its purpose, model, usage, cost, time and failure; not what was refused."""
+    told = Observer()
+    ask(Guarded(CountingJudge(), governor=governor(), observer=told, clock=ManualClock()))
+    failing = Guarded(
+        CountingJudge(answer=fails_with("refusal", usage=usage_of(10, 0))), governor=governor(), observer=told
+    )
+    with pytest.raises(JudgeError):
+        ask(failing)
+
+    async def cancelled() -> None:
+        guarded = Guarded(CountingJudge(pause=asyncio.Event()), observer=told)
+        task = asyncio.ensure_future(guarded.judge(asked()))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert told.told[0] == ("correctness", "small-1", usage_of(), pytest.approx(0.00035), 0.0, None)
+    assert told.told[1][2:4] == (usage_of(10, 0), pytest.approx(0.00001))
+    assert [one[5] for one in told.told] == [None, "refusal", "cancelled"]
+    assert told.told[2][2:4] == (None, None)
+
+
+def test_an_observer_that_breaks_breaks_nothing() -> None:
+    """What an observer raises is counted; the verdict comes all the same."""
+    guarded = Guarded(CountingJudge(), observer=Broken())
+    assert ask(guarded) == verdict()
+    assert guarded.observer_failures == 1
+
+
+def test_settings_make_the_guards() -> None:
+    """A judge whose settings name guards gets them; judges of one endpoint share the breaker."""
+
+    class Guardable(CountingJudge):
+        spend: SpendLimits | None = None
+        breaker: BreakerSettings | None = None
+        cache: CacheSettings | None = None
+
+    settings = BreakerSettings(failures=7)
+    one, two = (guard(Guardable(breaker=settings, spend=SpendLimits(), cache=CacheSettings()), Verdict) for _ in "ab")
+    assert one.breaker is two.breaker is not None
+    assert one.governor is not None
+    assert one.cache is not two.cache is not None
+    bare = guard(CountingJudge(), Verdict)
+    assert (bare.breaker, bare.governor, bare.cache) == (None, None, None)
+    assert "Guarded" in repr(one)
+
+
+def test_guards_do_not_change_the_key() -> None:
+    """What a judge's guards are set to has no part in what it answers: another limit is no other verdict."""
+
+    class Guardable(CountingJudge):
+        spend: SpendLimits | None = None
+        effort: str = "low"
+
+    shared = cache()
+    judges = [Guardable(), Guardable(spend=SpendLimits(usd_per_day=1)), Guardable(effort="high")]
+    for judge in judges:
+        ask(Guarded(judge, cache=shared))
+    assert [judge.calls for judge in judges] == [1, 0, 1]
+
+
+def test_ten_hung_judges_hold_up_nobody_else() -> None:
+    """Ten calls that never end leave 990 others of the same guards done, and their reservations settled in the end."""
+    hung, judge = CountingJudge(pause=asyncio.Event()), CountingJudge()
+    books, gate = governor(usd_per_day=10.0), breaker()
+
+    async def work() -> int:
+        stuck = [asyncio.ensure_future(Guarded(hung, governor=books, breaker=gate).judge(asked())) for _ in range(10)]
+        well = Guarded(judge, governor=books, breaker=gate)
+        done = await asyncio.gather(*(well.judge(asked()) for _ in range(990)))
+        for task in stuck:
+            task.cancel()
+        await asyncio.gather(*stuck, return_exceptions=True)
+        return len(done)
+
+    assert asyncio.run(work()) == 990
+    assert gate.state == "closed"
+    assert "0 reserved" in repr(books)
+
+
+@pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
+def test_what_the_provider_counts_is_what_is_booked(kind: type[Judge]) -> None:
+    """Through the real clients: tokens of each kind at their price, for answers and for failures that were paid for."""
+    price = {"judge-*": {"input": 1.0, "output": 10.0, "cache_read": 0.1}}
+    replies = [
+        ModelReply(text=GOOD, input_tokens=100, output_tokens=10, cache_read_tokens=1_000),
+        ModelReply(text=GOOD, input_tokens=100, output_tokens=10, finish_reason="length"),
+        ModelReply(status=429),
+    ]
+    books = Governor(SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9))
+    with ModelServer(replies) as server:
+        guarded = Guarded(hosted(kind, server, max_retries=0), governor=books)
+        assert ask(guarded, QUESTION).cost_usd == pytest.approx(100e-6 + 100e-6 + 100e-6)
+        for _ in range(2):
+            with pytest.raises(JudgeError):
+                ask(guarded, QUESTION)
+        asyncio.run(books.reserve(QUESTION, "judge-1"))
+    assert books.remaining_usd()["day"] == pytest.approx(1.0 - 500e-6)
+
+
+@pytest.mark.parametrize("status", [429, 529, 503])
+@pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
+def test_no_storm_reaches_an_endpoint_in_trouble(kind: type[Judge], status: int) -> None:
+    """Of a thousand calls, each may be tried three times, the endpoint sees twenty requests at most."""
+    with ModelServer([ModelReply(status=status, headers={"Retry-After": "0"})]) as server:
+        guarded = Guarded(hosted(kind, server), breaker=breaker())
+
+        async def work() -> list[str]:
+            found = []
+            for _ in range(1_000):
+                try:
+                    await guarded.judge(QUESTION)
+                except JudgeError as error:
+                    found.append(error.error_type)
+            await guarded.close()
+            return found
+
+        words = asyncio.run(work())
+        assert len(server.requests) <= 20
+    assert len(words) == 1_000
+    assert words[-1] == "breaker_open"

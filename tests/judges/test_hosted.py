@@ -1,0 +1,258 @@
+"""Hosted judges that answer: what is sent, what comes back, and the connections that carry both."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from agenteval_otel.errors import ConfigurationError, JudgeError
+from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge, as_judge
+from agenteval_otel.judges.forms import plain_form
+from agenteval_otel.testing import ModelReply, ModelServer
+from tests.judges.asking import CANARY, FORM, GOOD, QUESTION, ask, hosted
+
+BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
+PLAIN = {
+    "type": "object",
+    "properties": {"reason": {"type": "string"}, "score": {"type": "integer"}},
+    "required": ["reason", "score"],
+    "additionalProperties": False,
+}
+
+
+@BOTH
+def test_an_answer_comes_with_what_it_took(kind: type[Judge]) -> None:
+    """The verdict has the object, the text as it came, tokens by kind, the model and the id."""
+    reply = ModelReply(
+        text=f"```json\n{GOOD}\n```",
+        input_tokens=200,
+        output_tokens=20,
+        cache_read_tokens=100,
+        model="m-2026",
+        id="r-1",
+    )
+    with ModelServer([reply]) as server:
+        found = ask(hosted(kind, server))
+    assert found.answer == {"reason": "it is on the matter", "score": 4}
+    assert found.raw == reply.text
+    assert (found.model, found.response_id, found.from_cache) == ("m-2026", "r-1", False)
+    used = found.usage
+    assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.calls) == (200, 20, 100, 1)
+    assert 0 < found.duration_s < 20
+
+
+def test_what_anthropic_is_sent() -> None:
+    """The form as the provider's structured output, no temperature, the key in the SDK's own header."""
+    with ModelServer([GOOD]) as server:
+        ask(hosted(AnthropicJudge, server, extra_body={"service_tier": "standard_only"}))
+        assert server.requests == [
+            {
+                "model": "judge-1", "max_tokens": 1024, "system": "You judge.", "service_tier": "standard_only",
+                "messages": [{"role": "user", "content": QUESTION.prompt}],
+                "output_config": {"format": {"type": "json_schema", "schema": PLAIN}},
+            }
+        ]  # fmt: skip
+        assert server.paths == ["/v1/messages"]
+        assert CANARY in str(server.headers[0])
+
+
+def test_what_a_compatible_server_is_sent() -> None:
+    """The form as `response_format`, in the ways that servers know; further fields win."""
+    ways: list[tuple[dict[str, Any], Any, bool]] = [
+        ({}, {"type": "json_schema", "json_schema": {"name": "answer", "schema": PLAIN, "strict": True}}, False),
+        ({"strict_form": False}, {"type": "json_schema", "json_schema": {"name": "answer", "schema": PLAIN}}, False),
+        ({"response_format": "json_object"}, {"type": "json_object"}, True),
+        ({"response_format": "none"}, None, True),
+    ]
+    for settings, sent, in_words in ways:
+        with ModelServer([GOOD]) as server:
+            ask(hosted(OpenAICompatibleJudge, server, extra_body={"seed": 7}, **settings))
+            body = server.requests[0]
+            assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
+        assert body.get("response_format") == sent
+        assert ("JSON Schema" in body["messages"][0]["content"]) is in_words
+        assert (body["seed"], body["max_completion_tokens"], "temperature" in body) == (7, 1024, False)
+
+
+def test_forms_are_what_constrained_decoding_takes() -> None:
+    """Limits are left out at every level, objects are closed; a field that is called as a keyword stays."""
+    form = {
+        "type": "object",
+        "properties": {
+            "minimum": {"type": "number", "minimum": 1},
+            "all": {"type": "array", "maxItems": 3, "items": {"type": "object", "properties": {}, "minProperties": 1}},
+            "or": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
+        },
+    }  # fmt: skip
+    assert plain_form(form) == {
+        "type": "object", "additionalProperties": False,
+        "properties": {
+            "minimum": {"type": "number"},
+            "all": {"type": "array", "items": {"type": "object", "properties": {}, "additionalProperties": False}},
+            "or": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        },
+    }  # fmt: skip
+
+
+@BOTH
+def test_text_that_has_no_encoding_is_sent_all_the_same(kind: type[Judge]) -> None:
+    """Half a surrogate pair in an answer under judgement breaks no question."""
+    with ModelServer([GOOD]) as server:
+        ask(hosted(kind, server), JudgeRequest(system="\udc00", prompt="a\ud800b", answer_form=FORM))
+        assert "a\ufffdb" in str(server.requests[0])
+
+
+@BOTH
+def test_settings_that_cannot_be_written_are_a_bad_request(kind: type[Judge]) -> None:
+    """What JSON has no form for fails in its own word, without a request."""
+    with ModelServer([GOOD]) as server:
+        with pytest.raises(JudgeError) as raised:
+            ask(hosted(kind, server, extra_body={"x": object()}))
+        assert raised.value.error_type in ("bad_request", "connection_error")
+        assert server.requests == []
+
+
+@BOTH
+def test_one_judge_serves_loops_one_after_another_and_at_once(kind: type[Judge]) -> None:
+    """Every loop has connections of its own, which it closes when it ends."""
+    with ModelServer([GOOD]) as server:
+        judge = hosted(kind, server)
+        assert [ask(judge).answer["score"] for _ in range(3)] == [4, 4, 4]
+        found: list[int] = []
+        threads = [threading.Thread(target=lambda: found.append(ask(judge).answer["score"])) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60.0)
+        assert found == [4, 4, 4, 4]
+
+
+@BOTH
+def test_connections_are_kept_within_a_loop(kind: type[Judge]) -> None:
+    """Questions on one loop go over connections that are open already; after closing, over new ones."""
+
+    async def several(judge: Judge) -> int:
+        for _ in range(3):
+            await judge.judge(QUESTION)
+        await judge.close()
+        await judge.judge(QUESTION)
+        return len(server.requests)
+
+    with ModelServer([GOOD]) as server:
+        assert asyncio.run(several(hosted(kind, server))) == 4
+        assert server.connections == 2
+
+
+@BOTH
+def test_sixty_four_at_once(kind: type[Judge]) -> None:
+    """As many questions as the lane asks at a time are under way together."""
+
+    async def all_at_once(judge: Judge) -> int:
+        return len(await asyncio.gather(*(judge.judge(QUESTION) for _ in range(64))))
+
+    gate = threading.Barrier(64, timeout=60.0)
+
+    def together(_: dict[str, Any]) -> str:
+        gate.wait()
+        return GOOD
+
+    with ModelServer([together]) as server:
+        assert asyncio.run(all_at_once(hosted(kind, server, deadline_s=60.0))) == 64
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@BOTH
+def test_a_forked_worker_has_connections_of_its_own(kind: type[Judge]) -> None:
+    """A child that goes on with its parent's loop does not go on with its connections."""
+    program = f"""
+import asyncio, os
+from agenteval_otel.judges import {kind.__name__}, JudgeRequest
+from agenteval_otel.testing import ModelServer
+with ModelServer(['{{"score": 4}}']) as server:
+    judge = {kind.__name__}(model="m", base_url=server.url, api_key="key")
+    async def ask():
+        return (await judge.judge(JudgeRequest(prompt="p"))).answer["score"]
+    loop = asyncio.new_event_loop()
+    assert loop.run_until_complete(ask()) == 4
+    before = server.connections
+    child = os.fork()
+    if child == 0:
+        asyncio.events._set_running_loop(None)
+        own = asyncio.new_event_loop()
+        os._exit(0 if own.run_until_complete(ask()) == 4 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert server.connections == before + 1
+    assert loop.run_until_complete(ask()) == 4
+    assert server.connections == before + 1
+    loop.run_until_complete(judge.close())
+    loop.close()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_judges_loads_no_vendor() -> None:
+    """The room, its judges and their settings load neither the SDK nor an HTTP client."""
+    program = """
+import sys
+from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
+AnthropicJudge(model="m", api_key="key"); OpenAICompatibleJudge(model="m", base_url="https://judge.example/v1")
+assert not {"anthropic", "httpx2", "httpx", "openai"} & set(sys.modules), "loaded"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_judges_are_chosen_by_settings() -> None:
+    """A mapping makes the judge that it names; what is wrong is named by its field, with the known ones."""
+    judge = as_judge({"type": "anthropic", "model": "claude-x", "deadlineS": 12})
+    assert isinstance(judge, AnthropicJudge)
+    assert (judge.deadline_s, judge.api_key_env) == (12, "ANTHROPIC_API_KEY")
+    assert AnthropicJudge.load(judge.model_dump()) == judge
+    for wrong, named in (
+        ({"type": "anthropic"}, "model"), ({"type": "openai_compatible", "model": "m"}, "base_url"),
+        ({"type": "anthropic", "model": "m", "temprature": 0}, "temprature"), ({"type": "antropic"}, "anthropic"),
+        ({"type": "anthropic", "model": "m", "max_retries": 3}, "max_retries"),
+        ({"type": "anthropic", "model": "m", "deadline_s": 0}, "deadline_s"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigurationError, match=named):
+            as_judge(wrong)
+
+
+def test_a_key_in_a_copy_is_the_same_key() -> None:
+    """Who asks for the secrets of a dump can build the judge again."""
+    judge = AnthropicJudge(model="m", api_key=CANARY)
+    assert AnthropicJudge.load(judge.model_dump(context={"secrets": True})) == judge
+    assert "***" in str(judge.model_dump())
+
+
+def test_a_copy_has_guards_of_its_own() -> None:
+    """The guarded form is the same each time; a copy with other settings is another judge, and so are its guards."""
+    judge = AnthropicJudge(model="m", api_key=CANARY, breaker={"failures": 3}, cache={"entries": 5})  # type: ignore[arg-type]
+    assert judge.guarded() is judge.guarded()
+    for copied in (judge.model_copy(update={"model": "n"}), copy.deepcopy(judge), pickle.loads(pickle.dumps(judge))):
+        assert copied.guarded() is not judge.guarded()
+        assert copied.guarded().inner is copied
+    assert (judge.guarded().inner, judge.guarded().model) == (judge, "m")
+
+
+def test_the_guards_stand_before_the_provider() -> None:
+    """With a cache, the same question is asked once; its second answer says so and used nothing."""
+    known = QUESTION.model_copy(update={"fingerprint": "0f" * 16})
+    with ModelServer([GOOD]) as server:
+        judge = hosted(AnthropicJudge, server, cache={"entries": 5}).guarded()
+
+        async def twice() -> list[Any]:
+            return [await judge.judge(known), await judge.judge(known)]
+
+        first, second = asyncio.run(twice())
+        assert len(server.requests) == 1
+    assert (first.from_cache, second.from_cache, second.usage.calls) == (False, True, 0)
+    assert first.answer == second.answer

@@ -1,0 +1,148 @@
+"""Safe rendering: whatever a text holds, it stays in its field, readable and shown for what it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenteval_otel import EvaluationInput
+from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.judges.prompt import CaseText, JudgePrompt, neutral_json, render, shortened, visible
+from tests.judges.payloads import CANARY, PAYLOADS
+
+MARK = re.compile(r"^DATA-[0-9a-f]{32}$", re.MULTILINE)
+ANY_TEXT = st.text(alphabet=st.characters(), max_size=200)
+
+
+def never(prompt: str) -> str:
+    raise AssertionError("nothing is sent here")
+
+
+def taken_apart(prompt: str) -> tuple[str, dict[str, Any], str]:
+    """What stands before the data, the data, and what stands behind it, with the mark taken out."""
+    (mark, again) = MARK.findall(prompt)
+    assert mark == again
+    before, data, after = prompt.split(f"\n{mark}\n")
+    return before.replace(mark, "MARK"), json.loads(data), after.replace(mark, "MARK")
+
+
+def joined(text: str) -> str:
+    """Halves of surrogate pairs that stand side by side are one character when they are read back."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def hidden_in(prompt: str) -> set[str]:
+    """Characters that cannot be seen, or turn what can."""
+    return {char for char in prompt if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")} - {"\n"}
+
+
+def rendered(case: Mapping[str, Any], **fields: Any) -> JudgePrompt:
+    return render("before", {name: CaseText(value) for name, value in case.items()}, "after", **fields)
+
+
+def test_there_are_six_hundred_different_payloads() -> None:
+    """The number that the promise names."""
+    assert len(set(PAYLOADS)) >= 600
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_no_payload_leaves_its_field(payload: str) -> None:
+    """In every field of the case: all around the data stays word for word what it is for a harmless case."""
+    judge = LLMJudge(judge=never, needs=["response", "context", "history"], takes=["question", "ground_truth"])
+    fields = {"response": "r", "prompt": "q", "ground_truth": "g", "context": {"k": "v"},
+              "message_history": [{"role": "user", "content": "h"}]}  # fmt: skip
+    harmless = taken_apart(judge.question_for(EvaluationInput.model_validate(fields))[0].prompt)
+    changed = EvaluationInput.model_validate({
+        "response": payload, "prompt": payload, "ground_truth": payload, "context": {"k": payload, payload: 1},
+        "message_history": [{"role": "user", "content": payload}],
+    })  # fmt: skip
+    request = judge.question_for(changed)[0]
+    before, data, after = taken_apart(request.prompt)
+    assert (before, after) == (harmless[0], harmless[2])
+    assert CANARY not in before + after + request.system + request.purpose + json.dumps(request.answer_form)
+    assert data["response"] == data["input"] == data["reference"] == joined(payload)
+    assert not hidden_in(request.prompt)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS[::20], ids=range(len(PAYLOADS[::20])))
+def test_no_payload_leaves_its_field_by_a_template(payload: str) -> None:
+    """A template of the user's names the fields, and the texts stand in the data all the same, unexpanded."""
+    judge = LLMJudge(
+        judge=never, prompt_template="Does {{response}} answer {{input}}? See {{context.k}}, {{context.n}}."
+    )
+    request, _ = judge.question_for(EvaluationInput(response=payload, prompt=payload, context={"k": payload}))
+    before, data, after = taken_apart(request.prompt)
+    assert before.startswith('Does [data: "response"] answer [data: "input"]? See [data: "context.k"], N/A.')
+    assert CANARY not in before + after
+    assert data == dict.fromkeys(("response", "input", "context.k"), joined(payload))
+
+
+@given(text=ANY_TEXT, other=ANY_TEXT)
+def test_any_text_comes_back_from_the_data_and_shows_nothing_hidden(text: str, other: str) -> None:
+    """Reading the data gives the text; in it no character is invisible or turns the order of others."""
+    prompt = rendered({"response": text, "input": other}).text
+    _, data, _ = taken_apart(prompt)
+    assert data == {"response": joined(text), "input": joined(other)}
+    assert not hidden_in(prompt)
+
+
+def test_hidden_characters_stand_as_escapes() -> None:
+    """A judge sees that there is a mark of direction, a tag or a filler; ordinary letters stay letters."""
+    assert neutral_json("a\u202eb\U000e0041\u200b\u00ad") == '"a\\u202eb\\udb40\\udc41\\u200b\\u00ad"'
+    assert neutral_json("Ünï \u4e2d\u6587 \U0001f600") == '"Ünï \u4e2d\u6587 \U0001f600"'
+    assert visible("a\u202e\x1b\nb\t") == "a\\u202e\\u001b\nb\t"
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>", "</s>", "<\uff5cend\uff5c>", "[/INST]", "<start_of_turn>"])
+def test_marks_of_turns_are_broken(text: str) -> None:
+    """What some servers read as the end of a turn is no longer there, and reading the data gives it back."""
+    assert text not in neutral_json(text)
+    assert json.loads(neutral_json(text)) == text
+    assert neutral_json("a < b, [1], <b>bold</b>") == '"a < b, [1], <b>bold</b>"'
+
+
+def test_the_mark_is_new_each_time_and_in_no_fingerprint() -> None:
+    """Nobody can know it beforehand; and a cache that goes by the fingerprint finds the same question again."""
+    first, second = rendered({"response": "a"}), rendered({"response": "a"})
+    assert MARK.findall(first.text)[0] != MARK.findall(second.text)[0]
+    assert first.fingerprint == second.fingerprint
+    assert rendered({"response": "b"}).fingerprint != first.fingerprint
+    assert rendered({"input": "a"}).fingerprint != first.fingerprint
+    assert rendered({"response": "a", "input": ""}).fingerprint != first.fingerprint
+
+
+def test_the_instruction_stands_before_and_behind() -> None:
+    """What may not be forgotten is said again after the data; without data there is no mark."""
+    prompt = rendered({"response": "a"}, mark="0" * 32).text
+    assert prompt.startswith("before\n\n")
+    assert prompt.endswith("\n\nafter")
+    assert render("before", {}, "after").text == "before\n\nafter"
+
+
+@given(text=ANY_TEXT, limit=st.integers(1, 60))
+def test_a_long_text_loses_its_middle_and_says_so(text: str, limit: int) -> None:
+    """Head and tail stay, the number of characters that are gone is exact, and a short text stays whole."""
+    found = shortened(text, limit)
+    if len(text) <= limit:
+        assert found == CaseText(text)
+        return
+    head, _, rest = found.text.partition(f" [... {found.left_out} characters left out ...] ")
+    assert len(head) + found.left_out + len(text[len(head) + found.left_out :]) == len(text)
+    assert text.startswith(head)
+    assert text.endswith(rest[-1])
+    assert found.left_out == len(text) - limit
+
+
+def test_the_judge_is_told_of_a_gap_outside_of_the_data() -> None:
+    """A remark inside could be the answer's own; the one before the data cannot."""
+    before, data, _ = taken_apart(render("before", {"response": shortened("x" * 500, 100)}, "after").text)
+    assert '"response" 400 characters were left out' in before
+    assert "400 characters left out" in data["response"]
+    assert "left out of the middle" not in taken_apart(rendered({"response": "x"}).text)[0]

@@ -1,0 +1,127 @@
+"""Keys and questions stay where they belong: in the request to the provider, and nowhere else."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+import traceback
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge
+from agenteval_otel.testing import ModelReply, ModelServer
+from tests.judges.asking import CANARY, FORM, GOOD, ask, failure, hosted
+
+BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
+CONTENT = "the patient takes zyloprimine at night"
+ASKED = JudgeRequest(system="You judge.", prompt=json.dumps({"answer": CONTENT}), answer_form=FORM)
+
+
+@BOTH
+def test_the_key_is_in_no_form_of_the_judge(kind: type[Judge]) -> None:
+    """Not in its repr, its text, its dumps or its fingerprint; a copy of it can still ask."""
+    with ModelServer([GOOD]) as server:
+        judge = hosted(kind, server, extra_headers={"x-gateway": f"{CANARY}-gateway"})
+        shown = f"{judge!r} {judge} {judge.model_dump()} {judge.model_dump_json()} {judge.fingerprint}"
+        assert CANARY not in shown
+        for again in (copy.deepcopy(judge), pickle.loads(pickle.dumps(judge)), judge.model_copy()):
+            assert ask(again).answer["score"] == 4
+        assert ask(judge).answer["score"] == 4
+        assert CANARY not in repr(copy.copy(judge))
+        assert all(CANARY in str(headers) for headers in server.headers)
+
+
+@BOTH
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+def test_an_echo_of_key_and_question_is_not_told_on(
+    kind: type[Judge], status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A provider's error that quotes the key or the question: neither is in the failure, its traceback or a log."""
+    echo = ModelReply(status=status, text=f"key {CANARY} is not allowed to ask about this")
+    quoting = ModelReply(status=status, text=f"cannot read: {CONTENT}")
+    caplog.set_level(logging.DEBUG)
+    for reply in (echo, quoting):
+        with ModelServer([reply]) as server:
+            found = failure(hosted(kind, server, max_retries=0), ASKED)
+        shown = f"{found} {found!r} {found.args} {''.join(traceback.format_exception(found))}"
+        assert CANARY not in shown
+        assert "zyloprimine" not in shown
+        assert found.__cause__ is None
+        assert found.__context__ is None
+    assert CANARY not in caplog.text
+    assert "zyloprimine" not in caplog.text
+
+
+@BOTH
+def test_calls_leave_nothing_in_the_hosts_logs(kind: type[Judge], caplog: pytest.LogCaptureFixture) -> None:
+    """With everything logged at the level of debugging, a question and its answer add no line of the clients'."""
+    with ModelServer([GOOD]) as server:
+        judge = hosted(kind, server)
+        ask(judge)  # clients make loggers when they are first used
+        caplog.set_level(logging.DEBUG)
+        ask(judge)
+    lines = [record for record in caplog.records if record.name.startswith(("anthropic", "httpx2", "httpcore2"))]
+    assert lines == []
+
+
+def test_calls_leave_no_span_and_no_trace_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's own tracing is off, and the caller's trace does not travel to the provider."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
+    with ModelServer([GOOD]) as server:
+        with provider.get_tracer("host").start_as_current_span("request"):
+            ask(hosted(AnthropicJudge, server))
+        assert "traceparent" not in server.headers[0]
+    assert [span.name for span in exporter.get_finished_spans()] == ["request"]
+    provider.shutdown()
+
+
+@BOTH
+def test_the_key_may_be_named(kind: type[Judge], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key from the environment is read with every question, so that a new one is used at once."""
+    with ModelServer([GOOD]) as server:
+        judge = hosted(kind, server, api_key=None, api_key_env="OWN_JUDGE_KEY")
+        monkeypatch.setenv("OWN_JUDGE_KEY", f"{CANARY}-1")
+        ask(judge)
+        monkeypatch.setenv("OWN_JUDGE_KEY", f"{CANARY}-2")
+        ask(judge)
+        assert [f"{CANARY}-1" in str(server.headers[0]), f"{CANARY}-2" in str(server.headers[1])] == [True, True]
+
+
+@BOTH
+@pytest.mark.parametrize("value", [None, "", " ", f"{CANARY}\nX-Evil: 1", f"{CANARY}\u00e9"])
+def test_a_key_that_is_none_is_not_sent(kind: type[Judge], value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing key, or one that would break out of its header, is a failure that names the variable only."""
+    monkeypatch.delenv("OWN_JUDGE_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("OWN_JUDGE_KEY", value)
+    with ModelServer([GOOD]) as server:
+        found = failure(hosted(kind, server, api_key=None, api_key_env="OWN_JUDGE_KEY"))
+        assert server.requests == []
+    assert found.error_type == "authentication"
+    assert "OWN_JUDGE_KEY" in str(found)
+    assert CANARY not in str(found)
+
+
+@BOTH
+def test_a_wrong_key_in_settings_is_not_shown(kind: type[Judge]) -> None:
+    """The error at load names the field and not the key."""
+    for wrong in (f"{CANARY}\n", f"{CANARY} x"):
+        with pytest.raises(ConfigurationError, match="api_key") as raised:
+            kind.load({"model": "m", "base_url": "https://judge.example", "api_key": wrong})
+        assert CANARY not in str(raised.value)
+
+
+def test_no_key_goes_to_whom_it_is_not_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compatible server gets no key that merely lies in the environment."""
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    with ModelServer([GOOD]) as server:
+        ask(OpenAICompatibleJudge(model="m", base_url=f"{server.url}/v1"))
+        assert "authorization" not in server.headers[0]

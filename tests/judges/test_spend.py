@@ -1,0 +1,622 @@
+"""Spend: prices, limits and the governor that reserves before each call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
+from agenteval_otel.judges import governor as governors
+from agenteval_otel.judges import notices
+from agenteval_otel.judges.base import JudgeUsage
+from agenteval_otel.judges.database import Database
+from agenteval_otel.judges.governor import Governor, Reservation, ledger_of, probability_of
+from agenteval_otel.judges.guarded import Guarded
+from agenteval_otel.judges.ledgers import MemoryLedger
+from agenteval_otel.judges.prices import NANO, Amount, Price, estimated, price_of
+from agenteval_otel.judges.shared_ledger import SCHEMA, SharedLedger
+from agenteval_otel.judges.spend import Limit, PurposeLimits, SpendLimits
+from agenteval_otel.testing import ManualClock
+from tests.judges.doubles import CountingJudge, asked, usage_of, verdict
+
+SMALL = Price(input=1.0, output=5.0)
+NOON = 1_800_014_400.0  # a day's number that nobody has to think about
+
+
+@pytest.fixture(autouse=True)
+def _books_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(governors, "_ledgers", {})
+    monkeypatch.setattr(notices, "_said", set())
+
+
+def governed(clock: Any = None, draw: float = 0.0, ledger: Any = None, **limits: Any) -> Governor:
+    made = SpendLimits(**({"prices": {"small-*": SMALL}} | limits))
+    return Governor(made, ledger=ledger, clock=clock or ManualClock(NOON), draw=lambda: draw)
+
+
+@contextlib.contextmanager
+def file_of(path: Path, **settings: Any) -> Iterator[SharedLedger]:
+    database = Database(path, SCHEMA, patience_s=0.2)
+    yield SharedLedger(database, "judges", **({"patience_s": 0.2} | settings))
+    assert database.close(5.0)
+
+
+def reserve(governor: Governor, request: Any = None, model: str = "small-1") -> Reservation:
+    return asyncio.run(governor.reserve(request or asked(), model))
+
+
+def skip_of(governor: Governor, request: Any = None, model: str = "small-1") -> str:
+    with pytest.raises(EvaluationSkipped) as caught:
+        reserve(governor, request, model)
+    return str(caught.value)
+
+
+# --- prices -----------------------------------------------------------------------------------------------------------
+def test_a_call_costs_what_the_table_says() -> None:
+    """Tokens of each kind at their own price, in dollars a million; rounded up to a billionth of a dollar."""
+    price = Price(input=0.10, output=0.50, cache_read=0.01, cache_write=0.125)
+    usage = JudgeUsage(input_tokens=1500, output_tokens=150, cache_read_tokens=1000, cache_write_tokens=200)
+    assert price.nano_usd(usage) == 150_000 + 75_000 + 10_000 + 25_000
+    assert Price(input=0.0001, output=0).nano_usd(usage_of(1, 0)) == 1
+
+
+def test_prices_of_caches_are_never_taken_too_low() -> None:
+    """Where the table does not say: reading costs as much as the input, writing twice as much."""
+    usage = JudgeUsage(cache_read_tokens=100, cache_write_tokens=100)
+    assert Price(input=1.0, output=5.0).nano_usd(usage) == 100_000 + 200_000
+
+
+def test_the_longest_name_wins() -> None:
+    """The exact name, else the longest beginning that ends in a star; nothing else is a price."""
+    table = {name: Price(input=number, output=0) for number, name in enumerate(("big", "big-*", "big-2*", "*x"))}
+    assert price_of(table, "big") is table["big"]
+    assert price_of(table, "big-1-20260101") is table["big-*"]
+    assert price_of(table, "big-2.5") is table["big-2*"]
+    assert price_of(table, "bigger") is None
+    assert price_of(table, "") is None
+
+
+@given(st.text(max_size=200), st.integers(1, 10_000))
+def test_the_estimate_is_no_less_than_a_third_of_the_letters(text: str, most: int) -> None:
+    """A call is estimated at a token for three letters, or more for other writing, and its longest answer."""
+    read, answered = estimated(asked(text, most=most))
+    assert read >= len(text) / 3
+    assert answered == most
+
+
+def test_a_negative_price_is_refused() -> None:
+    """A price below nothing, or an unknown field, fails at load with its path."""
+    with pytest.raises(ConfigurationError, match="input"):
+        SpendLimits(prices={"a": {"input": -1, "output": 1}})
+    with pytest.raises(ConfigurationError, match="known"):
+        SpendLimits(usd_per_week=1)
+
+
+# --- one governor -----------------------------------------------------------------------------------------------------
+def test_without_limits_nothing_is_booked() -> None:
+    """A table of prices alone gives costs; there is nothing to reserve."""
+    governor = governed()
+    reservation = reserve(governor)
+    assert reservation.entry is None
+    assert governor.settle(reservation, usage_of(1000, 100)) == pytest.approx(0.0015)
+
+
+@pytest.mark.parametrize(
+    ("limits", "scope"),
+    [
+        ({"usd_per_day": 0.002}, "day"), ({"tokens_per_day": 700}, "day"),
+        ({"usd_per_minute": 0.002}, "minute"), ({"tokens_per_minute": 700}, "minute"),
+        ({"purposes": {"correctness": {"usd_per_day": 0.002}}}, "day"),
+        ({"each_purpose": {"tokens_per_minute": 700}}, "minute"),
+    ],
+)  # fmt: skip
+def test_a_call_is_held_to_each_limit(limits: dict[str, Any], scope: str) -> None:
+    """Dollars and tokens, a minute and a day, in total and for a purpose: what does not fit is skipped, until then."""
+    clock = ManualClock(NOON)
+    governor = governed(clock, **limits)
+    reserve(governor)
+    with contextlib.suppress(EvaluationSkipped):
+        for _ in range(2):
+            reserve(governor)
+    assert skip_of(governor) == "budget_exhausted"
+    clock.advance(60)
+    if scope == "day":
+        assert skip_of(governor) == "budget_exhausted"
+        clock.advance(86_400)
+    reserve(governor)
+
+
+def test_purposes_have_limits_of_their_own() -> None:
+    """One purpose at its limit does not keep another from being judged; the total keeps all."""
+    governor = governed(purposes={"a": PurposeLimits(tokens_per_day=300)}, tokens_per_day=2_000)
+    reserve(governor, asked(purpose="a"))
+    assert skip_of(governor, asked(purpose="a")) == "budget_exhausted"
+    for _ in range(20):
+        with contextlib.suppress(EvaluationSkipped):
+            reserve(governor, asked(purpose="b"))
+    assert skip_of(governor, asked(purpose="b")) == "budget_exhausted"
+
+
+def test_what_was_not_used_is_given_back() -> None:
+    """The reservation is the most that a call may use; settling leaves in the books what it has used."""
+    governor = governed(tokens_per_day=380)
+    for _ in range(10):
+        reservation = reserve(governor)
+        governor.settle(reservation, usage_of(10, 5))
+    assert skip_of(governor) == "budget_exhausted"
+
+
+@pytest.mark.parametrize(
+    ("usage", "word", "charged"),
+    [
+        (usage_of(10, 5), "refusal", 15), (None, "rate_limited", 0), (None, "overloaded", 0),
+        (None, "authentication", 0), (JudgeUsage(calls=2), "server_error", 0), (None, "timeout", 238),
+        (None, "connection_error", 238), (None, None, 238), (JudgeUsage(), None, 238), (JudgeUsage(), "timeout", 238),
+    ],
+)  # fmt: skip
+def test_failures_are_charged_what_they_may_have_cost(usage: Any, word: Any, charged: int) -> None:
+    """What the provider counted; nothing for what it refused; the whole reservation where nobody knows."""
+    governor = governed(tokens_per_day=1_000)
+    reservation = reserve(governor)
+    assert reservation.entry is not None
+    assert reservation.entry.amount.tokens == 238
+    governor.settle(reservation, usage, error_type=word)
+    seen: list[int] = []
+    asyncio.run(governor._ledger.reserve(reservation.entry, lambda held, share: bool(seen.append(
+        next(iter(held.values())).tokens)), NOON))  # fmt: skip
+    assert seen == [charged]
+
+
+def test_a_model_without_a_price_is_held_to_tokens() -> None:
+    """Dollars cannot be counted: its tokens are limited instead, which is said once."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("agenteval_otel")
+    logger.addHandler(handler)
+    try:
+        governor = governed(usd_per_day=1.0, unpriced_tokens_per_day=1_000)
+        made = 0
+        with contextlib.suppress(EvaluationSkipped):
+            for _ in range(100):
+                governor.settle(reserve(governor, model="nobody-knows"), usage_of(60, 40))
+                made += 1
+    finally:
+        logger.removeHandler(handler)
+    assert 7 <= made <= 9
+    assert [line for line in lines if "judge_model_has_no_price" in line and "nobody-knows" in line] == lines
+    assert len(lines) == 1
+    reserve(governor)
+
+
+def test_a_limit_below_one_call_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """A limit that no call fits into would silence a judge without a word."""
+    with caplog.at_level(logging.WARNING, "agenteval_otel"):
+        governor = governed(usd_per_minute=0.0001)
+        for _ in range(3):
+            assert skip_of(governor) == "budget_exhausted"
+    assert [record.getMessage() for record in caplog.records] == [
+        "event='judge_limit_below_one_call' about='total a minute'"
+    ]
+
+
+# --- near the limit ---------------------------------------------------------------------------------------------------
+def test_the_rate_falls_smoothly() -> None:
+    """Below four fifths of a limit every call is made, from there to the limit fewer and fewer."""
+    limit = Limit("", "day", None, 1_000)
+    found = [probability_of([(limit, Amount(0, used))], Amount(0, 10), 0.8, 1.0) for used in range(0, 1_001, 100)]
+    assert found == pytest.approx([1.0] * 9 + [0.5, 0.0])
+    assert probability_of([(limit, Amount(0, 991))], Amount(0, 10), 0.8, 1.0) == 0.0
+
+
+def test_the_draw_decides_near_the_limit() -> None:
+    """At nine tenths a draw of 0.4 goes on and one of 0.6 is left out as a sample, its probability known."""
+    for draw, goes in ((0.4, True), (0.6, False)):
+        ledger = MemoryLedger()
+        governor = governed(draw=draw, ledger=ledger, tokens_per_day=10_000)
+        governor.settle(reserve(governor), usage_of(9_000, 0))
+        if goes:
+            assert reserve(governor).probability == pytest.approx(0.5)
+        else:
+            assert skip_of(governor) == "budget"
+            assert governor.refused == {"budget": 1, "budget_exhausted": 0}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 2_000), st.integers(1, 400)), max_size=6),
+    st.floats(0, 0.99), st.floats(0, 1),
+)  # fmt: skip
+def test_a_probability_is_one(held: list[tuple[int, int, int]], ease_from: float, share: float) -> None:
+    """Whatever is held, it lies in [0, 1], and above 0 only where the call fits."""
+    limits = [(Limit("", "day", most, None), Amount(used, 0)) for most, used, _ in held]
+    found = probability_of(limits, Amount(5, 0), ease_from, share)
+    assert 0.0 <= found <= 1.0
+    if found > 0.0:
+        assert all(used.nano_usd + 5 <= (limit.nano_usd or 0) * share for limit, used in limits)
+
+
+def test_what_is_left_can_be_read() -> None:
+    """The dollars that are left, by period, as of the last call; nothing once the window is over."""
+    clock = ManualClock(NOON)
+    governor = governed(clock, usd_per_day=1.0, usd_per_minute=0.5)
+    governor.settle(reserve(governor), usage_of(100_000, 0))
+    reserve(governor)
+    assert governor.remaining_usd() == pytest.approx({"minute": 0.4, "day": 0.9})
+    clock.advance(60)
+    assert governor.remaining_usd().keys() == {"day"}
+
+
+# --- many at a time ---------------------------------------------------------------------------------------------------
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10_000), tasks=st.integers(1, 64), most_usd=st.floats(0.001, 0.05))
+def test_overspend_is_at_most_what_is_in_flight(seed: int, tasks: int, most_usd: float) -> None:
+    """However many ask, fail, are cancelled, or use more than anybody foresaw: past the limit by calls in flight only.
+
+    Where no call uses more than was reserved for it, the limit itself holds.
+    """
+    chance = random.Random(seed)
+    honest = chance.random() < 0.5
+    dearest = [0]
+    governor = Governor(
+        SpendLimits(prices={"small-*": SMALL}, usd_per_day=most_usd), clock=ManualClock(NOON), draw=chance.random,
+        ledger=MemoryLedger(),
+    )  # fmt: skip
+    charged = [0]
+
+    def answer(number: int) -> Any:
+        if chance.random() < 0.2:
+            raise JudgeError("no", error_type="rate_limited", retryable=True)
+        found = verdict(chance.randint(1, 140), chance.randint(0, 100) if honest else chance.randint(0, 900))
+        cost = SMALL.nano_usd(found.usage)
+        charged[0], dearest[0] = charged[0] + cost, max(dearest[0], cost)
+        return found
+
+    guarded = Guarded(CountingJudge(answer=answer), governor=governor)
+
+    async def work() -> None:
+        async def one() -> None:
+            for _ in range(chance.randint(1, 6)):
+                with contextlib.suppress(EvaluationSkipped, JudgeError):
+                    await guarded.judge(asked())
+
+        running = [asyncio.ensure_future(one()) for _ in range(tasks)]
+        await asyncio.sleep(0)
+        for task in running:
+            if chance.random() < 0.1:
+                task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    asyncio.run(work())
+    most = int(most_usd * NANO)
+    assert charged[0] <= most + (0 if honest else tasks * dearest[0])
+
+
+def test_a_cancelled_call_settles() -> None:
+    """A task that is cancelled in the middle of a call leaves no reservation behind; it may have been charged."""
+    ledger = MemoryLedger()
+    governor = governed(ledger=ledger, tokens_per_day=1_000)
+
+    async def work() -> None:
+        guarded = Guarded(CountingJudge(pause=asyncio.Event()), governor=governor)
+        task = asyncio.ensure_future(guarded.judge(asked()))
+        await asyncio.sleep(0.01)
+        assert repr(ledger) == "<MemoryLedger 1 reserved>"
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(work())
+    assert repr(ledger) == "<MemoryLedger 0 reserved>"
+
+
+def test_judges_of_one_account_share_the_total() -> None:
+    """Two judges with limits of the same account spend from one purse; another account has its own."""
+    one, other = governed(tokens_per_day=300), governed(tokens_per_day=300)
+    reserve(one)
+    assert skip_of(other) == "budget_exhausted"
+    reserve(governed(tokens_per_day=300, account="others"))
+
+
+def test_books_of_the_process_are_bounded() -> None:
+    """Of more accounts than anybody has the one unused for longest is forgotten."""
+    ledger = MemoryLedger()
+    clock = ManualClock(NOON)
+    governor = governed(clock, ledger=ledger, each_purpose={"tokens_per_day": 1_000})
+    for number in range(20_500):
+        governor.settle(reserve_now(governor, asked("a", purpose=str(number))), usage_of(1, 1))
+    assert len(ledger._spent) == 20_000
+
+
+def reserve_now(governor: Governor, request: Any) -> Reservation:
+    """Without a loop, for many."""
+    step = governor.reserve(request, "small-1")
+    try:
+        step.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("the books of the process wait for nothing")
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
+def test_a_clock_that_is_set_back_gives_no_new_money(in_file: bool, tmp_path: Path) -> None:
+    """A day that was spent stays spent, however often the clock leaves it and comes back."""
+    with file_of(tmp_path / "spend.db") as shared:
+        ledger = shared if in_file else MemoryLedger()
+        for days in (0, 1, 0, -1, 0, 365, 0):
+            governor = governed(ManualClock(NOON + days * 86_400), ledger=ledger, tokens_per_day=300)
+            made = 0
+            with contextlib.suppress(EvaluationSkipped):
+                for _ in range(3):
+                    governor.settle(reserve(governor), None)
+                    made += 1
+            assert made <= 1
+            if days == 0:
+                assert skip_of(governor) == "budget_exhausted"
+
+
+@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
+def test_reservations_of_the_dead_expire(in_file: bool, tmp_path: Path) -> None:
+    """What was reserved by a process that is gone comes back after a while."""
+    with file_of(tmp_path / "spend.db") as shared:
+        ledger = shared if in_file else MemoryLedger()
+        clock = ManualClock(NOON)
+        governor = governed(clock, ledger=ledger, tokens_per_day=300)
+        reservation = reserve(governor)
+        clock.advance(899)
+        assert skip_of(governor) == "budget_exhausted"
+        clock.advance(2)
+        governor.settle(reserve(governor), usage_of(1, 1))
+        governor.settle(reservation, usage_of(300, 0))  # it lived after all: what it has used counts
+        assert skip_of(governor) == "budget_exhausted"
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+def test_the_file_keeps_what_was_spent(tmp_path: Path) -> None:
+    """A process that starts again, with the same file, goes on where the one before stopped."""
+    path = tmp_path / "below" / "spend.db"
+    with file_of(path) as ledger:
+        governor = governed(ledger=ledger, tokens_per_day=500)
+        governor.settle(reserve(governor), usage_of(200, 50))
+    with file_of(path) as ledger:
+        governor = governed(ledger=ledger, tokens_per_day=500)
+        reserve(governor)
+        assert skip_of(governor) == "budget_exhausted"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_settings_lead_to_the_file(tmp_path: Path) -> None:
+    """`path` is all that settings say; governors of one file and account share its books."""
+    limits = SpendLimits(tokens_per_day=500, path=tmp_path / "spend.db")
+    ledger = ledger_of(limits)
+    assert isinstance(ledger, SharedLedger)
+    assert ledger_of(limits) is ledger
+    assert ledger_of(SpendLimits(path=tmp_path / "spend.db", account="others")) is not ledger
+    governor = Governor(limits, clock=ManualClock(NOON))
+    governor.settle(reserve(governor), usage_of(10, 10))
+    assert ledger.flush(5.0)
+    with sqlite3.connect(tmp_path / "spend.db") as connection:
+        assert connection.execute("SELECT scope, period, tokens FROM spent").fetchall() == [("", "day", 20)]
+        assert connection.execute("SELECT count(*) FROM reserved").fetchone() == (0,)
+    connection.close()
+
+
+def test_a_locked_file_neither_stops_nor_frees_evaluation(tmp_path: Path) -> None:
+    """While the file cannot be used a tenth of each limit may be spent; it is entered when the file is back."""
+    clock = ManualClock()
+    path = tmp_path / "spend.db"
+    with file_of(path, clock=clock) as ledger:
+        governor = governed(ledger=ledger, tokens_per_day=10_000)
+        governor.settle(reserve(governor), usage_of(100, 0))
+        assert ledger.flush(5.0)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        made = 0
+        with contextlib.suppress(EvaluationSkipped):
+            for _ in range(1_000):
+                governor.settle(reserve(governor), usage_of(50, 50))
+                made += 1
+        assert 5 <= made <= 10
+        assert ledger.troubles == 1
+        other.execute("ROLLBACK")
+        clock.advance(11)
+        governor.settle(reserve(governor), usage_of(1, 0))
+        assert ledger.flush(5.0)
+        spent = other.execute("SELECT tokens FROM spent WHERE period = 'day'").fetchall()
+        other.close()
+    assert spent == [(100 + 100 * made + 1,)]
+
+
+def test_what_could_not_be_settled_is_settled_later(tmp_path: Path) -> None:
+    """A file that is locked when a call ends learns of it when it is back, and the reservation goes."""
+    clock = ManualClock()
+    path = tmp_path / "spend.db"
+    with file_of(path, clock=clock) as ledger:
+        governor = governed(ledger=ledger, tokens_per_day=10_000)
+        reservation = reserve(governor)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        governor.settle(reservation, usage_of(100, 0))
+        assert ledger.flush(5.0)
+        other.execute("ROLLBACK")
+        clock.advance(11)
+        governor.settle(reserve(governor), usage_of(11, 0))
+        assert ledger.flush(5.0)
+        spent = other.execute("SELECT tokens FROM spent WHERE period = 'day'").fetchall()
+        reserved = other.execute("SELECT count(*) FROM reserved").fetchone()
+        other.close()
+    assert (spent, reserved) == ([(111,)], (0,))
+
+
+@pytest.mark.parametrize("wrong", ["text", "folder", "closed folder"])
+def test_a_broken_file_is_no_end(wrong: str, tmp_path: Path) -> None:
+    """A file that is none, or cannot be made: evaluation goes on, up to a tenth of the limits."""
+    path = tmp_path / "spend.db"
+    if wrong == "text":
+        path.write_text("this is no database, and was never meant to be one\n" * 100)
+    elif wrong == "folder":
+        path.mkdir()
+    else:
+        (tmp_path / "file").write_text("")
+        path = tmp_path / "file" / "spend.db"
+    with file_of(path) as ledger:
+        governor = governed(ledger=ledger, tokens_per_day=5_000)
+        made = 0
+        with contextlib.suppress(EvaluationSkipped):
+            for _ in range(1_000):
+                governor.settle(reserve(governor), usage_of(50, 50))
+                made += 1
+    assert 2 <= made <= 5
+    assert ledger.troubles >= 1
+
+
+def test_a_call_that_is_cancelled_while_it_reserves_leaves_nothing(tmp_path: Path) -> None:
+    """Whenever the reservation comes to stand in the file, it goes again."""
+    path = tmp_path / "spend.db"
+    with file_of(path) as ledger:
+        governor = governed(ledger=ledger, tokens_per_day=10_000)
+        governor.settle(reserve(governor), usage_of(1, 0))
+
+        async def work() -> None:
+            for delay in range(20):
+                task = asyncio.ensure_future(governor.reserve(asked(), "small-1"))
+                await asyncio.sleep(delay * 0.0001)
+                if task.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                else:
+                    governor.settle(task.result(), JudgeUsage(input_tokens=1))
+
+        asyncio.run(work())
+        assert ledger.flush(5.0)
+        assert ledger.flush(5.0)  # what was taken back while the file was closed
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM reserved").fetchone() == (0,)
+
+
+_PROCESS = """
+import asyncio, contextlib, json, sys
+from pathlib import Path
+from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
+from agenteval_otel.judges.governor import Governor
+from agenteval_otel.judges.prices import Price
+from agenteval_otel.judges.shared_ledger import SCHEMA, SharedLedger
+from agenteval_otel.judges.spend import SpendLimits
+
+limits = SpendLimits(prices={"m": Price(input=1, output=5)}, usd_per_day=float(sys.argv[2]), path=Path(sys.argv[1]),
+                     patience_s=10)
+governor = Governor(limits, clock=lambda: 1_800_014_400.0, draw=lambda: 0.0)
+spent, calls = 0, 0
+
+async def one():
+    global spent, calls
+    with contextlib.suppress(EvaluationSkipped):
+        while True:
+            reservation = await governor.reserve(JudgeRequest(prompt="a" * 300, max_tokens=100), "m")
+            calls += 1
+            await asyncio.sleep(0.001)
+            spent += round(governor.settle(reservation, JudgeUsage(input_tokens=100, output_tokens=90)) * 1e9)
+
+async def work():
+    await asyncio.gather(*(one() for _ in range(16)))
+
+asyncio.run(work())
+print(json.dumps([spent, calls, governor._ledger.troubles, governor._ledger.flush(10)]))
+"""
+
+
+def test_processes_share_a_limit(tmp_path: Path) -> None:
+    """Three processes with sixteen calls at a time spend together what one might, and almost all of it."""
+    most = 0.05
+    command = [sys.executable, "-c", _PROCESS, str(tmp_path / "spend.db"), str(most)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": os.getcwd()})
+               for _ in range(3)]  # fmt: skip
+    told = [json.loads(process.communicate(timeout=120)[0]) for process in running]
+    assert [one[2:] for one in told] == [[0, True]] * 3
+    spent = sum(one[0] for one in told)
+    assert spent <= most * NANO
+    assert spent >= 0.9 * most * NANO
+    with contextlib.closing(sqlite3.connect(tmp_path / "spend.db")) as connection:
+        assert connection.execute("SELECT nano_usd FROM spent").fetchall() == [(spent,)]
+        assert connection.execute("SELECT count(*) FROM reserved").fetchone() == (0,)
+
+
+_KILLED = _PROCESS.replace("calls += 1", "print('call', flush=True)")
+
+
+def test_a_killed_process_overspends_by_what_was_in_flight(tmp_path: Path) -> None:
+    """Processes that are killed in the middle of calls, and of writes, leave whole books; the next one goes on."""
+    most, cost, in_flight = 0.05, 550_000, 16
+    path, calls = tmp_path / "spend.db", 0
+    command = [sys.executable, "-c", _KILLED, str(path), str(most)]
+    for kill_after in (5, 20, None):
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.getcwd()}
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                calls += line == "call\n"
+                if kill_after is not None and calls >= kill_after:
+                    process.kill()
+            status = process.wait()
+        assert status == (0 if kill_after is None else -9)
+    assert 0.5 * most * NANO <= calls * cost <= most * NANO + 2 * in_flight * cost
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_goes_on_with_the_file(tmp_path: Path) -> None:
+    """Parent and child write on, each with a connection of its own, and the books hold what both have spent."""
+    path = tmp_path / "spend.db"
+    with file_of(path) as ledger:
+        governor = governed(ledger=ledger, tokens_per_day=100_000)
+        governor.settle(reserve(governor), usage_of(1, 0))
+        child = os.fork()
+        for _ in range(20):
+            governor.settle(reserve(governor), usage_of(1, 0))
+        if child == 0:
+            os._exit(0 if ledger.flush(10.0) and ledger.troubles == 0 else 1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert ledger.flush(5.0)
+        assert ledger.troubles == 0
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT tokens FROM spent").fetchall() == [(41,)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_of_the_middle_of_a_write_leaves_the_file_alone(tmp_path: Path) -> None:
+    """SQLite's locks do not cross a fork: such a child goes on with books of its own, and says so."""
+    path = tmp_path / "spend.db"
+    with file_of(path) as ledger:
+        governor = governed(ledger=ledger, tokens_per_day=100_000)
+        governor.settle(reserve(governor), usage_of(1, 0))
+        assert ledger.flush(5.0)
+        with ledger._database._at_work:
+            child = os.fork()
+            if child == 0:
+                made = reserve(governor)
+                os._exit(0 if made.entry is not None and ledger.troubles == 1 else 1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        governor.settle(reserve(governor), usage_of(1, 0))
