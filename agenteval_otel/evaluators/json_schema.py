@@ -8,6 +8,7 @@ and what cannot be followed to its end is an error and no verdict.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any
@@ -120,7 +121,7 @@ def _told(validator: Any, invalid: type[Exception], value: Any, *, few: bool) ->
 
 
 def _size(value: Any) -> int:
-    """How many values there are in it, itself included."""
+    """How many values there are in it, itself included; the library takes numbers that are none for null."""
     level, size = [value], 0
     for _ in range(_MAX_DEPTH):
         size += len(level)
@@ -132,6 +133,8 @@ def _size(value: Any) -> int:
                 inner.extend(item.values())
             elif isinstance(item, list | tuple):
                 inner.extend(item)
+            elif isinstance(item, float) and not math.isfinite(item):
+                raise EvaluationError("a number that JSON does not have", error_type="invalid_value")
         if not inner:
             return size
         level = inner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import sys
 import threading
@@ -176,7 +177,19 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         compiled({})
 
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("definition", [{}, {"type": "number"}, {"maximum": 0, "items": {}}])
+def test_a_number_that_is_none_has_no_verdict(definition: dict[str, Any], number: float) -> None:
+    """NaN and infinities, which JSON does not have, are neither valid nor invalid, wherever they stand."""
+    for value in (number, [1, {"a": number}]):
+        with pytest.raises(EvaluationError) as caught:
+            compiled(definition)(value)
+        assert caught.value.error_type == "invalid_value"
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
+)
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner), max_leaves=12
 )
