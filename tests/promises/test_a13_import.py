@@ -229,4 +229,5 @@ def test_the_import_is_cheap(promise: Recorder) -> None:
         ours.append(float(line.split()[1]))
     promise("A13", figure=f"import {min(bare) * 1e3:.0f} ms of CPU, `monitor` {min(ours) * 1e3:.0f} ms more")
     assert min(bare) <= 0.150
-    assert min(ours) <= 4 * min(theirs)
+    # Of one process each: another may have had a quieter moment.
+    assert min(one / other for one, other in zip(ours, theirs, strict=True)) <= 4
