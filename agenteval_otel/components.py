@@ -2,7 +2,7 @@
 
 Every extension point (evaluators, samplers, storage providers, ...) is a contract: a direct subclass of `Component`.
 An implementation names its type in the class line (``class RuleBased(Evaluator, type="RuleBased")``) and is then known
-to its contract's registry; no list elsewhere has to learn of it. Nothing here runs while answers are evaluated.
+to its contract's registry. Nothing here runs while answers are evaluated.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, is_secret, mask, mask_text
+from agenteval_otel.registry import Registry
 
 __all__ = ["Component", "Explained", "PartError", "choices", "explain_validation", "load_each", "near", "resolve"]
 
@@ -53,8 +54,8 @@ class Explained(ModelMetaclass):
 class Component(BaseModel, metaclass=Explained):
     """A part chosen by ``type``: frozen, strict about unknown fields, dumped with its type.
 
-    Field names are snake_case; the camelCase form of the specification is accepted too and written with ``by_alias``.
-    Lazily made parts belong into `functools.cached_property`.
+    Field names are snake_case; camelCase is read too and written with ``by_alias``. Lazily made parts belong into
+    `functools.cached_property`.
     """
 
     model_config = ConfigDict(
@@ -73,7 +74,7 @@ class Component(BaseModel, metaclass=Explained):
 
     contract: ClassVar[str] = "component"
     component_type: ClassVar[str] = ""
-    registry: ClassVar[dict[str, Any]] = {}
+    registry: ClassVar[Registry] = Registry()
     unversioned: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -83,14 +84,13 @@ class Component(BaseModel, metaclass=Explained):
     def __pydantic_init_subclass__(cls, *, type: str | None = None, contract: str | None = None, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if contract is not None:
-            cls.contract, cls.registry, cls.component_type = contract, {}, ""
+            cls.contract, cls.registry, cls.component_type = contract, Registry(), ""
             return
         if type is None:
             return
-        known = cls.registry.get(type)
-        if known is not None and known.__qualname__ != cls.__qualname__:
-            taken = f"{known.__module__}.{known.__qualname__}"
-            raise ConfigurationError(f"{cls.contract} type {type!r} is taken by {taken}")
+        had = cls.registry.taken_by(type, by=cls.__module__)
+        if had is not None and had.__qualname__ != cls.__qualname__:
+            raise ConfigurationError(f"{cls.contract} type {type!r} is taken by {had.__module__}.{had.__qualname__}")
         cls.component_type = type
         cls.registry[type] = cls
 
@@ -123,8 +123,8 @@ class Component(BaseModel, metaclass=Explained):
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when the configuration changes (SHA-256 of the sorted JSON dump)."""
         fields = self.model_dump(mode="json", fallback=repr, exclude=set(self.unversioned))
-        dump = json.dumps(fields, sort_keys=True, default=repr)
-        return hashlib.sha256(dump.encode("utf-8", "replace")).hexdigest()[:12]
+        dump = json.dumps(fields, sort_keys=True, default=repr).encode("utf-8", "replace")
+        return hashlib.sha256(dump).hexdigest()[:12]
 
     @classmethod
     def load(cls, data: Mapping[str, Any], *, path: str | None = None, context: dict[str, Any] | None = None) -> Self:

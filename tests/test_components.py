@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from agenteval_otel.components import Component, resolve
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.registry import Registry
 
 
 class Tool(Component, contract="tool"):
@@ -75,6 +79,31 @@ def test_contracts_have_registries_of_their_own() -> None:
     """A type is known to its own contract only."""
     assert Tool.registry == {"Hammer": Hammer, "Anvil": Anvil}
     assert "Hammer" not in Component.registry
+
+
+def test_an_announced_type_is_imported_when_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that a room announces is known, listed and taken at once; its module is imported by who asks for it."""
+    source = """
+from tests.test_components import Tool
+class Saw(Tool, type="Saw"):
+    pass
+"""
+    (tmp_path / "a_room_of_saws.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(Tool, "registry", Registry())
+    Tool.registry.announce("a_room_of_saws", "Saw")
+    assert "Saw" in Tool.registry
+    assert list(Tool.registry) == ["Saw"]
+    assert len(Tool.registry) == 1
+    assert "a_room_of_saws" not in sys.modules
+    try:
+        with pytest.raises(ConfigurationError, match=r"type \'Saw\' is taken by a_room_of_saws\.Saw"):
+            type("Blade", (Tool,), {}, type="Saw")
+        saw = resolve(Tool, "Saw")
+        assert saw.__class__.__module__ == "a_room_of_saws"
+        assert dict(Tool.registry) == {"Saw": saw.__class__}
+    finally:
+        sys.modules.pop("a_room_of_saws", None)
 
 
 def test_the_fingerprint_follows_the_configuration() -> None:

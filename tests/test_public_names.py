@@ -76,6 +76,9 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.plugins": ["import_plugins"],
     "agenteval_otel.restraint": ["Restraint", "RestraintSettings"],
+    "agenteval_otel.registry": [
+        "Registry",
+    ],
     "agenteval_otel.runner": [
         "EvaluationRunConfig", "EvaluationRunner", "Lanes", "RunOutcome", "Suite", "SuiteResult", "SuiteScore",
         "aggregate", "run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync",

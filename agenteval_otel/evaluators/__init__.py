@@ -1,27 +1,30 @@
 """Evaluators: an input in, results out. One file each; the contract is in `base`.
 
-Importing this room puts its evaluators into the contract's registry, so that configuration finds them by ``type``.
+Importing this room announces its evaluators to the contract's registry, so that configuration finds them by ``type``;
+each is imported when it is used first: of the many a process needs few.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator
 from agenteval_otel.evaluators.func import Func, as_evaluator
 from agenteval_otel.evaluators.health import ResponseHealth
-from agenteval_otel.evaluators.keywords import KeywordCoverage
-from agenteval_otel.evaluators.llm_judge import LLMJudge
-from agenteval_otel.evaluators.operational import CompletedWithin, Contains, CostWithin, ExactMatch
-from agenteval_otel.evaluators.rubric import Rubric
-from agenteval_otel.evaluators.rule_based import RuleBased
-from agenteval_otel.evaluators.semantic import NLPAccuracy
-from agenteval_otel.evaluators.sentiment import Sentiment
-from agenteval_otel.evaluators.similarity import LexicalSimilarity
-from agenteval_otel.evaluators.tool_usage import ToolUsage
-from agenteval_otel.evaluators.tool_use import ToolUse
-from agenteval_otel.evaluators.toxicity import Toxicity
+
+if TYPE_CHECKING:
+    from agenteval_otel.evaluators.keywords import KeywordCoverage
+    from agenteval_otel.evaluators.llm_judge import LLMJudge
+    from agenteval_otel.evaluators.operational import CompletedWithin, Contains, CostWithin, ExactMatch
+    from agenteval_otel.evaluators.rubric import Rubric
+    from agenteval_otel.evaluators.rule_based import RuleBased
+    from agenteval_otel.evaluators.semantic import NLPAccuracy
+    from agenteval_otel.evaluators.sentiment.evaluator import Sentiment
+    from agenteval_otel.evaluators.similarity import LexicalSimilarity
+    from agenteval_otel.evaluators.tool_usage import ToolUsage
+    from agenteval_otel.evaluators.tool_use import ToolUse
+    from agenteval_otel.evaluators.toxicity import Toxicity
 
 __all__ = [
     "CompletedWithin",
@@ -45,9 +48,30 @@ __all__ = [
     "as_evaluator",
 ]
 
+# Each evaluator's name is the word of its type.
+_EVALUATORS = {
+    "keywords": ("KeywordCoverage",),
+    "llm_judge": ("LLMJudge",),
+    "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
+    "rule_based": ("RuleBased",),
+    "semantic": ("NLPAccuracy",),
+    "sentiment.evaluator": ("Sentiment",),
+    "similarity": ("LexicalSimilarity",),
+    "tool_usage": ("ToolUsage",),
+    "tool_use": ("ToolUse",),
+    "toxicity": ("Toxicity",),
+}
+_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names}
+for _name, _module in _MODULE_OF.items():
+    Evaluator.registry.announce(_module, _name)
+_MODULE_OF["Rubric"] = f"{__name__}.rubric"
+# A suite runs evaluators, so it stands in the runner's room, above; it is looked for here, beside what it runs.
+_MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.runner")
+
 
 def __getattr__(name: str) -> Any:
-    # A suite runs evaluators, so it stands in the runner's room, above; it is looked for here, beside what it runs.
-    if name in ("Suite", "SuiteResult"):
-        return getattr(import_module("agenteval_otel.runner"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
