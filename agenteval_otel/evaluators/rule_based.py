@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import ClassVar, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import Evaluator, Lane, failure_of, find_criterion, result_of
+from agenteval_otel.evaluators.base import failure_of, find_criterion, result_of
 from agenteval_otel.evaluators.rule_checks import JsonCheck, JsonSchemaCheck, ReasonCode, Rule, Verdict, WrongCheck
+from agenteval_otel.evaluators.rules import RulesEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.patterns import DEFAULT_LIMIT_S
 
 __all__ = ["RuleBased"]
 
 
-class RuleBased(Evaluator, type="RuleBased"):
+class RuleBased(RulesEvaluator, type="RuleBased"):
     """Passes or fails criteria by fixed rules; several rules may decide one criterion, each with its own result.
 
     A passed rule scores true on ``binary``, ``pass/fail``, declared ranges and custom scales, 1 on ``numeric``, 5 on
@@ -31,36 +31,9 @@ class RuleBased(Evaluator, type="RuleBased"):
     """
 
     reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
-    repeats: ClassVar[bool] = True
 
     rules: tuple[Rule, ...] = Field(json_schema_extra={"minItems": 1})
     regex_limit_s: float = Field(default=DEFAULT_LIMIT_S, gt=0, le=60)
-
-    @field_validator("rules")
-    @classmethod
-    def _at_least_one(cls, value: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        # Said here and not by the field's own limit, which would also complain when a rule is wrong.
-        if not value:
-            raise ValueError("expected at least one rule")
-        return value
-
-    @property
-    def lane(self) -> Lane:
-        """``cpu`` with a pattern that text can make slow, a JSON Schema or many keywords: too long for the loop."""
-        return self._lane
-
-    @cached_property
-    def _lane(self) -> Lane:
-        return "free" if all(rule.config.is_quick for rule in self.rules) else "cpu"
-
-    @cached_property
-    def _criteria(self) -> tuple[EvaluationCriteria, ...]:
-        names = dict.fromkeys(rule.criterion_name for rule in self.rules)
-        return tuple(EvaluationCriteria(name=name, scale="binary") for name in names)
-
-    def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        """The criteria that the rules name, in rule order, on the scale ``binary``."""
-        return self._criteria
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar, Self, get_args
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import Evaluator, Lane, failure_of, find_criterion, result_of
+from agenteval_otel.evaluators.base import failure_of, find_criterion, result_of
+from agenteval_otel.evaluators.rules import RulesEvaluator
 from agenteval_otel.evaluators.tool_usage_arguments import with_functions, with_names
 from agenteval_otel.evaluators.tool_usage_calls import MadeCall, Source, calls_of
 from agenteval_otel.evaluators.tool_usage_rules import Finding, ReasonCode, ToolRule
@@ -20,7 +20,7 @@ from agenteval_otel.models.value import replaced
 __all__ = ["ToolUsage"]
 
 
-class ToolUsage(Evaluator, type="ToolUsage"):
+class ToolUsage(RulesEvaluator, type="ToolUsage"):
     """Passes or fails criteria by rules on the agent's tool calls; several rules may decide one criterion.
 
     A passed rule scores true, a failed one false; on ``numeric`` 1 and 0. A check that raises, a pattern that takes too
@@ -35,7 +35,6 @@ class ToolUsage(Evaluator, type="ToolUsage"):
     """
 
     reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
-    repeats: ClassVar[bool] = True
 
     rules: tuple[ToolRule, ...] = Field(json_schema_extra={"minItems": 1})
     tool_data_source: Source = "messageHistory"
@@ -47,32 +46,6 @@ class ToolUsage(Evaluator, type="ToolUsage"):
         if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
             return data
         return {"zero_when_unused": True, **{key: value for key, value in data.items() if value is not None}}
-
-    @field_validator("rules")
-    @classmethod
-    def _at_least_one(cls, value: tuple[ToolRule, ...]) -> tuple[ToolRule, ...]:
-        # Said here and not by the field's own limit, which would also complain when a rule is wrong.
-        if not value:
-            raise ValueError("expected at least one rule")
-        return value
-
-    @property
-    def lane(self) -> Lane:
-        """``cpu`` with a function, a schema, or a pattern that arguments can make slow."""
-        return self._lane
-
-    @cached_property
-    def _lane(self) -> Lane:
-        return "free" if all(rule.is_quick for rule in self.rules) else "cpu"
-
-    @cached_property
-    def _criteria(self) -> tuple[EvaluationCriteria, ...]:
-        names = dict.fromkeys(rule.criterion_name for rule in self.rules)
-        return tuple(EvaluationCriteria(name=name, scale="binary") for name in names)
-
-    def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        """The criteria that the rules name, in rule order, on the scale ``binary``."""
-        return self._criteria
 
     def to_child(self) -> dict[str, Any]:
         """As every evaluator's, with the modules and qualified names of the functions.

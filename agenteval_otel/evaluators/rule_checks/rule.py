@@ -74,6 +74,10 @@ class Rule(RuleModel):
             return {**data, "config": rest, "source_text_field": place}
         return {**data, "config": rest}
 
+    @property
+    def is_quick(self) -> bool:
+        return self.config.is_quick
+
     @field_validator("config", mode="wrap")
     @classmethod
     def _check_by_type(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
