@@ -262,6 +262,7 @@ import asyncio, os, signal, sys, threading
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluations_sync
 from agenteval_otel.evaluators import Func
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background has it ignored
 seen = []
 
 async def wait(evaluation_input):
