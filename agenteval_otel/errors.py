@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agenteval_otel.embedders.base import EmbedderUsage
     from agenteval_otel.judges.base import JudgeUsage
 
 __all__ = [
     "AgentEvalError",
     "CaptureError",
     "ConfigurationError",
+    "EmbedderError",
     "EvaluationError",
     "EvaluationSkipped",
     "JudgeError",
+    "ModelError",
     "StorageError",
 ]
 
@@ -81,7 +84,29 @@ class EvaluationError(AgentEvalError):
         super().__init__(message)
 
 
-class JudgeError(EvaluationError):
+class ModelError(EvaluationError):
+    """A model that was asked over the network gave no answer.
+
+    Args:
+        message: What happened, without what the other side said in its own words.
+        error_type: Which way it failed, in a word of a closed list.
+        retryable: Whether asking again may help.
+        retry_after_s: How long the provider asks to wait.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        error_type: str | None = None,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.retryable, self.retry_after_s = retryable, retry_after_s
+        super().__init__(message, error_type=error_type)
+
+
+class JudgeError(ModelError):
     """The model that judges gave no answer.
 
     Args:
@@ -90,7 +115,12 @@ class JudgeError(EvaluationError):
         retryable: Whether asking again may help.
         usage: What the provider counted all the same; None where it said nothing.
         retry_after_s: How long the provider asks to wait.
+
+    Attributes:
+        probability: With what probability the governor let the call be made; 1 where nothing limits it.
     """
+
+    probability: float = 1.0
 
     def __init__(
         self,
@@ -101,8 +131,32 @@ class JudgeError(EvaluationError):
         usage: JudgeUsage | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        self.retryable, self.usage, self.retry_after_s = retryable, usage, retry_after_s
-        super().__init__(message, error_type=error_type)
+        self.usage = usage
+        super().__init__(message, error_type=error_type, retryable=retryable, retry_after_s=retry_after_s)
+
+
+class EmbedderError(ModelError):
+    """The model that embeds gave no vectors.
+
+    Args:
+        message: What happened, without what the other side said in its own words.
+        error_type: Which way it failed, in the words of `JudgeError`, or ``invalid_embedding``.
+        retryable: Whether asking again may help.
+        usage: What was used all the same.
+        retry_after_s: How long the provider asks to wait.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        error_type: str | None = None,
+        retryable: bool = False,
+        usage: EmbedderUsage | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.usage = usage
+        super().__init__(message, error_type=error_type, retryable=retryable, retry_after_s=retry_after_s)
 
 
 class StorageError(AgentEvalError):

@@ -10,10 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = [
-    "ATTRIBUTES", "INSTRUMENTS", "OUTCOMES", "SPANS", "Attribute", "Instrument", "SpanShape", "criterion_label",
-    "criterion_score",
-]  # fmt: skip
+__all__ = ["INSTRUMENTS", "OUTCOMES", "Instrument", "criterion_label", "criterion_score"]
 
 SCOPE_NAME: Final = "agenteval_otel"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
@@ -32,6 +29,7 @@ AGENT_NAME: Final = "gen_ai.agent.name"
 CONVERSATION_ID: Final = "gen_ai.conversation.id"
 REQUEST_MODEL: Final = "gen_ai.request.model"
 RESPONSE_ID: Final = "gen_ai.response.id"
+TOKEN_TYPE: Final = "gen_ai.token.type"
 
 OPERATION_EVALUATION: Final = "evaluation"
 OPERATION_INVOKE_AGENT: Final = "invoke_agent"
@@ -58,6 +56,17 @@ SAMPLING_PROBABILITY: Final = "agenteval.sampling.probability"
 SAMPLING_REASON: Final = "agenteval.sampling.reason"
 STREAM_END: Final = "agenteval.stream.end"
 OUTCOME: Final = "agenteval.outcome"
+# The names under `gen_ai.` on a result are those of the response that is judged: the judge's own stand apart.
+JUDGE_MODEL: Final = "agenteval.judge.model"
+JUDGE_NAME: Final = "agenteval.judge.name"
+JUDGE_PERIOD: Final = "agenteval.judge.period"
+JUDGE_RESPONSE_ID: Final = "agenteval.judge.response.id"
+JUDGE_CACHED: Final = "agenteval.judge.cached"
+JUDGE_COST: Final = "agenteval.judge.cost"
+JUDGE_INPUT_TOKENS: Final = "agenteval.judge.usage.input_tokens"
+JUDGE_OUTPUT_TOKENS: Final = "agenteval.judge.usage.output_tokens"
+JUDGE_CACHE_READ_TOKENS: Final = "agenteval.judge.usage.cache_read_tokens"
+JUDGE_CACHE_WRITE_TOKENS: Final = "agenteval.judge.usage.cache_write_tokens"
 
 CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 """What a criterion may be called: its name becomes a part of the names of attributes."""
@@ -90,6 +99,8 @@ MAX_AGENTS: Final = 64
 MAX_MODELS: Final = 8
 MAX_WORDS: Final = 16
 """Distinct categories of one criterion."""
+MAX_JUDGE_OUTCOMES: Final = 24
+"""Distinct outcomes of questions to judges; ours are fewer."""
 MAX_ERROR_TYPES: Final = 4
 """Distinct error types of one criterion."""
 MAX_SERIES: Final = 40
@@ -191,11 +202,36 @@ METRIC_SAMPLING_LEVEL: Final = Instrument(
     "agenteval.sampling.level", "{level}", "Self-restraint: 0 full, 1 reduced, 2 code only, 3 off.", kind="gauge"
 )
 
+METRIC_JUDGE_CALLS: Final = Instrument(
+    "agenteval.judge.calls", "{call}", "Questions to judges by what became of them: answered, cached, refused by a "
+    "guard (budget, budget_exhausted, breaker_open), or failed, by the error type.", attributes=(JUDGE_MODEL, OUTCOME),
+)  # fmt: skip
+METRIC_JUDGE_TOKENS: Final = Instrument(
+    "agenteval.judge.tokens", "{token}", "Tokens that judges have used: input, output, cache_read, cache_write.",
+    attributes=(JUDGE_MODEL, TOKEN_TYPE),
+)  # fmt: skip
+METRIC_JUDGE_COST: Final = Instrument(
+    "agenteval.judge.cost", "{USD}", "What judges have cost, where prices are known.", attributes=(JUDGE_MODEL,)
+)
+METRIC_JUDGE_DURATION: Final = Instrument(
+    "agenteval.judge.duration", "s", "Time of a call of a judge, its retries included; with the error type where it "
+    "failed.", _SECONDS, "histogram", (JUDGE_MODEL, ERROR_TYPE),
+)  # fmt: skip
+METRIC_JUDGE_BREAKER: Final = Instrument(
+    "agenteval.judge.breaker", "{state}", "Circuit breaker of a judge's endpoint: 0 closed, 1 half open, 2 open.",
+    kind="gauge", attributes=(JUDGE_NAME,),
+)  # fmt: skip
+METRIC_JUDGE_BUDGET: Final = Instrument(
+    "agenteval.judge.budget.remaining", "{USD}", "What is left for judges within the minute and the day, of the "
+    "account with the least.", kind="gauge", attributes=(JUDGE_PERIOD,),
+)  # fmt: skip
+
 INSTRUMENTS: Final = (
     METRIC_SCORE, METRIC_RESULTS, METRIC_WEIGHT, METRIC_WEIGHT_SQUARED, METRIC_WEIGHTED_SCORE, METRIC_WEIGHTED_SCORE_W2,
     METRIC_WEIGHTED_SCORE_SQUARED_W2, METRIC_ERRORS, METRIC_DURATION, METRIC_LAG, METRIC_RESPONSES, METRIC_QUEUE_SIZE,
     METRIC_QUEUE_CAPACITY, METRIC_QUEUE_BYTES, METRIC_LAST_SUCCESS, METRIC_LOOP_LAG, METRIC_ADDED_LATENCY,
-    METRIC_CPU_SHARE, METRIC_SAMPLING_LEVEL,
+    METRIC_CPU_SHARE, METRIC_SAMPLING_LEVEL, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS, METRIC_JUDGE_COST,
+    METRIC_JUDGE_DURATION, METRIC_JUDGE_BREAKER, METRIC_JUDGE_BUDGET,
 )  # fmt: skip
 
 
@@ -207,82 +243,3 @@ def criterion_score(criterion: str) -> str:
 def criterion_label(criterion: str) -> str:
     """The run span's attribute for a criterion's label (*extension*)."""
     return f"gen_ai.evaluation.{criterion}.label"
-
-
-# --- where each attribute stands: what the reference is made of -------------------------------------------------------
-class Attribute(NamedTuple):
-    """An attribute, what it says, and when each carrier has it; empty where it never does.
-
-    Attributes:
-        event: On the event of a result, and on its span, which has the same attributes.
-        evaluated_span: On the span of the answer; ``own span`` where only the one that we open has it.
-        extension: A name under ``gen_ai.`` that the conventions do not define.
-    """
-
-    name: str
-    kind: str
-    description: str
-    event: str = ""
-    run_span: str = ""
-    evaluated_span: str = ""
-    extension: bool = False
-
-
-class SpanShape(NamedTuple):
-    """A kind of span: its name's pattern, its parent, and when it is written."""
-
-    name: str
-    parent: str
-    when: str
-
-
-_CONTENT = "content capture on spans"
-
-ATTRIBUTES: Final = (
-    Attribute(EVALUATION_NAME, "string", "The criterion.", "always"),
-    Attribute(SCORE_VALUE, "double", "The raw score; a boolean as 1.0 or 0.0.", "scored, and no category"),
-    Attribute(SCORE_LABEL, "string", "`pass` or `fail` where a threshold or a boolean decides, else the evaluator's "
-              "category.", "scored, when known"),
-    Attribute(EXPLANATION, "string", "Why, in the evaluator's words: content.", "content capture on events"),
-    Attribute(REASON_CODE, "string", "A word of the evaluator's closed list, never text of the answer.", "when known"),
-    Attribute(ERROR_TYPE, "string", "What broke: the evaluator (then there is neither score nor label), or the handler "
-              "that the span is about.", "failed", "", "own span, the handler raised"),
-    Attribute(SCORE_NORMALIZED, "double", "The score moved to [0, 1], higher is better.", "when known"),
-    Attribute(THRESHOLD, "double", "The score from which the criterion passes.", "when known"),
-    Attribute(criterion_score("<criterion>"), "double", "The raw score of each criterion.", "", "scored, "
-              "and no category", extension=True),
-    Attribute(criterion_label("<criterion>"), "string", "The label of each criterion.", "", "scored, when known",
-              extension=True),
-    Attribute(OVERALL_SCORE, "double", "Weighted mean of the normalized scores.", "", "when known"),
-    Attribute(FAILED_CRITERIA, "string[]", "The criteria that did not pass.", "", "when there are any"),
-    Attribute(EVALUATOR_ID, "string", "Which evaluator it was.", "always", extension=True),
-    Attribute(EVALUATOR_VERSION, "string", "Fingerprint of its configuration.", "always", extension=True),
-    Attribute(EVALUATOR_TYPE, "string", "`deterministic`, `llm_judge`, `embedding` or `human`.", "always",
-              extension=True),
-    Attribute(SUSPECTED_INJECTION, "boolean", "Text addressed to a judge was found.", "true or absent"),
-    Attribute(SAMPLING_PROBABILITY, "double", "Inclusion probability of the response; on the event for this evaluator, "
-              "its own rate included.", "when known", "when known"),
-    Attribute(SAMPLING_REASON, "string", "Which sampler decided.", "when known", "when known"),
-    Attribute(STREAM_END, "string", "`completed`, `error` or `abandoned`.", "streamed answers", "streamed answers"),
-    Attribute(RESPONSE_ID, "string", "Id of the model's response.", "when known", "when known"),
-    Attribute(CONVERSATION_ID, "string", "Id of the conversation; never made up.", "when known", "when known"),
-    Attribute(REQUEST_MODEL, "string", "The model that answered.", "when known", "when known"),
-    Attribute(AGENT_NAME, "string", "The monitored agent.", "always", "always", "own span"),
-    Attribute(OPERATION_NAME, "string", "`evaluation`; of an own span `invoke_agent`.", "", "always", "own span"),
-    Attribute(EVALUATION_MODULE, "string", "The monitored agent, again.", "", "always", extension=True),
-    Attribute(HAS_GROUND_TRUTH, "boolean", "A reference answer was there.", "", "always", extension=True),
-    Attribute(USER_PROMPT, "string", "The question: content.", "", _CONTENT, extension=True),
-    Attribute(FULL_RESPONSE, "string", "The answer: content.", "", _CONTENT, extension=True),
-    Attribute(EVALUATION_SAMPLED, "boolean", "The answer is evaluated.", "", "", "decided before it ends"),
-    Attribute(EVALUATION_CRITERIA, "string[]", "The criteria that it is scored by.", "", "", "decided before it ends"),
-    Attribute(OUTCOME, "string", "What became of a call; on a metric only."),
-)  # fmt: skip
-
-SPANS: Final = (
-    SpanShape(f"{OPERATION_EVALUATION} {{agent}}", "the evaluated span; or none, with a link to it", "run span: one "
-              "for each evaluated response, unless `detail` is `none` or the trace is not sampled"),
-    SpanShape(f"{OPERATION_EVALUATION} {{criterion}}", "the run span", "result span: evaluators that call a model and "
-              "failures (`auto`), all results (`result`), none (`response`, `none`)"),
-    SpanShape(f"{OPERATION_INVOKE_AGENT} {{agent}}", "none", "own span: where the handler runs outside of any trace "
-              "(`own_span`: `sampled`, `always`, `never`)"),
-)  # fmt: skip

@@ -19,6 +19,7 @@ from benchmarks import (
     eight,
     exits,
     host,
+    judging,
     lookup,
     memory,
     rival,
@@ -35,7 +36,7 @@ _ALL = {
     bench.name: bench
     for bench in (
         caller.BENCH, throughput.BENCH, eight.BENCH, each.BENCH, lookup.BENCH, burst.BENCH, exits.BENCH, host.BENCH,
-        memory.BENCH, soak.BENCH, agents.BENCH, startup.BENCH, storage.BENCH,
+        memory.BENCH, soak.BENCH, agents.BENCH, startup.BENCH, storage.BENCH, judging.BENCH,
     )
 }  # fmt: skip
 _RIVAL = "rival"

@@ -1,11 +1,14 @@
 """Write the generated parts of the documents: ``python docs/generate.py``; with ``--check`` only say what differs.
 
 A document holds ``<!-- generated: NAME -->`` and ``<!-- end of generated -->``; what stands between them is replaced by
-what the function of that name in `PARTS` gives. Everything else in the document is written by hand.
+what the function of that name in `PARTS` gives. Everything else in the document is written by hand. The pages in
+``rubrics/`` are written whole: each criterion of the catalogue as a judge reads it, for the one case of `EXAMPLE`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agenteval_otel import semconv
+from agenteval_otel import EvaluationInput, evaluators, semconv
 from agenteval_otel.capture.redaction import Redactor
 from agenteval_otel.components import Component
 from agenteval_otel.config.criteria import Criterion
@@ -23,14 +26,16 @@ from agenteval_otel.config.schema import json_schema, writable_fields, writable_
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.dispatch import Dispatcher
 from agenteval_otel.embedders import Embedder
-from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators import Evaluator, LLMJudge
+from agenteval_otel.evaluators.catalogue import entry_of, names, rubric_fields, scales_of
+from agenteval_otel.evaluators.llm_judge_question import NAMES
 from agenteval_otel.ground_truth import GroundTruthStore
-from agenteval_otel.judges import Judge
+from agenteval_otel.judges import Judge, JudgeRequest
 from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
-from agenteval_otel.telemetry import explanations
+from agenteval_otel.telemetry import explanations, reference
 from agenteval_otel.telemetry.explanations import Explanation
 
 DOCS = Path(__file__).resolve().parent
@@ -59,6 +64,9 @@ def configuration() -> str:
         sections.append(f"## {title}\n")
         for name, model in writable_types(contract).items():
             sections.append(f"### `{name}`\n\n{summary_of(model)}\n")
+            if name in names() and name != names()[0]:
+                sections.append(f"Fields as [`{names()[0]}`](#{names()[0].lower()}).\n")  # all of them have the same
+                continue
             sections.append(_table(model) if writable_fields(model) else "No fields.\n")
     sections += _inner_models()
     return "\n".join(sections)
@@ -166,14 +174,14 @@ def evaluated_span_attributes() -> str:
 def _attributes(carrier: str) -> str:
     rows = [
         (f"`{one.name}`" + (" *ext.*" if one.extension else ""), one.kind, getattr(one, carrier), one.description)
-        for one in semconv.ATTRIBUTES if getattr(one, carrier)
+        for one in reference.ATTRIBUTES if getattr(one, carrier)
     ]  # fmt: skip
     return _lines(("attribute", "type", "there", "says"), rows)
 
 
 def spans() -> str:
     """The kinds of spans that we write."""
-    return _lines(("span", "parent", "written"), [(f"`{one.name}`", one.parent, one.when) for one in semconv.SPANS])
+    return _lines(("span", "parent", "written"), [(f"`{one.name}`", one.parent, one.when) for one in reference.SPANS])
 
 
 def metrics() -> str:
@@ -237,11 +245,158 @@ def _sentence(text: str) -> str:
     return begun if begun.endswith(".") else f"{begun}."
 
 
+CODE_ANSWER = """This asks the database:
+
+    def orders_of(name):
+        return db.execute("SELECT * FROM orders WHERE customer = '" + name + "'").fetchall()
+
+Close the connection when you are done."""
+EXAMPLE = {
+    "prompt": "When will order A-17 arrive, and can I still change the address?",
+    "response": "Order A-17 left the warehouse on Monday and is due on Wednesday by noon. The address can no longer be "
+    "changed, since the parcel is on its way; you can have it kept at the post office instead.",
+    "ground_truth": "It is due on Wednesday by noon. After dispatch the address cannot be changed; the parcel can be "
+    "redirected to a post office once, free of charge.",
+    "context": {"documents": [
+        "Order A-17: dispatched on Monday, expected on Wednesday, 12:00.",
+        "Addresses can be changed until dispatch. Later a parcel can be redirected to a post office, once and free.",
+    ]},
+    "message_history": [
+        {"role": "system", "content": "You help customers of a shop. Answer in at most three sentences."},
+        {"role": "user", "content": "When will order A-17 arrive, and can I still change the address?"},
+    ],
+    "tool_calls": [{
+        "name": "find_order", "arguments": {"id": "A-17"},
+        "result": {"dispatched": "Monday", "expected": "Wednesday, 12:00"},
+    }],
+    "agent_config": {"tools": [{
+        "name": "find_order", "description": "What is known of an order.",
+        "parameters": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
+    }]},
+}  # fmt: skip
+"""The case that the rubrics' pages and the measured tokens are of; of code, with `CODE_ANSWER` as the response."""
+TOKENS = DOCS / "rubrics" / "tokens.json"
+"""What ``docs/count_tokens.py`` measured: by the criterion, tokens of the question and of its data, and its digest."""
+_SETS = ("AnswerQuality", "ContentHarm")
+
+
+def _unasked(prompt: str) -> str:
+    raise RuntimeError("nothing is asked here")
+
+
+def question_of(name: str) -> JudgeRequest:
+    """What a judge is asked for a criterion or a set, of the example; with a mark that is the same each time."""
+    case = {**EXAMPLE, "response": CODE_ANSWER} if name == "CodeVulnerability" else EXAMPLE
+    judge: LLMJudge = getattr(evaluators, name)(judge=_unasked)
+    request, _ = judge.question_for(EvaluationInput.model_validate(case))
+    return request.model_copy(update={"prompt": re.sub(r"DATA-[0-9a-f]{32}", f"DATA-{'0' * 32}", request.prompt)})
+
+
+def digest_of(request: JudgeRequest) -> str:
+    """Twelve hexadecimal digits of a question: what was measured of another one is out of date."""
+    return hashlib.sha256(f"{request.system}\n{request.prompt}".encode()).hexdigest()[:12]
+
+
+def catalogue() -> str:
+    """The criteria of the catalogue by their groups, and the sets of them."""
+    measured = json.loads(TOKENS.read_text(encoding="utf-8"))["questions"]
+    blocks = []
+    for group, title in _GROUPS.items():
+        rows = [_criterion_row(name, measured) for name in names() if entry_of(name)["group"] == group]
+        blocks.append(f"### {title}\n\n{_lines(_HEADS, rows)}")
+    rows = [
+        (f"[`{name}`](../rubrics/{_page_of(name)})", ", ".join(getattr(evaluators, name).criteria_names),
+         summary_of(getattr(evaluators, name)).split("\n")[0], _tokens_of(name, measured))
+        for name in _SETS
+    ]  # fmt: skip
+    sets = _lines(("set", "criteria", "what it is", "tokens"), rows)
+    return "\n\n".join([*blocks, f"### Sets: several in one call\n\n{sets}"])
+
+
+_GROUPS = {
+    "quality": "The answer itself", "reference": "Against a reference answer", "retrieval": "What was retrieved",
+    "agent": "What the agent did", "safety": "Harm and safety",
+}  # fmt: skip
+_HEADS = ("criterion", "what it measures", "needs", "takes too", "scale", "passes", "direction", "tokens")
+
+
+def _criterion_row(name: str, measured: Mapping[str, Any]) -> tuple[str, ...]:
+    entry = entry_of(name)
+    told = {"likert5": "1 to 5", "numeric": "0 to 1, the share of claims that hold", "pass/fail": "true or false"}
+    threshold = entry.get("threshold")
+    other = f"; on request {' or '.join(_SCALES_IN_WORDS[scale] for scale in scales_of(name)[1:])}"
+    at = f"from {threshold:g}" if threshold is not None else "true"
+    unit = rubric_fields(name, {"scale": "numeric"})["threshold"]
+    passes = at if entry["scale"] == "numeric" else f"{at}; {unit:g} of 0 to 1"
+    return (
+        f"[`{name}`](../rubrics/{_page_of(name)})", summary_of(getattr(evaluators, name)),
+        _fields_in_words(entry["needs"]),
+        _fields_in_words(entry["takes"]) or "nothing", f"{told[entry['scale']]}{other}", passes, entry["direction"],
+        _tokens_of(name, measured),
+    )  # fmt: skip
+
+
+_SCALES_IN_WORDS = {"numeric": "0 to 1", "likert5": "1 to 5"}
+
+
+def _fields_in_words(fields: Iterable[str]) -> str:
+    return ", ".join(" or ".join(f"`{one}`" for one in field.split("|")) for field in fields)
+
+
+def _tokens_of(name: str, measured: Mapping[str, Any]) -> str:
+    found = measured.get(name, {})
+    if found.get("digest") != digest_of(question_of(name)):
+        return "not measured"
+    return f"{found['tokens']:,} ({found['case']} of them the case)"
+
+
+def _page_of(name: str) -> str:
+    return f"{re.sub(r'(?<=[a-z])(?=[A-Z])', '-', name).lower()}.md"
+
+
+def rubric_pages() -> dict[Path, str]:
+    """The pages of the rubrics, by their path."""
+    return {DOCS / "rubrics" / _page_of(name): _rubric_page(name) for name in (*names(), *_SETS)}
+
+
+def _rubric_page(name: str) -> str:
+    request = question_of(name)
+    source = f"../../agenteval_otel/evaluators/catalogue/{_page_of(name).replace('-', '_')[:-3]}.yaml"
+    written = f" Its words are in [its file]({source})." if name in names() else ""
+    fields = ", ".join(f"`{read}` is the {field.replace('_', ' ')}" for field, read in NAMES.items() if read != field)
+    form = json.dumps(request.answer_form, indent=1)
+    return f"""# {name}
+
+{summary_of(getattr(evaluators, name))}
+
+What a judge reads for one case; written by `python docs/generate.py`.{written} All of them are in
+[the catalogue](../evaluators/catalogue.md). In the case, {fields}; the mark around it is drawn anew for each call.
+
+## System
+
+~~~~text
+{request.system}
+~~~~
+
+## Question
+
+~~~~text
+{request.prompt}
+~~~~
+
+## Form of the answer
+
+~~~~json
+{form}
+~~~~
+"""
+
+
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
         configuration, event_attributes, spans, run_span_attributes, evaluated_span_attributes, metrics, boundaries,
-        no_calls, outcomes, failures, error_types,
+        no_calls, outcomes, failures, error_types, catalogue,
     )
 }  # fmt: skip
 """The generated parts, by the name in their document."""
@@ -254,19 +409,25 @@ def generated(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write, or check; 1 when something differs from what stands there."""
-    differs = 0
-    for document in sorted(DOCS.glob("*.md")):
-        before = document.read_text(encoding="utf-8")
-        after = generated(before)
-        if after == before:
-            continue
-        differs += 1
+    wanted = rubric_pages()
+    stale = {page for page in (DOCS / "rubrics").glob("*.md") if page not in wanted}
+    for document in [*DOCS.glob("*.md"), *DOCS.glob("evaluators/*.md")]:
+        wanted[document] = generated(document.read_text(encoding="utf-8"))
+    differing = sorted(
+        page for page, text in wanted.items() if not page.exists() or page.read_text(encoding="utf-8") != text
+    )  # fmt: skip
+    for page in (*differing, *sorted(stale)):
+        name = page.relative_to(DOCS)
         if "--check" in arguments:
-            sys.stderr.write(f"{document.name} is not what it would be: run python docs/generate.py\n")
+            sys.stderr.write(f"{name} is not what it would be: run python docs/generate.py\n")
+        elif page in stale:
+            page.unlink()
+            sys.stdout.write(f"{name} removed\n")
         else:
-            document.write_text(after, encoding="utf-8")
-            sys.stdout.write(f"{document.name} written\n")
-    return 1 if differs and "--check" in arguments else 0
+            page.parent.mkdir(exist_ok=True)
+            page.write_text(wanted[page], encoding="utf-8")
+            sys.stdout.write(f"{name} written\n")
+    return 1 if (differing or stale) and "--check" in arguments else 0
 
 
 if __name__ == "__main__":

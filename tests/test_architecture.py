@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = {
     "errors": 0, "semconv": 0, "masking": 0, "registry": 0,
     "models": 1, "components": 1,
-    "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2,
+    "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2, "hosted": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "telemetry": 3, "dispatch": 3,
     "evaluators": 4, "storage": 4,
     "runner": 5, "restraint": 5,
@@ -26,7 +26,11 @@ LAYERS = {
 # Which modules may meet which vendor; a name stands for the module, or for all of a room.
 VENDORS = {
     "anthropic": ("judges.anthropic",),
-    "httpx2": ("judges.http",),
+    "httpx2": ("hosted.http",),
+    "sentence_transformers": ("embedders.sentence_transformers",),
+    "torch": ("embedders.sentence_transformers",),
+    "tqdm": ("embedders.sentence_transformers",),
+    "transformers": ("embedders.sentence_transformers",),
     "numpy": ("embedders", "evaluators.semantic", "evaluators.similarity_measures"),
     "rapidfuzz": ("evaluators.similarity", "ground_truth"),
     "jsonschema_rs": ("evaluators.json_schema",),
@@ -37,10 +41,10 @@ VENDORS = {
     "opentelemetry.sdk": ("telemetry.private", "instrumentation.span_processor", "testing"),
     "opentelemetry.exporter": ("telemetry.private", "instrumentation.span_processor", "testing"),
     "opentelemetry": ("telemetry", "capture", "sampling.ratio", "pipeline", "instrumentation",
-                      "storage.otlp", "testing", "cli.demo.agent", "judges.quiet"),
+                      "storage.otlp", "testing", "cli.demo.agent", "hosted.quiet"),
     "sqlalchemy": ("storage.sql",),
     "rich": ("cli", "runner.progress"),
-    "yaml": ("config", "provisioning"),
+    "yaml": ("config", "provisioning", "evaluators.catalogue"),
 }  # fmt: skip
 FREE = {"pydantic", "structlog", "agenteval_otel"}
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agenteval_otel.testing import ModelServer
+
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("[0-9]*.py"))
 README = (FOLDER / "README.md").read_text()
@@ -20,13 +22,13 @@ FOREIGN_WARNINGS = {
 }
 
 
-def run(name: str, folder: Path) -> str:
+def run(name: str, folder: Path, **variables: str) -> str:
     """What an example prints, run in an empty folder without a proxy, a key or an OTLP endpoint, warnings as errors."""
     warnings = "error" + FOREIGN_WARNINGS.get(name, "")
     finished = subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py")],
         cwd=folder,
-        env={"PATH": "", "HOME": str(folder), "PYTHONWARNINGS": warnings, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PATH": "", "HOME": str(folder), "PYTHONWARNINGS": warnings, "PYTHONDONTWRITEBYTECODE": "1", **variables},
         capture_output=True,
         text=True,
         timeout=120,
@@ -190,6 +192,32 @@ def test_ground_truth(tmp_path: Path) -> None:
         "FAQAgent  overall -  accuracy skipped",
         "offline: 1.00, ground truth: exact",
     )
+
+
+def test_judges(tmp_path: Path) -> None:
+    """Without a key a script judges; an answer that is none is not asked about, and what was asked costs once."""
+    output = run("15_judge", tmp_path)
+    assert output.count("  coherent  pass") == 3
+    said(
+        output,
+        "judged by a script: there is no ANTHROPIC_API_KEY",
+        "  grounded  fail",
+        "  next_step fail",
+        "  coherent  skipped: degenerate answer",
+        "offline: grounded 0.0, no moon in the FAQ",
+        "3 from the cache, 0.0049 dollars spent",
+    )
+
+
+def test_judges_with_a_key(tmp_path: Path) -> None:
+    """With one the API is asked, here a provider on loopback, with this key; what it says is what is printed."""
+    text = '{"evidence": [], "reason": "the model says so", "score": 4}'
+    with ModelServer([text]) as server:
+        output = run("15_judge", tmp_path, ANTHROPIC_API_KEY="key", JUDGE_URL=server.url, JUDGE_MODEL="some-model")
+        assert {request["model"] for request in server.requests} == {"some-model"}
+    said(output, "judged by some-model, for up to 0.50 dollars a day")
+    assert output.count("  coherent  pass") == 3
+    assert "  next_step failed: malformed_answer" in output, "a number is no truth value"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -1,7 +1,8 @@
-"""The vectors of the Partnership Agent's ground truth, with the module filter that its document promises.
+"""The vectors of the Partnership Agent: its ground truth, and how its judges' replies are read and rated.
 
-Each holds for `matching: original`. The default way of matching asks for whole words, three of them, and takes the
-nearest row: where it is meant to find something else, that stands in `BETTER`.
+Those of the ground truth, with the module filter that its document promises, hold for `matching: original`. The
+default way of matching asks for whole words, three of them, and takes the nearest row: where it is meant to find
+something else, that stands in `BETTER`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel import EvaluationRunConfig, run_evaluation_sync
+from agenteval_otel.evaluators import Coherence, LLMJudge
 from agenteval_otel.ground_truth import CsvGroundTruthStore
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.scoring import passed_of
+from agenteval_otel.scoring.ratings import rating_of
+from agenteval_otel.testing import ScriptedJudge
 from tests.golden import GOLDEN, vectors
 
 BETTER = {
@@ -68,3 +74,29 @@ def test_matches_by_words(vector: dict[str, Any], path: Path) -> None:
     """By default the same is found, but for what is written down as better."""
     expected = BETTER.get(vector["id"], vector["expected_with_module_filter"]["output"])
     assert found_by(CsvGroundTruthStore(path=path), vector) == expected
+
+
+PASSES_FROM = Coherence(judge=ScriptedJudge()).criteria()[0]
+
+
+@pytest.mark.parametrize("vector", vectors("MEAI.interpret"))
+def test_the_rating_of_a_score(vector: dict[str, Any]) -> None:
+    """A score from 1 to 5 has the recorded word, and fails where it failed: below 4, and never without a score."""
+    score, expected = vector["input"]["score"], vector["expected"]
+    assert rating_of(score) == expected["rating"]
+    assert (passed_of(score, PASSES_FROM) is False) == expected["failed"]
+
+
+REFUSED = {"pa-parse-6": "out_of_range"}
+"""Kept by the original and no score here: what is beyond the scale would stand in averages."""
+
+
+@pytest.mark.parametrize("vector", vectors("MEAI.parse_score"))
+def test_the_score_in_a_reply(vector: dict[str, Any]) -> None:
+    """A model that answers with a bare number is read as recorded; what is none is a failure without a score."""
+    judge = LLMJudge(judge=lambda prompt: vector["input"]["reply"], rubrics=["Coherence"], reply_form="number")
+    config = EvaluationRunConfig(evaluators=[judge])
+    (result,) = run_evaluation_sync(EvaluationInput(response="An answer."), config).results
+    refused = REFUSED.get(vector["id"])
+    assert result.score == (None if refused else vector["expected"]["score"])
+    assert result.error_type == (refused or (None if result.score else "malformed_answer"))

@@ -25,6 +25,7 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.components": [
         "Component", "Explained", "PartError", "choices", "explain_validation", "load_each", "near", "resolve",
+        "resolve_or_wrap",
     ],
     "agenteval_otel.config": [
         "AgentSettings", "Criterion", "Loaded", "Problem", "Settings", "SettingsError", "accounting", "build",
@@ -34,20 +35,28 @@ NAMES: dict[str, list[str]] = {
         "Dispatcher", "InlineDispatcher", "PoolDispatcher",
     ],
     "agenteval_otel.embedders": [
-        "Embedder", "GivenEmbedder", "HashingEmbedder", "as_embedder",
+        "Embedded", "Embedder", "EmbedderUsage", "GivenEmbedder", "HashingEmbedder", "OpenAICompatibleEmbedder",
+        "SentenceTransformerEmbedder", "as_embedder",
     ],
     "agenteval_otel.errors": [
-        "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
-        "StorageError",
+        "AgentEvalError", "CaptureError", "ConfigurationError", "EmbedderError", "EvaluationError", "EvaluationSkipped",
+        "JudgeError", "ModelError", "StorageError",
     ],
     "agenteval_otel.evaluators": [
-        "CompletedWithin", "Contains", "CostWithin", "CriterionEvaluator", "Evaluator", "ExactMatch", "Func",
-        "KeywordCoverage", "LLMJudge", "LexicalSimilarity", "NLPAccuracy", "ResponseHealth", "Rubric", "RuleBased",
-        "Sentiment", "ToolUsage", "ToolUse", "Toxicity", "as_evaluator",
+        "AnswerQuality", "Bias", "CodeVulnerability", "Coherence", "CompletedWithin", "Completeness", "Contains",
+        "ContentHarm", "CostWithin", "CriterionEvaluator", "Equivalence", "Evaluator", "ExactMatch", "Fluency",
+        "Func", "Groundedness", "HateAndUnfairness", "IndirectAttack", "IntentResolution", "KeywordCoverage",
+        "LLMJudge", "LexicalSimilarity", "NLPAccuracy", "ProtectedMaterial", "Relevance", "ResponseHealth",
+        "Retrieval", "Rubric", "RuleBased", "SelfHarm", "Sentiment", "Sexual", "TaskAdherence", "ToolCallAccuracy",
+        "ToolUsage", "ToolUse", "ToxicLanguage", "Toxicity", "Truth", "UngroundedAttributes", "Violence",
+        "as_evaluator",
     ],
     "agenteval_otel.ground_truth": [
         "CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore",
         "load_store", "module_of", "with_ground_truth",
+    ],
+    "agenteval_otel.hosted": [
+        "HostedModel",
     ],
     "agenteval_otel.instrumentation": [
         "annotate", "monitor",
@@ -84,17 +93,17 @@ NAMES: dict[str, list[str]] = {
         "aggregate", "run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync",
     ],
     "agenteval_otel.sampling": [
-        "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "ErrorSampler", "FirstOfSampler",
-        "FunctionSampler", "PatternSampler", "RateLimitSampler", "RatioSampler", "RuleSampler", "Sampler",
-        "SamplingContext", "SamplingDecision", "SlowSampler", "draw_from",
+        "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
+        "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
+        "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
+        "SamplingDecision", "ScoreSampler", "SlowSampler", "draw_from",
     ],
     "agenteval_otel.scoring": [
         "Aggregation", "Scored", "WeightedMean", "check_criteria", "label_of", "normalize", "overall_score",
         "passed_of",
     ],
     "agenteval_otel.semconv": [
-        "ATTRIBUTES", "Attribute", "INSTRUMENTS", "Instrument", "OUTCOMES", "SPANS", "SpanShape", "criterion_label",
-        "criterion_score",
+        "INSTRUMENTS", "Instrument", "OUTCOMES", "criterion_label", "criterion_score",
     ],
     "agenteval_otel.storage": [
         "ConsoleStorageProvider", "EvaluationStorageProvider", "FanOutStorage", "JsonFileStorageProvider",

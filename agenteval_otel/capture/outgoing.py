@@ -27,7 +27,7 @@ V = TypeVar("V", bound=Value)
 _KEPT_OF_INPUT: Final = frozenset({"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end"})
 _KEPT_OF_RESULT: Final = frozenset(
     {"criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
-     "threshold", "probability", "started_ns", "ended_ns", "filler"}
+     "threshold", "probability", "probability_given_sampled", "sampling_reason", "started_ns", "ended_ns", "filler"}
 )  # fmt: skip
 _KEPT_OF_AGGREGATED: Final = frozenset(
     {"overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",

@@ -15,6 +15,9 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import mask_text, printable
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline, Plan
+from agenteval_otel.pipeline.judges import troubles_of
+from agenteval_otel.runner import EvaluationRunner
+from agenteval_otel.runner.stages import waits
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 
@@ -91,7 +94,7 @@ def _report(loaded: Loaded) -> dict[str, Any]:
         "own_span": settings.own_span,
         "plugins": list(settings.plugins),
         "overrides": [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables],
-        "warnings": [*loaded.warnings, *_idle_criteria(loaded, pipeline)],
+        "warnings": [*loaded.warnings, *_idle_criteria(loaded, pipeline), *_missing_keys(loaded)],
     }
     shown: dict[str, Any] = json.loads(hide(json.dumps(report), [json.dumps(one)[1:-1] for one in loaded.secrets]))
     return shown
@@ -114,7 +117,20 @@ def _agent(plan: Plan, pipeline: Pipeline, name: str) -> dict[str, Any]:
         "enabled": pipeline.enabled and (entry is None or entry.enabled),
         "sampled": _sampler_in_words(sampler),
         "evaluators": evaluators,
+        "escalated": None if plan.runner.escalation is None else _escalation_in_words(plan.runner),
     }
+
+
+def _escalation_in_words(runner: EvaluationRunner) -> str:
+    """Which answers the evaluators of the second stage see."""
+    escalation = runner.escalation
+    assert escalation is not None
+    second = [evaluator for evaluator in runner.evaluators if waits(evaluator, escalation)]
+    names = [criterion.name for evaluator in second for criterion in evaluator.criteria()]
+    if not names:
+        return "escalation: no evaluator waits for the others"
+    rules = "".join(f"; {_in_words(rule)}" for rule in escalation.rules)
+    return f"escalation to {', '.join(names)}: {_percent(escalation.floor)} of the sampled{rules}"
 
 
 def _criterion_in_words(criterion: EvaluationCriteria) -> str:
@@ -180,6 +196,15 @@ def _idle_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
     return warnings
 
 
+def _missing_keys(loaded: Loaded) -> list[str]:
+    """What keeps judges from being asked: an environment that has not their keys may be another than the process's."""
+    settings = loaded.settings
+    found = troubles_of(settings.evaluators, "evaluators")
+    for name, agent in settings.agents.items():
+        found += troubles_of(agent.evaluators, f"agents.{name}.evaluators")
+    return found
+
+
 def _percent(share: float) -> str:
     return f"{share * 100:g} %"
 
@@ -195,6 +220,7 @@ def _text_of(file: str, report: dict[str, Any]) -> list[str]:
         for evaluator in agent["evaluators"]:
             rate = f", {evaluator['sampled']}" if evaluator["sampled"] else ""
             lines.append(f"  {evaluator['type']} [{evaluator['lane']}{rate}]: {'; '.join(evaluator['criteria'])}")
+        lines += [f"  {agent['escalated']}"] if agent["escalated"] else []
     lines += ["", "Results go to:", *(f"  {words}" for words in report["storage"] or ["nowhere but the accounting"])]
     lines += [f"Redaction of what leaves the process: {', '.join(report['redaction']) or 'none'}"]
     lines += [f"Evaluations run in: {report['dispatcher']}"]

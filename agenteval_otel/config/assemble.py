@@ -38,7 +38,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         evaluators=settings.evaluators, storage=settings.storage, dispatcher=settings.dispatcher,
         enabled=settings.enabled and not SWITCH.off, own_span=settings.own_span, accounting=accounting,
         criteria=settings.criteria_of(), redactors=settings.redaction, restraint=settings.restraint,
-        aggregation=settings.aggregation, ground_truth=settings.ground_truth,
+        aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
     )  # fmt: skip
     # Refuses here, and not at a handler, what no handler could use.
@@ -67,7 +67,7 @@ def build_loaded(loaded: Loaded) -> Pipeline:
 
 def _defaults(settings: Settings, name: str, agent: AgentSettings) -> AgentDefaults:
     sampler = load_sampler(agent.sample_rate, agent.sampler)
-    return AgentDefaults(agent.evaluators, sampler, settings.criteria_of(name), agent.enabled)
+    return AgentDefaults(agent.evaluators, sampler, settings.criteria_of(name), agent.enabled, agent.escalation)
 
 
 def swap(pipeline: Pipeline) -> Pipeline | None:

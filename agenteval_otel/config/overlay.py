@@ -18,6 +18,7 @@ from agenteval_otel.config.tree import Items, Section, Told
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, is_secret, mask_text
 from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.sampling import Escalation
 from agenteval_otel.storage import OtlpStorageProvider
 
 __all__ = [
@@ -60,7 +61,9 @@ class Variable(NamedTuple):
     shown: str
 
 
-_SECTIONS: dict[str, type[BaseModel]] = {"telemetry": OtlpStorageProvider, "restraint": RestraintSettings}
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "telemetry": OtlpStorageProvider, "restraint": RestraintSettings, "escalation": Escalation,
+}  # fmt: skip
 
 
 class _Found(NamedTuple):

@@ -232,6 +232,7 @@ def _assemble() -> Pipeline:
     request = _Request()
     loaded = _load(request)
     pipeline = build_loaded(loaded)
+    pipeline.provisional = loaded.file is None
     _STATE.request, _STATE.settings = request, loaded.settings
     if loaded.settings.handle_sigterm:
         handle_sigterm(True)

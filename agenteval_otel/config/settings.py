@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationInf
 from agenteval_otel.capture.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.components import Explained, PartError, resolve
 from agenteval_otel.config.criteria import CriteriaSet, check_names, check_once, load_set, missing_sets
+from agenteval_otel.config.escalations import unfit_escalations
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
@@ -22,6 +23,7 @@ from agenteval_otel.instrumentation.decorator import load_evaluators, load_sampl
 from agenteval_otel.masking import mask
 from agenteval_otel.plugins import import_plugins
 from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.sampling.escalation import Escalation, load_escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean
 from agenteval_otel.storage import OtlpStorageProvider
 
@@ -64,6 +66,12 @@ class _Explained(BaseModel, metaclass=Explained):
     def _load_sampler(cls, value: Any) -> Any:
         return _within(load_sampler, None, value)
 
+    @field_validator("escalation", mode="wrap", check_fields=False)
+    @classmethod
+    def _load_escalation(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
+        # By hand, as the union's own errors tell of all forms at once.
+        return handler(_within(load_escalation, value))
+
     @model_validator(mode="after")
     def _one_way_to_sample(self) -> Any:
         if getattr(self, "sample_rate", None) is not None and getattr(self, "sampler", None) is not None:
@@ -83,6 +91,7 @@ class AgentSettings(_Explained):
         criteria: The name of a criteria set, or a set of its own.
         sample_rate: Share of the calls that are evaluated, 0 to 1.
         sampler: A sampler instead of a rate.
+        escalation: Which answers the dear evaluators see; false has them see all.
     """
 
     enabled: bool = True
@@ -90,6 +99,7 @@ class AgentSettings(_Explained):
     criteria: str | CriteriaSet | None = None
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     sampler: Any = None
+    escalation: Escalation | Literal[False] | None = None
 
     @field_validator("evaluators", mode="wrap")
     @classmethod
@@ -120,6 +130,8 @@ class Settings(_Explained):
         evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
         sample_rate: Share of the calls that are evaluated, 0 to 1, without a limit per second.
         sampler: A sampler instead of a rate. Neither: everything, limited to ten evaluated responses a second.
+        escalation: Cheap evaluators first, and what they found decides which answers the dear ones see:
+            docs/escalation.md. Left out, all see every sampled answer.
         telemetry: Where OpenTelemetry goes and what it carries: the defaults of every ``otlp`` storage provider.
         storage: Storage providers; one ``otlp`` when left out.
         ground_truth: Where inputs get the reference answer that evaluators compare with: docs/ground-truth.md.
@@ -140,6 +152,7 @@ class Settings(_Explained):
     evaluators: tuple[Evaluator, ...] = Field(default_factory=lambda: (ResponseHealth(),))
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     sampler: Any = None
+    escalation: Escalation | Literal[False] | None = None
     telemetry: OtlpStorageProvider = Field(default_factory=OtlpStorageProvider)
     storage: tuple[Any, ...] = Field(default_factory=lambda fields: (fields.get("telemetry"),))
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
@@ -206,7 +219,8 @@ class Settings(_Explained):
     @model_validator(mode="after")
     def _sets_are_there(self) -> Any:
         chosen = {name: agent.criteria for name, agent in self.agents.items()}
-        if problems := missing_sets(chosen, self.criteria):
+        problems = [*missing_sets(chosen, self.criteria), *unfit_escalations(self)]
+        if problems:
             raise PartError(ConfigurationError.of(problems), of_model=True)
         return self
 

@@ -1,13 +1,25 @@
 """Embedders: texts in, vectors out, for evaluators that compare meaning or wording.
 
-`base` holds the contract, `hashing` the embedder that is built in, `given` takes other people's objects. Runs where the
-evaluator runs that asks. Importing this room loads no numpy; the first embedding does.
+`base` holds the contract, `hashing` the embedder that is built in, `openai_compatible` and `sentence_transformers`
+those that ask a model, `vectors` what their rows have to be, `given` takes other people's objects. Runs where the
+evaluator runs that asks. Importing this room loads no numpy and no vendor; the first embedding does.
 """
 
 from __future__ import annotations
 
-from agenteval_otel.embedders.base import Embedder
+from agenteval_otel.embedders.base import Embedded, Embedder, EmbedderUsage
 from agenteval_otel.embedders.given import GivenEmbedder, as_embedder
 from agenteval_otel.embedders.hashing import HashingEmbedder
+from agenteval_otel.embedders.openai_compatible import OpenAICompatibleEmbedder
+from agenteval_otel.embedders.sentence_transformers import SentenceTransformerEmbedder
 
-__all__ = ["Embedder", "GivenEmbedder", "HashingEmbedder", "as_embedder"]
+__all__ = [
+    "Embedded",
+    "Embedder",
+    "EmbedderUsage",
+    "GivenEmbedder",
+    "HashingEmbedder",
+    "OpenAICompatibleEmbedder",
+    "SentenceTransformerEmbedder",
+    "as_embedder",
+]

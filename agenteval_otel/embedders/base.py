@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agenteval_otel.components import Component
+from agenteval_otel.hosted.copies import BareCopies
+from agenteval_otel.models.value import Value
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Embedder"]
+__all__ = ["Embedded", "Embedder", "EmbedderUsage"]
 
 
-class Embedder(Component, contract="embedder"):
+class EmbedderUsage(Value):
+    """What an embedding has used, retries with it.
+
+    Attributes:
+        calls: Requests that were sent.
+        input_tokens: Tokens that the provider counted.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+
+
+class Embedded(NamedTuple):
+    """Vectors, as `Embedder.embed` gives them, and what they took; None where nothing is counted."""
+
+    vectors: Any
+    usage: EmbedderUsage | None = None
+
+
+class Embedder(BareCopies, Component, contract="embedder"):
     """Turns texts into vectors; the nearer two texts, the nearer to 1 is the cosine of the angle between theirs.
 
     Implement `embed`, with ``type="..."`` in the class line where settings should name it. A plain method computes: its
@@ -35,3 +56,15 @@ class Embedder(Component, contract="embedder"):
         text has the same row in every process. Must not change with the other texts of the call.
         """
         raise NotImplementedError
+
+    async def embedded(self, texts: Sequence[str]) -> Embedded:
+        """What `embed` gives, with what that took where the embedder counts it."""
+        found = self.embed(texts)
+        return Embedded(await found if inspect.isawaitable(found) else found)
+
+    def trouble(self) -> str | None:
+        """Why it could not be asked now, as far as that is seen without asking; None where nothing is in the way."""
+        return None
+
+    def prepare(self) -> None:
+        """Load what is heavy; called in a child process of our own, before its time limits and before it forks."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from agenteval_otel.components import resolve
+from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.embedders.base import Embedder
 from agenteval_otel.errors import ConfigurationError
 
@@ -66,18 +66,10 @@ def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
-    if isinstance(value, Embedder | Mapping | str):
-        return resolve(Embedder, value, path=path)
-    if isinstance(value, type):
-        if issubclass(value, Embedder):
-            return value.load({}, path=path)
-    elif _method_of(value) is not None:
-        return GivenEmbedder.of(value)
-    raise ConfigurationError(
-        f"expected an embedder, an object with embed(texts), a mapping with 'type' or the name of a type "
-        f"({', '.join(sorted(Embedder.registry))}), found {type(value).__name__}",
-        path=path,
-    )
+    return resolve_or_wrap(
+        Embedder, value, wrap=lambda given: None if _method_of(given) is None else GivenEmbedder.of(given), path=path,
+        expected="an embedder, an object with embed(texts)",
+    )  # fmt: skip
 
 
 def _method_of(model: Any) -> tuple[Callable[..., Any], bool] | None:

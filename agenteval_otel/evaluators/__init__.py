@@ -16,6 +16,31 @@ from agenteval_otel.evaluators.health import ResponseHealth
 if TYPE_CHECKING:
     from agenteval_otel.evaluators.keywords import KeywordCoverage
     from agenteval_otel.evaluators.llm_judge import LLMJudge
+    from agenteval_otel.evaluators.llm_judge_catalogue import (
+        AnswerQuality,
+        Bias,
+        CodeVulnerability,
+        Coherence,
+        Completeness,
+        ContentHarm,
+        Equivalence,
+        Fluency,
+        Groundedness,
+        HateAndUnfairness,
+        IndirectAttack,
+        IntentResolution,
+        ProtectedMaterial,
+        Relevance,
+        Retrieval,
+        SelfHarm,
+        Sexual,
+        TaskAdherence,
+        ToolCallAccuracy,
+        ToxicLanguage,
+        Truth,
+        UngroundedAttributes,
+        Violence,
+    )
     from agenteval_otel.evaluators.operational import CompletedWithin, Contains, CostWithin, ExactMatch
     from agenteval_otel.evaluators.rubric import Rubric
     from agenteval_otel.evaluators.rule_based import RuleBased
@@ -27,24 +52,47 @@ if TYPE_CHECKING:
     from agenteval_otel.evaluators.toxicity import Toxicity
 
 __all__ = [
+    "AnswerQuality",
+    "Bias",
+    "CodeVulnerability",
+    "Coherence",
     "CompletedWithin",
+    "Completeness",
     "Contains",
+    "ContentHarm",
     "CostWithin",
     "CriterionEvaluator",
+    "Equivalence",
     "Evaluator",
     "ExactMatch",
+    "Fluency",
     "Func",
+    "Groundedness",
+    "HateAndUnfairness",
+    "IndirectAttack",
+    "IntentResolution",
     "KeywordCoverage",
     "LLMJudge",
     "LexicalSimilarity",
     "NLPAccuracy",
+    "ProtectedMaterial",
+    "Relevance",
     "ResponseHealth",
+    "Retrieval",
     "Rubric",
     "RuleBased",
+    "SelfHarm",
     "Sentiment",
+    "Sexual",
+    "TaskAdherence",
+    "ToolCallAccuracy",
     "ToolUsage",
     "ToolUse",
+    "ToxicLanguage",
     "Toxicity",
+    "Truth",
+    "UngroundedAttributes",
+    "Violence",
     "as_evaluator",
 ]
 
@@ -52,6 +100,12 @@ __all__ = [
 _EVALUATORS = {
     "keywords": ("KeywordCoverage",),
     "llm_judge": ("LLMJudge",),
+    "llm_judge_catalogue": (
+        "AnswerQuality", "Bias", "CodeVulnerability", "Coherence", "Completeness", "ContentHarm", "Equivalence",
+        "Fluency", "Groundedness", "HateAndUnfairness", "IndirectAttack", "IntentResolution", "ProtectedMaterial",
+        "Relevance", "Retrieval", "SelfHarm", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToxicLanguage", "Truth",
+        "UngroundedAttributes", "Violence",
+    ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
     "rule_based": ("RuleBased",),
     "semantic": ("NLPAccuracy",),
@@ -60,7 +114,7 @@ _EVALUATORS = {
     "tool_usage": ("ToolUsage",),
     "tool_use": ("ToolUse",),
     "toxicity": ("Toxicity",),
-}
+}  # fmt: skip
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names}
 for _name, _module in _MODULE_OF.items():
     Evaluator.registry.announce(_module, _name)

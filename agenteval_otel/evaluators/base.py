@@ -107,6 +107,12 @@ class Evaluator(Component, contract="evaluator"):
         """The evaluator that `to_child` wrote down."""
         return cls.model_validate(dict(fields))
 
+    def prepare(self) -> None:
+        """Load what is heavy; called in the child process, before the evaluator's time limit and before it forks.
+
+        What raises here keeps the evaluator out of the child process.
+        """
+
 
 class CriterionEvaluator(Evaluator):
     """An evaluator of one criterion: implement `score`, sync or async.
@@ -125,7 +131,7 @@ class CriterionEvaluator(Evaluator):
     weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)
 
-    @field_validator("criterion_name")
+    @field_validator("criterion_name", check_fields=False)
     @classmethod
     def _criterion_has_a_name(cls, value: str) -> str:
         # Not a limit of the field, which a subclass that gives a default would lose.

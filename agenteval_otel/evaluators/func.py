@@ -10,8 +10,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from agenteval_otel.components import resolve
-from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Lane
 from agenteval_otel.evaluators.imports import importable, imported, qualified_name
 from agenteval_otel.models import EvaluationInput, Score
@@ -92,19 +91,10 @@ def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
-    if isinstance(value, Evaluator | Mapping | str):
-        return resolve(Evaluator, value, path=path)
-    if isinstance(value, type):
-        if issubclass(value, Evaluator):
-            return value.load({}, path=path)
-    elif callable(value):
-        return Func.load({"function": value}, path=path)
-    known = ", ".join(sorted(Evaluator.registry))
-    raise ConfigurationError(
-        f"expected an evaluator, a function, a mapping with 'type' or the name of a type ({known}), "
-        f"found {type(value).__name__}",
-        path=path,
-    )
+    return resolve_or_wrap(
+        Evaluator, value, wrap=lambda given: Func.load({"function": given}, path=path) if callable(given) else None,
+        expected="an evaluator, a function", path=path,
+    )  # fmt: skip
 
 
 async def _awaited(found: Awaitable[Any]) -> Score:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
@@ -11,24 +12,24 @@ from pydantic import AliasChoices, Field, SerializeAsAny, ValidationInfo, field_
 from agenteval_otel.components import PartError
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Lane, failure_of, result_of
-from agenteval_otel.evaluators.llm_judge_case import FIELDS, CaseField, case_of, missing_of
+from agenteval_otel.evaluators.llm_judge_asked import Asked, asked_of
+from agenteval_otel.evaluators.llm_judge_case import CaseFields, case_of, fields_shown, missing_of
 from agenteval_otel.evaluators.llm_judge_originals import as_ours
 from agenteval_otel.evaluators.llm_judge_question import (
     NAMES,
-    Asked,
     ReplyForm,
     Template,
     fields_of,
     question,
     unknown_placeholders,
 )
-from agenteval_otel.evaluators.llm_judge_replies import judge_facts, reply_of
-from agenteval_otel.evaluators.llm_judge_scales import TEN, asked_on, original_scale
+from agenteval_otel.evaluators.llm_judge_replies import judge_facts, judgement_of, reply_of
 from agenteval_otel.evaluators.llm_judge_signs import injection_signs, no_answer
-from agenteval_otel.evaluators.rubric import Levels, Rubric, with_bounds
+from agenteval_otel.evaluators.rubric import Levels, NamedRubric, Rubric
 from agenteval_otel.judges import GivenJudge, Judge, JudgeRequest, Verdict, as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
+from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import replaced
 
 __all__ = ["LLMJudge"]
@@ -36,7 +37,6 @@ __all__ = ["LLMJudge"]
 _JUDGE_NAMES = ("judge", "llm", "provider")
 _RUBRIC_PASSES = 0.7
 _ONE = ("description", "scale", "levels", "rubric")
-_TENTHS = 10
 
 
 class LLMJudge(CriterionEvaluator, type="LLMJudge"):
@@ -55,16 +55,18 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         description: What is to be judged, in words for the judge.
         levels: What each level of the scale means, by the level.
         rubric: All that is to be judged as one text, on GoGrid's scale.
-        rubrics: Several criteria for one call, in the place of `criterion_name`, `description`, `scale`, `levels`.
+        rubrics: Several criteria for one call, in the place of `criterion_name`, `description`, `scale`, `levels`; the
+            catalogue's by their names. One that lacks its needs is skipped, the others are judged.
         prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``, ``{{context.key}}`` (also
-            ``context``, ``history``, ``tool_calls``, ``tool_definitions``) are texts of the case,
+            ``context``, ``history``, ``tool_calls``, ``tool_results``, ``tool_definitions``) are texts of the case,
             ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's; with
             `rubric` also ``{rubric}`` and ``{output}``. Only what it names is shown.
         system_prompt: In the place of the built-in one.
-        needs: What an input has to have; without it the criteria are skipped.
+        needs: What an input has to have; without it the criteria are skipped. ``a|b`` is the first that there is.
         takes: What is shown too, where there is no template, if the input has it.
         placement: Texts of the case as ``data``, or ``inline`` in the template: any text can then say anything.
-        reply_form: ``evidence``; or as the originals' models answer, ``score`` (JSON) or ``lines``.
+        reply_form: ``evidence``; or as the originals' models answer, ``score`` (JSON), ``lines``, or a bare
+            ``number``.
         refuse_degenerate: Whether answers without any content are skipped; judges take them for right ones.
         max_field_chars: Of a longer text the middle is left out, and the judge told so.
         max_tokens: Most tokens of the judge's answer, its thinking included.
@@ -80,11 +82,11 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     description: str = ""
     levels: Levels = Field(default_factory=dict)
     rubric: str | None = None
-    rubrics: tuple[Rubric, ...] = ()
+    rubrics: tuple[NamedRubric, ...] = ()
     prompt_template: str | None = None
     system_prompt: str | None = None
-    needs: tuple[CaseField, ...] = ("response",)
-    takes: tuple[CaseField, ...] = ("question", "ground_truth")
+    needs: tuple[CaseFields, ...] = ("response",)
+    takes: tuple[CaseFields, ...] = ("question", "ground_truth")
     placement: Literal["data", "inline"] = "data"
     reply_form: ReplyForm = "evidence"
     refuse_degenerate: bool = True
@@ -109,7 +111,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         except ConfigurationError as failure:
             raise PartError(failure) from None
 
-    @field_validator("rubric", "prompt_template")
+    @field_validator("rubric", "prompt_template", check_fields=False)
     @classmethod
     def _is_said(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and not value.strip():
@@ -124,8 +126,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        said = self.model_fields_set & set(_ONE)
-        if self.rubrics and said | (self.model_fields_set & {"criterion_name"}):
+        said = {one for one in _ONE if self._says(one)}
+        if self.rubrics and (said or self._says("criterion_name")):
             raise ValueError("give rubrics, or one criterion of its own, not both")
         if self.rubric is not None and said - {"rubric"}:
             other = min(said - {"rubric"})
@@ -139,9 +141,18 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             raise ValueError("two rubrics have the same criterion_name")
         if self.reply_form != "evidence" and len(names) > 1:
             raise ValueError(f"reply_form {self.reply_form} is for one criterion")
+        if self.reply_form == "number" and self._asked(self.criteria())[0].scale.schema["type"] != "integer":
+            raise ValueError("reply_form number is for a scale of whole numbers, such as likert5 or 0-10")
         if self.placement == "inline" and self.prompt_template is None:
             raise ValueError("placement inline needs a prompt_template")
         return self
+
+    def _says(self, name: str) -> bool:
+        """Whether a field says something else than when it is left out, as a dump of all fields does not."""
+        if name not in self.model_fields_set:
+            return False
+        default = type(self).model_fields[name].get_default(call_default_factory=True, validated_data={})
+        return bool(getattr(self, name) != default)
 
     @property
     def lane(self) -> Lane:
@@ -166,8 +177,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @property
     def _form(self) -> ReplyForm:
-        # Only an object of the program's answers in lines; every other judge gives a JSON object, by its contract.
-        return "evidence" if self.reply_form == "lines" and not isinstance(self.judge, GivenJudge) else self.reply_form
+        # Only an object of the program's answers in free text; every other judge gives a JSON object, by its contract.
+        of_text = self.reply_form in ("lines", "number")
+        return "evidence" if of_text and not isinstance(self.judge, GivenJudge) else self.reply_form
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return tuple(one.criterion for one in self.all_rubrics)
@@ -181,89 +193,105 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             EvaluationSkipped: The input lacks what is needed, or its answer is none.
         """
         asked = self._asked(criteria)
+        left = {one.key: reason for one in asked if (reason := self._why_not(evaluation_input, one)) is not None}
+        due = [one for one in asked if one.key not in left]
+        if left and not due and len(set(left.values())) == 1:
+            raise EvaluationSkipped(next(iter(left.values())))
+        judged = dict(zip((one.key for one in due), await self._judged(evaluation_input, due), strict=True))
+        return [judged.get(one.key) or self._skipped(one, left[one.key]) for one in asked]
+
+    async def _judged(self, evaluation_input: EvaluationInput, asked: Sequence[Asked]) -> list[EvaluationResult]:
         if not asked:
             return []
-        self._refuse(evaluation_input)
         request, case = self.question_for(evaluation_input, asked)
         signs = injection_signs(one.text if isinstance(one.text, str) else str(one.text) for one in case.values())
-        names = [one.criterion.name for one in asked]
+        names, probability = [one.criterion.name for one in asked], 1.0
+        guarded = self.judge.guarded()
+        await asyncio.sleep(0)  # writing the question and sending it are two turns of the loop, each a short one
         try:
-            verdict = await self.judge.guarded().judge(request)
-        except EvaluationSkipped:
-            raise  # the call was spared
+            verdict = await guarded.judge(request)
+        except EvaluationSkipped as spared:
+            return [self._skipped(one, str(spared)) for one in asked]
         except JudgeError as error:
             found = [self._failure(one, str(error), error.error_type) for one in asked]
             facts = judge_facts(None, error.usage, names) | ({"model": self.judge.model} if self.judge.model else {})
+            judgement, probability = judgement_of(None, error.usage, self.judge.model), error.probability
         except Exception as error:  # of a judge from outside
             said = f"the judge raised {type(error).__name__}: {error}"
             found, facts = [self._failure(one, said, type(error).__name__) for one in asked], {}
+            judgement = judgement_of(None, None, self.judge.model)
         else:
-            found = [self._result(verdict, one, alone=len(asked) == 1) for one in asked]
-            facts = judge_facts(verdict, verdict.usage, names)
-        return [self._signed(result, facts if not index else {}, signs) for index, result in enumerate(found)]
+            found = [self._result(verdict, one, case, alone=len(asked) == 1) for one in asked]
+            facts, probability = judge_facts(verdict, verdict.usage, names), verdict.probability
+            judgement = judgement_of(verdict, verdict.usage, self.judge.model)
+            if any(result.error_type is not None for result in found):
+                guarded.forget(request)  # asked for again the next time, not answered in this way for weeks
+        # What the call took stands on the first result, or it would add up.
+        bare = Judgement(model=judgement.model, response_id=judgement.response_id, from_cache=judgement.from_cache)
+        return [
+            self._signed(result, {} if index else facts, signs, bare if index else judgement, probability)
+            for index, result in enumerate(found)
+        ]
 
     def question_for(
         self, evaluation_input: EvaluationInput, asked: Sequence[Asked] | None = None
     ) -> tuple[JudgeRequest, Mapping[str, CaseText]]:
         """What the judge would be asked about the input, and the case that is in it; nothing is sent."""
-        template = None
-        fields: list[tuple[str, str]] = [
-            (NAMES[field], field) for field in FIELDS if field in self.needs or field in self.takes
-        ]
+        asked = self._asked(self.criteria()) if asked is None else asked
+        wanted = [field for one in asked for field in (*one.needs, *one.takes)]
+        fields, template = [(NAMES[field], field) for field in fields_shown(evaluation_input, wanted)], None
         if self.prompt_template is not None:
             template = Template(self.prompt_template, self.placement == "inline", self.rubric)
             fields = fields_of(self.prompt_template, with_rubric=self.rubric is not None)
         case = case_of(evaluation_input, fields, limit=self.max_field_chars)
         request = question(
-            self._asked(self.criteria()) if asked is None else asked, case, template=template,
-            reply_form=self._form, system_prompt=self.system_prompt, max_tokens=self.max_tokens,
+            asked, case, template=template, reply_form=self._form, system_prompt=self.system_prompt,
+            max_tokens=self.max_tokens,
         )  # fmt: skip
         return request, case
 
     def _asked(self, criteria: Sequence[EvaluationCriteria]) -> list[Asked]:
-        by_name = {criterion.name: criterion for criterion in reversed(criteria)}
-        found = []
-        for index, rubric in enumerate(self.all_rubrics):
-            criterion = by_name.get(rubric.criterion_name)
-            if criterion is None:
-                continue
-            levels = rubric.levels_on(criterion)
-            criterion = with_bounds(criterion, levels)
-            scale = original_scale(criterion) if self.reply_form == "score" else asked_on(criterion, levels)
-            name = criterion.name
-            key = name if name.isidentifier() and name.isascii() and len(name) <= 64 else f"criterion_{index + 1}"
-            described = criterion.description or rubric.description
-            found.append(Asked(key, criterion, described, levels, scale if self.rubric is None else TEN))
-        return found
+        return asked_of(
+            self.all_rubrics, criteria, needs=self.needs, takes=self.takes, as_original=self.reply_form == "score",
+            in_tenths=self.rubric is not None,
+        )  # fmt: skip
 
-    def _refuse(self, evaluation_input: EvaluationInput) -> None:
-        missing = missing_of(evaluation_input, self.needs)
-        if missing is not None:
-            raise EvaluationSkipped(missing)
-        text = evaluation_input.text_at("response")
-        if self.refuse_degenerate and text is not None:
-            reason = no_answer(text)
-            if reason is not None:
-                raise EvaluationSkipped(reason)
+    def _why_not(self, evaluation_input: EvaluationInput, one: Asked) -> str | None:
+        missing = missing_of(evaluation_input, one.needs)
+        if missing is not None or not self.refuse_degenerate:
+            return missing
+        is_shown = any("response" in wanted.split("|") for wanted in (*one.needs, *one.takes))
+        text = evaluation_input.text_at("response") if is_shown or self.prompt_template is not None else None
+        return None if text is None else no_answer(text)
 
-    def _result(self, verdict: Verdict, one: Asked, *, alone: bool) -> EvaluationResult:
+    def _result(self, verdict: Verdict, one: Asked, case: Mapping[str, CaseText], *, alone: bool) -> EvaluationResult:
         try:
-            told = reply_of(verdict, one, self._form, alone=alone)
+            told = reply_of(verdict, one, self._form, case, alone=alone)
         except EvaluationError as error:
             return self._failure(one, str(error), error.error_type)
-        value = told.raw if self.rubric is None else float(told.raw) / _TENTHS
-        metadata: dict[str, Any] = {"rawLlmScore": told.raw}
-        if told.evidence:
-            metadata["evidence"] = list(told.evidence)
-        return result_of(self, one.criterion, Score(value=value, reasoning=told.reason, metadata=metadata))
+        except EvaluationSkipped as nothing:
+            return self._skipped(one, str(nothing))
+        metadata = {"rawLlmScore": told.raw, **told.facts}
+        return result_of(self, one.criterion, Score(value=one.put(told.raw), reasoning=told.reason, metadata=metadata))
+
+    def _skipped(self, one: Asked, reason: str) -> EvaluationResult:
+        return replaced(self._failure(one, "", ""), {
+            "error": None, "error_type": None, "filler": None, "skip_reason": reason or "skipped",
+        })  # fmt: skip
 
     def _failure(self, one: Asked, error: str, error_type: str) -> EvaluationResult:
         return failure_of(self, one.criterion.name, error, error_type=error_type, filler="error")
 
-    def _signed(self, result: EvaluationResult, facts: Mapping[str, Any], signs: Sequence[str]) -> EvaluationResult:
+    def _signed(
+        self, result: EvaluationResult, facts: Mapping[str, Any], signs: Sequence[str], judgement: Judgement,
+        probability: float,
+    ) -> EvaluationResult:  # fmt: skip
         metadata = dict(result.metadata or {})
         if facts and (self.reply_form == "evidence" or facts.get("inputTokens") or facts.get("outputTokens")):
             metadata["judge"] = dict(facts)
         if signs:
             metadata["injectionSigns"] = list(signs)
-        return replaced(result, {"metadata": metadata or None, "suspected_injection": bool(signs)})
+        return replaced(result, {
+            "metadata": metadata or None, "suspected_injection": bool(signs), "judgement": judgement,
+            "probability_given_sampled": probability,
+        })  # fmt: skip

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, WithJsonSchema
 
 from agenteval_otel.capture.text import plain
 from agenteval_otel.judges.prompt import CaseText, shortened
 from agenteval_otel.models import EvaluationInput
 
-__all__ = ["FIELDS", "CaseField", "case_of", "missing_of", "value_of"]
+__all__ = ["FIELDS", "CaseField", "CaseFields", "case_of", "fields_shown", "missing_of", "value_of"]
 
 CaseField = Literal[
-    "question", "response", "ground_truth", "context", "history", "tool_calls", "tool_definitions",
+    "question", "response", "ground_truth", "context", "history", "tool_calls", "tool_results", "tool_definitions",
 ]  # fmt: skip
 FIELDS: tuple[str, ...] = get_args(CaseField)
 """What of an input a judge may need; the words of the option ``needs``."""
 
+
+def _known(value: str) -> str:
+    for field in value.split("|"):
+        if field not in FIELDS:
+            raise ValueError(f"{field!r} is no field of a case; known: {', '.join(FIELDS)}, and a|b for the first that "
+                             f"there is")  # fmt: skip
+    return value
+
+
+_ONE = "|".join(FIELDS)
+CaseFields = Annotated[
+    str,
+    AfterValidator(_known),
+    WithJsonSchema({"anyOf": [{"enum": list(FIELDS)}, {"type": "string", "pattern": rf"^({_ONE})(\|({_ONE}))+$"}]}),
+]
+"""A field, or several of which the first that is there counts: ``context|ground_truth``."""
+
 _IN_WORDS = {"question": "question", "ground_truth": "ground truth", "tool_calls": "tool calls",
-             "tool_definitions": "tool definitions"}  # fmt: skip
+             "tool_results": "tool results", "tool_definitions": "tool definitions"}  # fmt: skip
 _DEFINITIONS = ("tools", "tool_definitions", "toolDefinitions")
 
 
@@ -29,9 +48,12 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
         return _said(evaluation_input, field)
     if field == "tool_definitions":
         return _definitions(evaluation_input)
+    if field == "tool_results":
+        return _results(evaluation_input)
+    context = evaluation_input.context
     held = {
         "question": evaluation_input.prompt,
-        "context": evaluation_input.context,
+        "context": context if context and set(context) - set(_DEFINITIONS) else None,
         "history": evaluation_input.message_history,
         "tool_calls": evaluation_input.tool_calls,
     }
@@ -58,12 +80,30 @@ def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]]
 
 
 def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str | None:
-    """Why the input cannot be judged: the first field that is needed and not there; None where all are."""
-    for field in needs:
-        value = value_of(evaluation_input, field)
-        if value is None or (isinstance(value, str) and field != "response" and not value.strip()):
-            return f"no {_IN_WORDS.get(field, field)}"
+    """Why the input cannot be judged: the first field that is needed and not there; None where all are.
+
+    Of alternatives the first is named, and the others behind a colon.
+    """
+    for needed in needs:
+        fields = needed.split("|")
+        if not any(_is_there(evaluation_input, field) for field in fields):
+            first, *others = (_IN_WORDS.get(field, field) for field in fields)
+            return f"no {first}" + (": nor " + ", nor ".join(others) if others else "")
     return None
+
+
+def fields_shown(evaluation_input: EvaluationInput, wanted: Sequence[str]) -> list[str]:
+    """The fields that stand for what is wanted, each once and in the order of `FIELDS`: of alternatives the first."""
+    shown = {
+        next((field for field in fields if _is_there(evaluation_input, field)), fields[0])
+        for fields in (one.split("|") for one in wanted)
+    }
+    return [field for field in FIELDS if field in shown]
+
+
+def _is_there(evaluation_input: EvaluationInput, field: str) -> bool:
+    value = value_of(evaluation_input, field)
+    return value is not None and (not isinstance(value, str) or field == "response" or bool(value.strip()))
 
 
 def _said(evaluation_input: EvaluationInput, field: str) -> Any:
@@ -77,6 +117,11 @@ def _definitions(evaluation_input: EvaluationInput) -> Any:
             if held and held.get(name):
                 return held[name]
     return None
+
+
+def _results(evaluation_input: EvaluationInput) -> list[dict[str, Any]] | None:
+    calls = evaluation_input.tool_calls or ()
+    return [{"name": call.name, "result": call.result} for call in calls if call.result is not None] or None
 
 
 def _limited(value: Any, limit: int) -> CaseText:

@@ -6,14 +6,26 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
 
-from agenteval_otel.components import Explained
+from agenteval_otel.components import Explained, PartError
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.catalogue import names, rubric_fields
+from agenteval_otel.evaluators.llm_judge_case import CaseField, CaseFields
 from agenteval_otel.evaluators.llm_judge_scales import bounds_of, bounds_of_levels
 from agenteval_otel.models import EvaluationCriteria
 
-__all__ = ["Levels", "Rubric", "with_bounds"]
+__all__ = ["Claims", "Levels", "NamedRubric", "Rubric", "with_bounds"]
 
 
 def _with_names(value: Any) -> Any:
@@ -27,33 +39,91 @@ Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
 """What each level of a scale means, by the level."""
 
 
+_STRICT = ConfigDict(
+    frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
+    loc_by_alias=False, ignored_types=(cached_property,), hide_input_in_errors=True, allow_inf_nan=False,
+)  # fmt: skip
+
+
+class Claims(BaseModel, metaclass=Explained):
+    """What a judge lists and judges one by one, where the score is the share that holds.
+
+    The judge quotes each claim, says what decides it, and says whether it holds; code counts. ``score = claims that
+    hold / claims``, from 0 to 1; on another range the share of it. Quotes that are not found in `source` are left out
+    of both numbers, and where they are more than those that are found, the criterion has failed.
+
+    Attributes:
+        listed: What is a claim, in words for the judge.
+        holds: When one holds.
+        source: The field of the case that the claims are quoted from. Of tool calls each one is a claim.
+        most: So many claims at most; an answer with more has failed.
+    """
+
+    model_config = _STRICT
+
+    listed: str
+    holds: str
+    source: CaseField = "response"
+    most: int = Field(default=20, ge=1, le=50)
+
+    @field_validator("listed", "holds")
+    @classmethod
+    def _is_said(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("must not be blank")
+        return value
+
+
 class Rubric(BaseModel, metaclass=Explained):
-    """One criterion of an `LLMJudge`.
+    """One criterion of an `LLMJudge`: of the user's own words, or the catalogue's by its name.
+
+    ``Coherence``, or ``{type: Coherence, threshold: 5}``, is the catalogue's criterion of that name.
 
     Attributes:
         criterion_name: The criterion that it scores.
         description: What is to be judged, in words for the judge.
+        steps: How the judge should go about it, one after the other.
         scale: ``pass/fail``, ``binary``, ``likert5``, ``numeric`` (0-1), two ends (``0-10``), words (``low|high``), or
             any other word, whose scores are texts.
         levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; with levels of the
-            user's own words, those are the scale.
+            user's own words, those are the scale. With ``numeric``, levels that are whole numbers are asked for, and
+            the score is the place between the lowest and the highest, 0-1; so are ``true`` and ``false`` as 1 and 0.
+        edge_cases: What is easily judged wrongly, and what it gets.
+        claims: In the place of levels: what is listed and judged one by one; the score is the share that holds.
+        needs: What an input has to have for this criterion; what the evaluator says when left out.
+        takes: What is shown too, if the input has it; what the evaluator says when left out.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
         objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-        loc_by_alias=False, ignored_types=(cached_property,), hide_input_in_errors=True, allow_inf_nan=False,
-    )  # fmt: skip
+    model_config = _STRICT
 
     criterion_name: str
     description: str = ""
+    steps: tuple[str, ...] = ()
     scale: str = "pass/fail"
     levels: Levels = Field(default_factory=dict)
+    edge_cases: tuple[str, ...] = ()
+    claims: Claims | None = None
+    needs: tuple[CaseFields, ...] | None = None
+    takes: tuple[CaseFields, ...] | None = None
     threshold: float | None = None
     weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_catalogue(cls, data: Any) -> Any:
+        named = {"type": data} if isinstance(data, str) else data
+        if not isinstance(named, Mapping) or "type" not in named:
+            return data
+        ours = {to_camel(field): field for field in cls.model_fields}
+        given = {ours.get(field, field): value for field, value in named.items() if field != "type"}
+        try:
+            return rubric_fields(str(named["type"]), given)
+        except ConfigurationError as failure:
+            raise PartError(failure, of_model=True) from None
 
     @field_validator("criterion_name", "scale")
     @classmethod
@@ -72,6 +142,8 @@ class Rubric(BaseModel, metaclass=Explained):
             if known is not None and level not in known:
                 expected = ", ".join(sorted(known, key=lambda one: (len(one), one))[:12])
                 raise ValueError(f"level {level!r} is none of the scale {self.scale!r}: {expected}")
+        if self.claims is not None and (self.levels or (self.scale not in _OF_CLAIMS and bounds is None)):
+            raise ValueError(f"claims give a share: no levels, and as scale {', '.join(_OF_CLAIMS)} or two ends")
         return self
 
     @cached_property
@@ -91,6 +163,20 @@ class Rubric(BaseModel, metaclass=Explained):
 
 
 _TWO = {"true", "false", "pass", "fail"}
+_OF_CLAIMS = ("numeric", "likert5")
+
+
+class _ByName:
+    """Says in the JSON Schema that the name of the catalogue's criterion will do."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        named = {"enum": list(names())}
+        with_changes = {"type": "object", "properties": {"type": named}, "required": ["type"]}
+        return {"anyOf": [handler(schema), named, with_changes]}
+
+
+NamedRubric = Annotated[Rubric, _ByName()]
+"""A rubric that settings may also name."""
 
 
 def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> EvaluationCriteria:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from agenteval_otel.components import PartError
-from agenteval_otel.embedders import Embedder, HashingEmbedder, as_embedder
-from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
+from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder, as_embedder
+from agenteval_otel.errors import ConfigurationError, EmbedderError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import (
     CriterionEvaluator,
     EvaluatorKind,
@@ -24,6 +23,7 @@ from agenteval_otel.evaluators.base import (
 from agenteval_otel.evaluators.imports import MAIN, importable, imported
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.models.value import replaced
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,6 +57,10 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
     """
 
     kind: ClassVar[EvaluatorKind] = "embedding"
+    # Where models lie, for embedders that load one; none of them is a secret.
+    child_environment: ClassVar[tuple[str, ...]] = (
+        "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "XDG_CACHE_HOME",
+    )  # fmt: skip
     reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
 
     embedder: SerializeAsAny[Embedder] = Field(
@@ -123,8 +127,8 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
             _text_of(evaluation_input.response, "response"),
             _text_of(evaluation_input.ground_truth, "ground_truth"),
         ]
-        found = self.embedder.embed(texts)
-        return Score(value=_cosine(*_vectors_of(await found if inspect.isawaitable(found) else found)))
+        found = await self.embedder.embedded(texts)
+        return Score(value=_cosine(*_vectors_of(found.vectors)), metadata=_told(self.embedder, found.usage))
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
@@ -140,23 +144,38 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
         except EvaluationSkipped:
             raise
         except EvaluationError as error:
-            return [failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)]
+            failure = failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
+            told = _told(self.embedder, error.usage) if isinstance(error, EmbedderError) else None
+            return [replaced(failure, {"metadata": told}) if told else failure]
         except Exception as error:
             said = f"the embedder raised {message_of(error)}"
             return [failure_of(self, criterion.name, said, error_type=type(error).__name__, filler=filler)]
-        return [result_of(self, criterion, self._judged(score.value, two_valued=two_valued))]
+        return [result_of(self, criterion, self._judged(score, two_valued=two_valued))]
 
-    def _judged(self, cosine: Any, *, two_valued: bool) -> Score:
+    def prepare(self) -> None:
+        """Have the embedder load what it needs."""
+        self.embedder.prepare()
+
+    def _judged(self, found: Score, *, two_valued: bool) -> Score:
+        cosine: Any = found.value
         said = f"cosine {cosine:.4f} ({self.embedder.type})"
         if self.similarity_threshold is None:
-            return Score(value=cosine, reasoning=said)
+            return replaced(found, {"reasoning": said})
         reached = cosine >= self.similarity_threshold
         said += f", threshold {self.similarity_threshold:g} {'reached' if reached else 'not reached'}"
         return Score(
             value=reached if two_valued else cosine,
             reason_code=None if reached else "below_threshold",
             reasoning=said,
+            metadata=found.metadata,
         )
+
+
+def _told(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str, Any] | None:
+    """Which model embedded and what that took, for the result's metadata; None where nothing is counted."""
+    if usage is None:
+        return None
+    return {"embedder": {"model": getattr(embedder, "model", ""), **usage.model_dump(by_alias=True)}}
 
 
 def _text_of(value: Any, name: str) -> str:

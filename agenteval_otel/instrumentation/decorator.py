@@ -13,7 +13,10 @@ from agenteval_otel.evaluators import Evaluator, as_evaluator
 from agenteval_otel.instrumentation.door import Door
 from agenteval_otel.instrumentation.wrappers import wrap
 from agenteval_otel.pipeline import Pipeline, Plan
-from agenteval_otel.sampling import RatioSampler, Sampler
+from agenteval_otel.runner.stages import check_escalation
+from agenteval_otel.sampling import Escalation, RatioSampler, Sampler
+from agenteval_otel.sampling.base import expect_before_results
+from agenteval_otel.sampling.escalation import load_escalation
 from agenteval_otel.storage import EvaluationStorageProvider
 
 __all__ = ["load_evaluators", "load_sampler", "load_storage", "monitor"]
@@ -31,6 +34,7 @@ def monitor(
     evaluators: Sequence[Any] | None = None,
     sample_rate: float | None = None,
     sampler: Any = None,
+    escalation: Any = None,
     capture: Callable[..., Any] | None = None,
     storage: Any = None,
     pipeline: Pipeline | None = None,
@@ -43,6 +47,7 @@ def monitor(
     evaluators: Sequence[Any] | None = None,
     sample_rate: float | None = None,
     sampler: Any = None,
+    escalation: Any = None,
     capture: Callable[..., Any] | None = None,
     storage: Any = None,
     pipeline: Pipeline | None = None,
@@ -60,6 +65,8 @@ def monitor(
         sample_rate: Share of the calls that are evaluated, 0 to 1. Giving it (or `sampler`) takes away the default's
             limit of ten evaluated responses a second.
         sampler: A sampler instead of a rate.
+        escalation: An `Escalation`, or a mapping: cheap evaluators first, and rules on what they found decide which
+            answers those that ask a model see (docs/escalation.md). False for none.
         capture: ``capture(arguments, answer)`` gives further facts (see `annotate`) as a mapping; it runs on the pool's
             thread, with the arguments by name.
         storage: A storage provider or several; replaces the configured ones.
@@ -73,11 +80,9 @@ def monitor(
         raise ConfigurationError(f"expected a callable, found {type(handler).__name__}{hint}", path="handler")
     chosen_evaluators = None if evaluators is None else load_evaluators(evaluators)
     chosen_sampler = load_sampler(sample_rate, sampler)
+    chosen_escalation = _load_fitting(escalation, chosen_evaluators)
     chosen_storage = None if storage is None else load_storage(storage)
-    if agent is not None and (not isinstance(agent, str) or not agent.strip()):
-        raise ConfigurationError(f"expected a name, found {agent!r}", path="agent")
-    if capture is not None and not callable(capture):
-        raise ConfigurationError(f"expected a function, found {type(capture).__name__}", path="capture")
+    _check_facts(agent, capture)
 
     def decorate(function: Any) -> Any:
         if isinstance(function, classmethod | staticmethod):
@@ -89,12 +94,27 @@ def monitor(
         def make_plan(chosen: Pipeline) -> Plan:
             return chosen.plan(
                 name, evaluators=chosen_evaluators, sampler=chosen_sampler, storage=chosen_storage, capture=capture,
-                function=function,
+                function=function, escalation=chosen_escalation,
             )  # fmt: skip
 
         return wrap(function, Door(name, function, make_plan, pipeline=pipeline, keep_arguments=capture is not None))
 
     return decorate if handler is None else decorate(handler)
+
+
+def _check_facts(agent: Any, capture: Any) -> None:
+    if agent is not None and (not isinstance(agent, str) or not agent.strip()):
+        raise ConfigurationError(f"expected a name, found {agent!r}", path="agent")
+    if capture is not None and not callable(capture):
+        raise ConfigurationError(f"expected a function, found {type(capture).__name__}", path="capture")
+
+
+def _load_fitting(value: Any, evaluators: Sequence[Evaluator] | None) -> Escalation | bool | None:
+    """The escalation; evaluators that come from elsewhere are held against it when they are known."""
+    escalation = load_escalation(value)
+    if isinstance(escalation, Escalation) and evaluators is not None:
+        check_escalation(escalation, evaluators)
+    return escalation
 
 
 def load_evaluators(values: Any) -> tuple[Evaluator, ...]:
@@ -114,9 +134,9 @@ def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
         if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0 <= sample_rate <= 1:
             raise ConfigurationError(f"expected a number from 0 to 1, found {sample_rate!r}", path="sample_rate")
         return RatioSampler(ratio=sample_rate)
-    if sampler is None or callable(getattr(sampler, "decide", None)):
+    if sampler is None or (callable(getattr(sampler, "decide", None)) and not isinstance(sampler, Sampler)):
         return sampler
-    return resolve(Sampler, sampler, path="sampler")
+    return expect_before_results(resolve(Sampler, sampler, path="sampler"), path="sampler")
 
 
 def load_storage(values: Any) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ from agenteval_otel.instrumentation.gate import Gate
 from agenteval_otel.instrumentation.scope import SCOPE, Scope
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline, Plan, default_pipeline
+from agenteval_otel.pipeline.judges import say_what_is_missing
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision, draw_from
 from agenteval_otel.sampling.ratio import LOW_64, NO_STATE
 from agenteval_otel.semconv import CAPTURE_FAILED, PIPELINE_FAILED
@@ -85,6 +86,7 @@ class Door:
             ConfigurationError: The handler's own settings do not fit.
         """
         self.gate = Gate(self.agent, self._make_plan(pipeline), pipeline)
+        say_what_is_missing(self.agent, self.gate.plan.runner.evaluators)
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
         """Decide, count, and for a sampled call begin it; None when the call goes by unmonitored."""

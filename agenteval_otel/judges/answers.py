@@ -11,8 +11,9 @@ import math
 from typing import Any, Final, NoReturn
 
 from agenteval_otel.errors import JudgeError
+from agenteval_otel.hosted.replies import encodable
 
-__all__ = ["MAX_DEPTH", "check_form", "encodable", "parse_answer"]
+__all__ = ["MAX_DEPTH", "check_form", "parse_answer"]
 
 MAX_DEPTH: Final = 32
 _MAX_DIGITS: Final = 300  # what a float can hold
@@ -29,7 +30,8 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
     Args:
         text: What the model wrote, at most as long as the judge takes it.
         form: JSON Schema that the answer was asked to have: its ``type`` and ``required`` are checked, at every level.
-            What values are allowed is for whoever asked to say.
+            Of a form that is made of several objects one is enough, and nothing in them is looked at: one that is
+            wrong is no reason to lose the others. What values are allowed is for whoever asked to say too.
 
     Raises:
         JudgeError: ``empty_answer`` where there is nothing but space; ``malformed_answer`` for anything else that is
@@ -53,9 +55,17 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
     if type(found) is not dict:
         raise _malformed(f"is {_NAMES.get(type(found), 'a value')} instead of an object")
     answer: dict[str, Any] = _cleaned(found, MAX_DEPTH)
-    if form is not None:
+    if form is not None and _is_of_several(form):
+        if not any(isinstance(answer.get(name), dict) for name in form["properties"]):
+            raise _malformed("has none of the objects that it was asked for")
+    elif form is not None:
         check_form(answer, form)
     return answer
+
+
+def _is_of_several(form: dict[str, Any]) -> bool:
+    properties = form.get("properties") or {}
+    return len(properties) > 1 and all(inner.get("type") == "object" for inner in properties.values())
 
 
 def check_form(answer: Any, form: dict[str, Any], *, path: str = "") -> None:
@@ -145,13 +155,6 @@ def _cleaned(value: Any, depth: int) -> Any:
     if isinstance(value, list):
         return [_cleaned(item, depth - 1) for item in value]
     return {encodable(name): _cleaned(item, depth - 1) for name, item in value.items()}
-
-
-def encodable(text: str) -> str:
-    """Text with the replacement character for what no encoding has."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _malformed(what: str) -> JudgeError:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from agenteval_otel.errors import JudgeError
+from agenteval_otel.errors import ModelError
+from agenteval_otel.hosted.http import client_for
+from agenteval_otel.hosted.model import no_connection, not_written
+from agenteval_otel.hosted.replies import Reply, count_of, joined
 from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
 from agenteval_otel.judges.forms import in_words, plain_form
-from agenteval_otel.judges.hosted import Answered, HostedJudge, no_connection, not_written
-from agenteval_otel.judges.http import client_for
-from agenteval_otel.judges.replies import Reply, count_of, joined
+from agenteval_otel.judges.hosted import Answered, HostedJudge
 
 __all__ = ["AnthropicJudge"]
 
@@ -46,7 +48,7 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         http = client_for(self.base_url, max_bytes=self.max_answer_bytes, allow_private=self.allow_private)
         return AsyncAnthropic(
             api_key=key, base_url=self.base_url, http_client=http, max_retries=0, open_telemetry=False,
-            default_headers=self.extra_headers, timeout=self.deadline_s,
+            default_headers={**_not_ours(), **self.extra_headers}, timeout=self.deadline_s,
         )  # fmt: skip
 
     async def _send(self, client: Any, request: JudgeRequest) -> Reply:
@@ -58,15 +60,13 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         except anthropic.APIStatusError as error:
             response = error.response
         except anthropic.APITimeoutError:
-            raise JudgeError("the connection to the judge timed out", error_type="timeout", retryable=True) from None
+            raise ModelError("the connection timed out", error_type="timeout", retryable=True) from None
         except anthropic.APIConnectionError as error:
-            if isinstance(error.__cause__, JudgeError):  # of the bounds that we set
+            if isinstance(error.__cause__, ModelError):  # of the bounds that we set
                 raise error.__cause__ from None
             raise no_connection(error.__cause__ or error) from None
         except anthropic.AnthropicError as error:
-            raise JudgeError(
-                f"the judge's client failed ({type(error).__name__})", error_type="authentication"
-            ) from None
+            raise ModelError(f"the client failed ({type(error).__name__})", error_type="authentication") from None
         except (TypeError, ValueError) as error:
             raise not_written(error) from None
         return Reply(response.status_code, response.headers, response.content)
@@ -102,6 +102,14 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
             text, used, model if isinstance(model, str) else "",
             response_id if isinstance(response_id, str) else None, failure,
         )  # fmt: skip
+
+
+def _not_ours() -> dict[str, Any]:
+    """Headers that the environment sets for the host's own clients, such as a gateway's token: left out of ours."""
+    from anthropic import Omit
+
+    lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
+    return {name.strip(): Omit() for name, colon, _ in (line.partition(":") for line in lines) if colon}
 
 
 def _text_of(message: dict[str, Any]) -> tuple[str, tuple[str, str] | None]:

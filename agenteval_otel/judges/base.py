@@ -5,11 +5,13 @@ The values here are what evaluators, guards and judges exchange. None of them ho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from agenteval_otel.components import Component
+from agenteval_otel.hosted.copies import BareCopies
+from agenteval_otel.hosted.replies import RETRYABLE
 from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.judges.cache import CacheSettings
 from agenteval_otel.judges.spend import SpendLimits
@@ -26,8 +28,6 @@ ERROR_TYPES = (
     "breaker_open",
 )  # fmt: skip
 """Every ``error_type`` of a `JudgeError`: none of them is an answer, and none becomes a score."""
-RETRYABLE = frozenset({"rate_limited", "overloaded", "server_error", "connection_error"})
-"""Those that asking again may help with."""
 
 
 class JudgeRequest(Value):
@@ -90,6 +90,7 @@ class Verdict(Value):
         duration_s: From the question to the answer, retries and waits between them included.
         cost_usd: Its price, where the guard knows prices.
         from_cache: It was asked before; nothing was used.
+        probability: With what probability the governor let the call be made, above 0 to 1; 1 where nothing limits it.
     """
 
     answer: dict[str, Any]
@@ -100,9 +101,10 @@ class Verdict(Value):
     duration_s: float = 0.0
     cost_usd: float | None = None
     from_cache: bool = False
+    probability: float = Field(default=1.0, gt=0.0, le=1.0)
 
 
-class Judge(Component, contract="judge"):
+class Judge(BareCopies, Component, contract="judge"):
     """Asks a model, and gives its answer as one JSON object.
 
     Implement `judge`, with ``type="..."`` in the class line where settings should name it. Runs on the event loop of
@@ -115,6 +117,9 @@ class Judge(Component, contract="judge"):
         breaker: When its endpoint is left alone; None is never.
         cache: Which of its answers are kept for the same question; None keeps none.
     """
+
+    # No answer depends on these: neither the fingerprint of who asks nor the key of a verdict that was kept has them.
+    unversioned: ClassVar[frozenset[str]] = frozenset({"spend", "breaker", "cache"})
 
     model: str = ""
     spend: SpendLimits | None = None
@@ -129,6 +134,10 @@ class Judge(Component, contract="judge"):
         """
         raise NotImplementedError
 
+    def trouble(self) -> str | None:
+        """Why it could not be asked now, as far as that is seen without asking; None where nothing is in the way."""
+        return None
+
     async def close(self) -> None:
         """Let go of the connections that the running event loop holds; `judge` opens new ones where it is called."""
 
@@ -141,19 +150,3 @@ class Judge(Component, contract="judge"):
             # Two threads at once: the first one's is everybody's.
             found = self.__dict__.setdefault("_guarded", guard(self, Verdict))
         return found
-
-    def __copy__(self) -> Self:
-        copied = super().__copy__()
-        # Connections and guards are those of the judge that made them.
-        for name in copied.__dict__.keys() - type(self).model_fields.keys():
-            del copied.__dict__[name]
-        return copied
-
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        bare = self.__copy__()
-        return super(Judge, bare).__deepcopy__(memo)
-
-    def __getstate__(self) -> dict[Any, Any]:
-        state = super().__getstate__()
-        fields = type(self).model_fields
-        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}

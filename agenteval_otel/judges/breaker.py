@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.judges.locks import FreeLock
+from agenteval_otel.hosted.locks import FreeLock
 
 __all__ = ["BreakerSettings", "CircuitBreaker", "Passage", "breaker_of"]
 
@@ -24,13 +24,14 @@ _MOST_ENDPOINTS: Final = 256
 _LONGEST_RETRY_AFTER_S: Final = 86_400.0
 _PROBE_S: Final = 600.0
 _MOST_CALLS: Final = 1_000
+_LASTING: Final = ("authentication", "timeout")
 
 
 class BreakerSettings(BaseModel, metaclass=Explained):
     """When an endpoint is left alone, and for how long.
 
     Attributes:
-        failures: So many failures one after another open the breaker.
+        failures: So many failures one after another open the breaker, deadlines that passed not counted.
         failure_rate: Share of the calls of the last `window_s`, above 0 to 1, that opens it when they fail.
         least_calls: Fewer calls within the window are no evidence for a share.
         window_s: Length of the window in seconds, of at most 1,000 calls.
@@ -52,8 +53,9 @@ class BreakerSettings(BaseModel, metaclass=Explained):
 class CircuitBreaker:
     """Closed lets calls through, open refuses them at once, half open lets one through to see.
 
-    What counts against an endpoint is what may pass with time (`JudgeError.retryable`), and a key that it refuses. An
-    answer that says no, or cannot be read, is an answer: the endpoint is well.
+    What counts against an endpoint is what may pass with time (`JudgeError.retryable`), a deadline that passed, and a
+    key that it refuses. An answer that says no, or cannot be read, is an answer: the endpoint is well. Deadlines count
+    for the share alone: calls that hang together end together, and a few of them say nothing of the others.
 
     Args:
         settings: When it opens and for how long.
@@ -105,7 +107,7 @@ class CircuitBreaker:
             retryable=True, retry_after_s=wait_s,
         )  # fmt: skip
 
-    def _ended(self, passage: Passage, failed: bool | None, retry_after_s: float) -> None:
+    def _ended(self, passage: Passage, failed: bool | None, retry_after_s: float, late: bool) -> None:
         with self._lock:
             now = self._clock()
             if passage is self._probe:
@@ -113,7 +115,7 @@ class CircuitBreaker:
                 if failed is not None:
                     self._after_probe(now, failed, retry_after_s)
             elif failed is not None and self._open_until is None:  # who was under way when it opened says nothing new
-                self._count(now, failed)
+                self._count(now, failed, late)
                 if failed and self._is_enough():
                     self._open(now, retry_after_s)
 
@@ -125,7 +127,7 @@ class CircuitBreaker:
         self._open_until, self._open_s, self._failed, self._in_a_row = None, self._settings.open_s, 0, 0
         self._calls.clear()
 
-    def _count(self, now: float, failed: bool) -> None:
+    def _count(self, now: float, failed: bool, late: bool) -> None:
         calls = self._calls
         if len(calls) == calls.maxlen:
             self._failed -= calls.popleft()[1]
@@ -133,7 +135,8 @@ class CircuitBreaker:
         self._failed += failed
         while calls and calls[0][0] <= now - self._settings.window_s:
             self._failed -= calls.popleft()[1]
-        self._in_a_row = self._in_a_row + 1 if failed else 0
+        if not late:
+            self._in_a_row = self._in_a_row + 1 if failed else 0
 
     def _is_enough(self) -> bool:
         settings, calls = self._settings, len(self._calls)
@@ -156,16 +159,17 @@ class Passage:
 
     def failed(self, error: JudgeError) -> None:
         """The judge raised: the error decides whether that counts against the endpoint."""
-        self._end(error.retryable or error.error_type == "authentication", error.retry_after_s or 0.0)
+        counts = error.retryable or error.error_type in _LASTING
+        self._end(counts, error.retry_after_s or 0.0, late=error.error_type == "timeout")
 
     def abandoned(self) -> None:
         """The call came to nothing that says something of the endpoint: cancelled, or never made."""
         self._end(None, 0.0)
 
-    def _end(self, failed: bool | None, retry_after_s: float) -> None:
+    def _end(self, failed: bool | None, retry_after_s: float, *, late: bool = False) -> None:
         breaker, self._breaker = self._breaker, None
         if breaker is not None:
-            breaker._ended(self, failed, retry_after_s)
+            breaker._ended(self, failed, retry_after_s, late)
 
 
 def breaker_of(endpoint: str, settings: BreakerSettings) -> CircuitBreaker:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agenteval_otel.components import Explained
+from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
-from agenteval_otel.judges.locks import FreeLock
 from agenteval_otel.judges.notices import say_once
 from agenteval_otel.models.value import Value
 

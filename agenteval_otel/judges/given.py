@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from agenteval_otel.components import resolve
+from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import parse_answer
+from agenteval_otel.judges.aside import Aside
 from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
 
 __all__ = ["GivenJudge", "as_judge"]
@@ -23,6 +24,8 @@ _METHODS: Final = (
     "judge",
 )  # fmt: skip
 _INNER: Final = ("get_model", "getModel")
+_MOST_CHARS: Final = 262_144
+_MALFORMED: Final = "malformed_answer"
 _SYSTEM_NAMES: Final = ("system", "system_prompt", "systemPrompt")
 _TEXT_NAMES: Final = ("text", "content", "output", "message")
 
@@ -30,7 +33,8 @@ _TEXT_NAMES: Final = ("text", "content", "output", "message")
 class GivenJudge(Judge):
     """An object of the program's that generates text, as a judge. Its own limits and retries are its business.
 
-    A plain function or method runs in a thread, so that it does not hold up the loop; an ``async def`` on the loop.
+    A plain function or method runs in a thread of its own, so that it holds up nobody; an ``async def`` on the loop.
+    Of functions that never come back 16 threads are left behind, then it fails at once until one of them ends.
 
     Attributes:
         name: What the object is, for the fingerprint of the evaluator that uses it.
@@ -44,6 +48,12 @@ class GivenJudge(Judge):
     name: str = ""
     given: Any = Field(exclude=True)
     deadline_s: float = Field(default=30.0, gt=0, le=600)
+
+    @model_validator(mode="after")
+    def _is_known_by_name(self) -> Self:
+        if self.cache is not None and self.cache.path is not None and not self.name:
+            raise ValueError("a cache file needs a 'name' here: by it verdicts are told from those of other objects")
+        return self
 
     @classmethod
     def of(cls, given: Any) -> Self:
@@ -60,20 +70,26 @@ class GivenJudge(Judge):
                 if inspect.iscoroutinefunction(self._method):
                     found = await self._method(*positional, **named)
                 else:
-                    found = await asyncio.to_thread(self._method, *positional, **named)
+                    found = await self._aside.call(self._method, *positional, **named)
                     found = await found if inspect.isawaitable(found) else found
         except JudgeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # which would end the loop, and every evaluation on it
             raise JudgeError(f"the model raised {type(error).__name__}", error_type=_word_of(error)) from None
         if isinstance(found, Verdict):
             return found
         text = _text_of(found)
+        if len(text) > _MOST_CHARS:
+            raise JudgeError(f"the judge's answer is longer than {_MOST_CHARS} characters", error_type=_MALFORMED)
         if not text.strip():
             raise JudgeError("the judge's answer is empty", error_type="empty_answer")
         answer = parse_answer(text) if request.answer_form else {}
         usage = JudgeUsage(calls=1)
         return Verdict(answer=answer, raw=text, usage=usage, model=self.model, duration_s=time.monotonic() - started)
+
+    @cached_property
+    def _aside(self) -> Aside:
+        return Aside()
 
     @cached_property
     def _method(self) -> Callable[..., Any]:
@@ -92,18 +108,10 @@ def as_judge(value: Any, *, path: str | None = None) -> Judge:
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
-    if isinstance(value, Judge | Mapping | str):
-        return resolve(Judge, value, path=path)
-    if isinstance(value, type):
-        if issubclass(value, Judge):
-            return value.load({}, path=path)
-    elif value is not None and _method_of(value) is not None:
-        return GivenJudge.of(value)
-    raise ConfigurationError(
-        f"expected a judge, an object or a function that generates text, a mapping with 'type' or the name of a type "
-        f"({', '.join(sorted(Judge.registry))}), found {type(value).__name__}",
-        path=path,
-    )
+    return resolve_or_wrap(
+        Judge, value, wrap=lambda given: None if _method_of(given) is None else GivenJudge.of(given), path=path,
+        expected="a judge, an object or a function that generates text",
+    )  # fmt: skip
 
 
 def _method_of(given: Any) -> Callable[..., Any] | None:
@@ -148,10 +156,10 @@ def _text_of(found: Any) -> str:
             return found
         read = found.get if isinstance(found, Mapping) else lambda name, held=found: getattr(held, name, None)
         found = next((inner for name in _TEXT_NAMES if (inner := read(name)) is not None), None)
-    raise JudgeError("the model gave no text", error_type="malformed_answer")
+    raise JudgeError("the model gave no text", error_type=_MALFORMED)
 
 
-def _word_of(error: Exception) -> str:
+def _word_of(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "timeout"
     return "connection_error" if isinstance(error, ConnectionError) else "server_error"

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.ledgers import Entry, Held, Key, Ledger, MemoryLedger
-from agenteval_otel.judges.locks import FreeLock
 from agenteval_otel.judges.notices import say_once
 from agenteval_otel.judges.prices import NANO, Amount, Price, estimated, price_of, tokens_of
 from agenteval_otel.judges.shared_ledger import SCHEMA, SharedLedger
 from agenteval_otel.judges.spend import PERIOD_S, Limit, SpendLimits
+from agenteval_otel.models.value import replaced
 
 if TYPE_CHECKING:
     from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
@@ -26,6 +27,8 @@ BUDGET: Final = "budget"
 """Skip reason of a call that was left out by chance, because a limit is near: a sample."""
 BUDGET_EXHAUSTED: Final = "budget_exhausted"
 """Skip reason of a call that does not fit into a limit: a loss."""
+_MOST_TOKENS: Final = 1_000_000_000
+_MOST_USD: Final = 1_000_000.0
 _NOT_CHARGED: Final = frozenset(
     {"rate_limited", "overloaded", "server_error", "authentication", "bad_request", "not_found", "context_overflow",
      "breaker_open", "budget_exhausted"}
@@ -125,7 +128,7 @@ class Governor:
             What it cost in US dollars; None where that is not known.
         """
         entry, price = reservation.entry, reservation.price
-        counted = usage if usage is not None and tokens_of(usage) > 0 else None
+        counted, cost_usd = _sensible(usage), _dollars(cost_usd)
         nano_usd = round((cost_usd or 0.0) * NANO)
         if counted is not None:
             nano_usd = price.nano_usd(counted) if price is not None else nano_usd
@@ -141,16 +144,21 @@ class Governor:
         return cost_usd
 
     def remaining_usd(self) -> dict[str, float]:
-        """What is left in total, by period (``minute``, ``day``), as this process saw it with its last call."""
+        """What is left in total, by period (``minute``, ``day``): of books in this process by now, of a file's as this
+        process saw it with its last call; a period of a file's in which it has not called yet is left out."""
         now = self._clock()
-        return {
-            key.period: left / NANO
-            for key, left in list(self._left.items()) if key.number == int(now // PERIOD_S[key.period])  # type: ignore[index]
+        keys = {
+            Key(limit.scope, limit.period, int(now // PERIOD_S[limit.period])): limit
+            for limit in self.limits.limits("") if limit.nano_usd is not None
         }  # fmt: skip
+        held = self._ledger.known(keys)
+        if held is not None:
+            return {key.period: _left(limit, held[key]) / NANO for key, limit in keys.items()}
+        return {key.period: left / NANO for key, left in list(self._left.items()) if key in keys}
 
     def _remember(self, keys: dict[Limit, Key], held: Held) -> None:
         left = {
-            key: max(0, limit.nano_usd - held[key].nano_usd)
+            key: _left(limit, held[key])
             for limit, key in keys.items() if not limit.scope and limit.nano_usd is not None
         }  # fmt: skip
         self._left = left
@@ -183,6 +191,10 @@ def probability_of(held: list[tuple[Limit, Amount]], wanted: Amount, ease_from: 
     return probability
 
 
+def _left(limit: Limit, held: Amount) -> int:
+    return max(0, (limit.nano_usd or 0) - held.nano_usd)
+
+
 def ledger_of(limits: SpendLimits) -> Ledger:
     """The books that this process keeps for an account, or for an account of a file."""
     key = (limits.account, None if limits.path is None else limits.path.absolute())
@@ -200,6 +212,18 @@ def _ledger(limits: SpendLimits) -> Ledger:
     return SharedLedger(
         database, limits.account, share_without_file=limits.share_without_file, patience_s=limits.patience_s
     )
+
+
+def _sensible(usage: JudgeUsage | None) -> JudgeUsage | None:
+    """What was used, as far as a call can use it: a count below nothing would grow the budget."""
+    if usage is None:
+        return None
+    counts = {name: min(max(0, count), _MOST_TOKENS) for name, count in usage if name != "calls"}
+    return replaced(usage, counts) if any(counts.values()) else None
+
+
+def _dollars(said: float | None) -> float | None:
+    return said if said is not None and 0.0 <= said <= _MOST_USD else None
 
 
 def _most(request: JudgeRequest, price: Price | None) -> Amount:

@@ -8,51 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges.breaker import CircuitBreaker, breaker_of
 from agenteval_otel.judges.cache import VerdictCache, key_of
 from agenteval_otel.judges.governor import Governor, Reservation
+from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall
 from agenteval_otel.models.value import replaced
 
 if TYPE_CHECKING:
     from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
 
-__all__ = ["CallObserver", "Guarded", "guard"]
+__all__ = ["TIMED_OUT", "Guarded", "guard"]
 
-_OF_NO_MATTER: Final = {
-    "spend", "breaker", "cache", "api_key", "api_key_env", "deadline_s", "max_retries", "retry_share", "retry_base_s",
-    "max_answer_bytes", "allow_private", "extra_headers",
-}  # fmt: skip
-
-
-class CallObserver(Protocol):
-    """Is told of every call that was made; what it raises is counted and goes no further."""
-
-    def on_call(
-        self,
-        purpose: str,
-        model: str,
-        usage: JudgeUsage | None,
-        cost_usd: float | None,
-        duration_s: float,
-        error_type: str | None,
-    ) -> None:
-        """A call has ended. Must not block: it is said on the event loop.
-
-        Args:
-            purpose: What it was for: the names of the criteria.
-            model: The model that was asked.
-            usage: What the provider counted; None where it did not say.
-            cost_usd: What that costs in US dollars; None where the price is not known.
-            duration_s: How long it took, in seconds.
-            error_type: How it failed (`judges.ERROR_TYPES`, ``cancelled``, or a class's name); None where it did not.
-        """
-        ...
+TIMED_OUT: Final = "timeout"
+"""Message of a cancellation by who waited as long as it would."""
 
 
 class Guarded:
@@ -66,11 +39,10 @@ class Guarded:
         governor: What may be spent; None is no limit.
         breaker: When the endpoint is left alone; None is never.
         cache: What was answered before; None asks always.
-        observer: Is told of every call that is made, not of hits, skips and refusals of the breaker.
         clock: Monotonic seconds.
 
     Attributes:
-        observer_failures: How often the observer has raised.
+        observer_failures: How often an observer (`models.judge_calls`) has raised.
     """
 
     def __init__(
@@ -80,12 +52,11 @@ class Guarded:
         governor: Governor | None = None,
         breaker: CircuitBreaker | None = None,
         cache: VerdictCache[Verdict] | None = None,
-        observer: CallObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.inner, self.governor, self.breaker, self.cache, self.observer = judge, governor, breaker, cache, observer
+        self.inner, self.governor, self.breaker, self.cache = judge, governor, breaker, cache
         self._clock = clock
-        self._asked = _asked_of(judge)
+        self._asked = judge.versioned()
         self._flights: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[_Landed[Verdict] | None]] = {}
         self.observer_failures = 0
 
@@ -96,6 +67,11 @@ class Guarded:
     def model(self) -> str:
         """The model that is asked."""
         return self.inner.model
+
+    @property
+    def label(self) -> str:
+        """The judge's type and model, as on metrics."""
+        return f"{self.inner.type}:{self.model}"
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         """The judge's answer, or the one that it gave before: then ``from_cache``, with nothing used.
@@ -109,7 +85,7 @@ class Guarded:
             return await self._called(request)
         key = self._key(request)
         known = await cache.get(key)
-        return _again(known) if known is not None else await self._alone(request, key, cache)
+        return await self._alone(request, key, cache) if known is None else self._again(request, known)
 
     def forget(self, request: JudgeRequest) -> None:
         """Forget the verdict on a request whose answer turned out to be of no use, such as one out of range."""
@@ -128,8 +104,9 @@ class Guarded:
         while (other := self._flights.get(flight)) is not None:
             landed = await asyncio.shield(other)
             if landed is not None:
+                verdict = landed.result()
                 cache.hits += 1
-                return _again(landed.result())
+                return self._again(request, verdict, probability=verdict.probability)
             # It was cancelled, which was not meant for us: one of those who waited goes instead.
         own = self._flights[flight] = flight[0].create_future()
         landed = None
@@ -148,11 +125,21 @@ class Guarded:
     async def _called(self, request: JudgeRequest) -> Verdict:
         if self.breaker is None:
             return await self._paid(request)
-        passage = self.breaker.enter()
+        try:
+            passage = self.breaker.enter()
+        except JudgeError as error:
+            self._tell(JudgeCall(self, request.purpose, error.error_type, asked=False))
+            raise
         try:
             verdict = await self._paid(request)
         except JudgeError as error:
             passage.failed(error)
+            raise
+        except asyncio.CancelledError as error:
+            # The lane says so when it ends what took too long; what else is cancelled says nothing of the endpoint.
+            if TIMED_OUT in error.args:
+                passage.failed(JudgeError("no answer in time", error_type="timeout"))
+            passage.abandoned()
             raise
         except BaseException:
             passage.abandoned()
@@ -161,16 +148,24 @@ class Guarded:
         return verdict
 
     async def _paid(self, request: JudgeRequest) -> Verdict:
-        reservation = None if self.governor is None else await self.governor.reserve(request, self.model)
-        began = self._clock()
+        try:
+            reservation = None if self.governor is None else await self.governor.reserve(request, self.model)
+        except EvaluationSkipped as skipped:
+            self._tell(JudgeCall(self, request.purpose, str(skipped), asked=False))
+            raise
+        began, probability = self._clock(), 1.0 if reservation is None else reservation.probability
         try:
             verdict = await self.inner.judge(request)
         except BaseException as error:
-            usage = error.usage if isinstance(error, JudgeError) else None
-            self._ended(request, reservation, began, usage, error_type=_word_of(error))
+            usage = None
+            if isinstance(error, JudgeError):
+                usage, error.probability = error.usage, probability
+            self._ended(request, reservation, began, usage, outcome=_word_of(error))
             raise
         cost = self._ended(request, reservation, began, verdict.usage, cost_usd=verdict.cost_usd)
-        return verdict if cost == verdict.cost_usd else replaced(verdict, {"cost_usd": cost})
+        if cost == verdict.cost_usd and probability == verdict.probability:
+            return verdict
+        return replaced(verdict, {"cost_usd": cost, "probability": probability})
 
     def _ended(
         self,
@@ -179,22 +174,36 @@ class Guarded:
         began: float,
         usage: JudgeUsage | None,
         *,
-        error_type: str | None = None,
+        outcome: str = ANSWERED,
         cost_usd: float | None = None,
     ) -> float | None:
         # Nothing here waits: a task that is cancelled settles too.
         duration_s = self._clock() - began
         if self.governor is not None and reservation is not None:
+            error_type = None if outcome == ANSWERED else outcome
             cost_usd = self.governor.settle(reservation, usage, error_type=error_type, cost_usd=cost_usd)
-        if self.observer is not None:
-            try:
-                self.observer.on_call(request.purpose, self.model, usage, cost_usd, duration_s, error_type)
-            except Exception:
-                self.observer_failures += 1
+        self._tell(JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s))
         return cost_usd
 
+    def _again(self, request: JudgeRequest, verdict: Verdict, *, probability: float = 1.0) -> Verdict:
+        """A verdict that was paid for already. That it would come was certain, but for who waited for the call."""
+        self._tell(JudgeCall(self, request.purpose, CACHED, asked=False))
+        return replaced(verdict, {
+            "usage": type(verdict.usage)(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "from_cache": True,
+            "probability": probability,
+        })  # fmt: skip
 
-def guard(judge: Judge, verdicts: type[Verdict], *, observer: CallObserver | None = None) -> Guarded:
+    def _tell(self, call: JudgeCall) -> None:
+        observer = OBSERVER.get()
+        if observer is None:
+            return
+        try:
+            observer.on_call(call)
+        except Exception:
+            self.observer_failures += 1
+
+
+def guard(judge: Judge, verdicts: type[Verdict]) -> Guarded:
     """The judge behind the guards that its settings (`spend`, `breaker`, `cache`) name."""
     spend, breaker, cache = (getattr(judge, name, None) for name in ("spend", "breaker", "cache"))
     return Guarded(
@@ -202,7 +211,6 @@ def guard(judge: Judge, verdicts: type[Verdict], *, observer: CallObserver | Non
         governor=None if spend is None else Governor(spend),
         breaker=None if breaker is None else breaker_of(_endpoint_of(judge), breaker),
         cache=None if cache is None else VerdictCache(verdicts, cache),
-        observer=observer,
     )
 
 
@@ -232,19 +240,9 @@ def _copied(error: Exception) -> Exception:
     return copied  # type: ignore[no-any-return]
 
 
-def _again(verdict: Verdict) -> Verdict:
-    nothing = type(verdict.usage)(calls=0)
-    return replaced(verdict, {"usage": nothing, "cost_usd": 0.0, "duration_s": 0.0, "from_cache": True})
-
-
 def _endpoint_of(judge: Judge) -> str:
     """What a judge asks: equal for judges that share an endpoint."""
     return "\0".join((judge.type, str(getattr(judge, "base_url", "")), judge.model))
-
-
-def _asked_of(judge: Judge) -> str:
-    """The settings of a judge that its answers may depend on; those of another may have others."""
-    return json.dumps(judge.model_dump(mode="json", fallback=repr, exclude=_OF_NO_MATTER), sort_keys=True, default=repr)
 
 
 def _word_of(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from agenteval_otel.judges.locks import FreeLock
+from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.prices import Amount
 
 __all__ = ["Allows", "Entry", "Held", "Key", "Ledger", "MemoryLedger"]
@@ -58,6 +58,10 @@ class Ledger(Protocol):
         """Replace the reservation by what was used. Never waits, never raises."""
         ...
 
+    def known(self, keys: Iterable[Key]) -> Held | None:
+        """What is held by now; None where that is not known without asking others. Never waits."""
+        ...
+
 
 class MemoryLedger:
     """Books of this process, for any thread; of more than 20,000 accounts the one unused for longest is forgotten.
@@ -99,6 +103,11 @@ class MemoryLedger:
                 self._spent.move_to_end(key)
             while len(self._spent) > _MOST_WINDOWS:
                 self._spent.popitem(last=False)
+
+    def known(self, keys: Iterable[Key]) -> Held:
+        """As `Ledger.known`: always known."""
+        with self._lock:
+            return self._held(keys)
 
     def _held(self, keys: Iterable[Key]) -> Held:
         return {key: self._spent.get(key, _NOTHING).plus(self._reserved.get(key, _NOTHING)) for key in keys}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
-from agenteval_otel.errors import JudgeError
+from agenteval_otel.hosted.replies import Reply, count_of, joined
 from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
 from agenteval_otel.judges.forms import in_words, plain_form
-from agenteval_otel.judges.hosted import Answered, HostedJudge, no_connection, not_written
-from agenteval_otel.judges.http import client_for
-from agenteval_otel.judges.replies import Reply, count_of, joined
+from agenteval_otel.judges.hosted import Answered, HostedJudge
 
 __all__ = ["OpenAICompatibleJudge"]
 
@@ -35,29 +33,12 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
         max_tokens_field: The request's field for the most tokens; older servers know ``max_tokens`` only.
     """
 
-    client_modules: ClassVar[tuple[str, ...]] = ("httpx2",)
-
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
     strict_form: bool = True
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
 
-    def _connect(self, key: str | None) -> Any:
-        client = client_for(self.base_url, max_bytes=self.max_answer_bytes, allow_private=self.allow_private)
-        if key is not None:
-            client.headers["authorization"] = f"Bearer {key}"
-        client.headers.update(self.extra_headers)
-        return client
-
     async def _send(self, client: Any, request: JudgeRequest) -> Reply:
-        try:
-            response = await client.post("chat/completions", json=self._body(request))
-        except (JudgeError, TimeoutError):
-            raise
-        except (TypeError, ValueError) as error:
-            raise not_written(error) from None
-        except Exception as error:
-            raise no_connection(error) from None
-        return Reply(response.status_code, response.headers, response.content)
+        return await self._post(client, "chat/completions", self._body(request))
 
     def _body(self, request: JudgeRequest) -> dict[str, Any]:
         structured = self.response_format == "json_schema"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.ledgers import Allows, Entry, Key, MemoryLedger
-from agenteval_otel.judges.locks import FreeLock
 from agenteval_otel.judges.notices import say_once
 from agenteval_otel.judges.prices import Amount
 
@@ -107,6 +107,9 @@ class SharedLedger:
         future = self._database.submit(lambda connection: self._settle(connection, entry, amount))
         future.add_done_callback(lambda done: self._settled(done, entry, amount))
 
+    def known(self, keys: Iterable[Key]) -> None:
+        """As `Ledger.known`: others may have spent since."""
+
     def flush(self, timeout_s: float) -> bool:
         """Wait until the file knows all that was settled; True when that was in time."""
         return self._database.close(timeout_s)
@@ -125,7 +128,8 @@ class SharedLedger:
 
     def _held(self, connection: sqlite3.Connection, key: Key) -> Amount:
         found = connection.execute(
-            "SELECT coalesce(sum(nano_usd), 0), coalesce(sum(tokens), 0) FROM ("
+            # Less than nothing is nobody's spending: it would be money for whoever put it into the file.
+            "SELECT coalesce(sum(max(nano_usd, 0)), 0), coalesce(sum(max(tokens, 0)), 0) FROM ("
             " SELECT nano_usd, tokens FROM spent WHERE account = :a AND scope = :s AND period = :p AND number = :n"
             " UNION ALL"
             " SELECT nano_usd, tokens FROM reserved WHERE account = :a AND scope = :s AND period = :p AND number = :n)",
@@ -140,7 +144,7 @@ class SharedLedger:
 
     def _charge(self, connection: sqlite3.Connection, key: Key, amount: Amount) -> None:
         known = connection.execute(
-            "UPDATE spent SET nano_usd = nano_usd + ?, tokens = tokens + ?"
+            "UPDATE spent SET nano_usd = max(nano_usd, 0) + ?, tokens = max(tokens, 0) + ?"
             " WHERE account = ? AND scope = ? AND period = ? AND number = ?",
             (*amount, self._account, *key),
         ).rowcount

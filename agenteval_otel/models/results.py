@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
+from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
 
 __all__ = ["AggregatedEvaluationResult", "EvaluationResult", "RunError", "Score", "ScoreValue", "SpanReference"]
@@ -46,6 +47,13 @@ class EvaluationResult(Value):
         evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding`` or ``human``.
         calls_model: The evaluator asked a model, so its time and its span are worth showing.
         probability: Inclusion probability of this response for this evaluator; None when unknown.
+        probability_given_sampled: What the evaluator adds to it: with what probability it went on to score a response
+            that was sampled (a spend limit that lets through a share of the calls); None when unknown. The runner
+            multiplies it into `probability`; by itself it is not written down.
+        sampling_reason: Why this evaluator saw the response, where that was decided apart from the response's own
+            sampling, which says why in `AggregatedEvaluationResult`.
+        judgement: Which model judged, and what that took; for the telemetry. By itself it is not written down: with
+            content, `metadata` says it.
     """
 
     criterion_name: str
@@ -67,6 +75,9 @@ class EvaluationResult(Value):
     calls_model: bool = False
     suspected_injection: bool = False
     probability: float | None = None
+    probability_given_sampled: float | None = Field(default=1.0, exclude=True)
+    sampling_reason: str | None = None
+    judgement: Judgement | None = Field(default=None, exclude=True)
     started_ns: int | None = None
     ended_ns: int | None = None
     raised: bool = False

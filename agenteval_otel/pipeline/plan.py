@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opentelemetry.trace import SpanContext
+
 from agenteval_otel.capture import CapturedCall
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
+from agenteval_otel.pipeline.judges import judges_of
 from agenteval_otel.runner import EvaluationRunner
-from agenteval_otel.sampling import Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, DISABLED, OUTCOMES, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
@@ -18,7 +21,7 @@ from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attribute
 if TYPE_CHECKING:
     from agenteval_otel.pipeline.route import Pipeline
 
-__all__ = ["AgentDefaults", "Plan"]
+__all__ = ["AgentDefaults", "Plan", "first_said"]
 
 
 class AgentDefaults(NamedTuple):
@@ -27,12 +30,20 @@ class AgentDefaults(NamedTuple):
     Attributes:
         criteria: See `Plan`.
         enabled: False counts the agent's calls as disabled, whatever its handlers bring.
+        escalation: False has all evaluators see every sampled answer.
     """
 
     evaluators: Sequence[Evaluator] | None = None
     sampler: Sampler | None = None
     criteria: Sequence[EvaluationCriteria] | None = None
     enabled: bool = True
+    escalation: Escalation | bool | None = None
+
+
+def first_said(*escalations: Escalation | bool | None) -> Escalation | None:
+    """The first that is said; None where that says that there is none, or nobody says anything."""
+    said = next((one for one in escalations if one is not None), None)
+    return said if isinstance(said, Escalation) else None
 
 
 class _Off(Sampler):
@@ -55,6 +66,7 @@ class Plan:
         criteria: What differs, by the criterion's name, from what the evaluators declare; only the fields that were
             set on each. Names that no evaluator declares are left alone.
         enabled: False passes every call over.
+        escalation: Which answers the evaluators of the second stage see; all where it is None.
 
     Raises:
         ConfigurationError: No evaluator, or a criterion whose name cannot be part of an attribute name.
@@ -73,28 +85,28 @@ class Plan:
         own_span: str = "sampled",
         criteria: Sequence[EvaluationCriteria] = (),
         enabled: bool = True,
+        escalation: Escalation | None = None,
     ) -> None:
         if not evaluators:
             raise ConfigurationError("expected at least one evaluator", path="evaluators")
         self.agent, self.capture, self.function = agent, capture, function
         self._thin, self._broken = pipeline.restraint.thin, pipeline.broken
         self.sampler, self.own_span = (sampler, own_span) if enabled else (_Off(), "never")
-        self.runner = EvaluationRunner(evaluators, lanes=pipeline.lanes, redaction=pipeline.redaction)
+        parts: dict[str, Any] = {"lanes": pipeline.lanes, "redaction": pipeline.redaction, "escalation": escalation}
+        self.runner = EvaluationRunner(evaluators, **parts)
         self.criteria = _changed(self.runner.criteria, criteria) if criteria else ()
         if self.criteria:
-            self.runner = EvaluationRunner(
-                evaluators, criteria=self.criteria, lanes=pipeline.lanes, redaction=pipeline.redaction
-            )
+            self.runner = EvaluationRunner(evaluators, criteria=self.criteria, **parts)
         self.storage = FanOutStorage(storage, pipeline.storage_failed)
         self.emitter = next((provider for provider in storage if isinstance(provider, OtlpStorageProvider)), None)
         if self.emitter is not None:
-            self.emitter.observe(pipeline.accounting, pipeline.dispatcher.state, pipeline.restraint.gauges)
+            judges = [judge.guarded() for _, judge in judges_of(self.runner.evaluators)]
+            self.emitter.observe(
+                pipeline.accounting, pipeline.dispatcher.state, pipeline.restraint.gauges, judges=judges
+            )
+        self._asks_models = any(evaluator.lane == "model" for evaluator in self.runner.evaluators)
         names = [criterion.name for criterion in self.runner.criteria]
-        for name in names:
-            if not CRITERION_NAME.fullmatch(name):
-                raise ConfigurationError(
-                    f"criterion name {name!r} must be a slug: {CRITERION_NAME_RULE}{_hint(name)}", path="evaluators"
-                )
+        _check_slugs(names)
         self.evaluated_attributes = evaluated_attributes(names)
         self.unsampled_attributes = agent_attributes(agent)
         self.agent_attributes = {**self.unsampled_attributes, **self.evaluated_attributes}
@@ -115,6 +127,11 @@ class Plan:
             self._broken("sampler", error)
             return PIPELINE_FAILED
 
+    def watch_judges(self, evaluated: SpanContext | None) -> None:
+        """Have what the running task asks judges counted by the emitter, on the pool's thread."""
+        if self._asks_models and self.emitter is not None:
+            self.emitter.watch_judges(evaluated)
+
     def __repr__(self) -> str:
         return f"<Plan {self.agent} {self.runner!r}>"
 
@@ -128,6 +145,14 @@ def _changed(
         for criterion in criteria
     }
     return tuple(criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared)
+
+
+def _check_slugs(names: Sequence[str]) -> None:
+    for name in names:
+        if not CRITERION_NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"criterion name {name!r} must be a slug: {CRITERION_NAME_RULE}{_hint(name)}", path="evaluators"
+            )
 
 
 def _hint(name: str) -> str:

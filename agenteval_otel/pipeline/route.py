@@ -25,15 +25,16 @@ from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.pipeline.content import with_content, without_content
 from agenteval_otel.pipeline.exit import LIVE, WATCHED, watch_exit
-from agenteval_otel.pipeline.flush import FlushJob
-from agenteval_otel.pipeline.plan import AgentDefaults, Plan
+from agenteval_otel.pipeline.flush import FlushJob, flush_providers
+from agenteval_otel.pipeline.plan import AgentDefaults, Plan, first_said
 from agenteval_otel.pipeline.references import References
 from agenteval_otel.restraint import Restraint, RestraintSettings
 from agenteval_otel.runner import Lanes, aggregate
-from agenteval_otel.sampling import Sampler
+from agenteval_otel.runner.stages import check_escalation
+from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
-from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
+from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span, open_run_span, reference_of
@@ -57,7 +58,11 @@ class Pipeline:
         restraint: How much of the process the package may take; the defaults when left out.
         aggregation: How the overall score is made; the weighted mean when left out.
         ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
+        escalation: Which answers the dear evaluators see; all that are sampled when left out.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
+
+    Attributes:
+        provisional: Nobody has configured it yet: what handlers bring is held against the one that will be.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class Pipeline:
         restraint: RestraintSettings | None = None,
         aggregation: Aggregation | None = None,
         ground_truth: GroundTruthStore | None = None,
+        escalation: Escalation | bool | None = None,
     ) -> None:
         self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
         self.criteria, self.agents, self.aggregation = tuple(criteria), dict(agents or {}), aggregation
@@ -85,8 +91,7 @@ class Pipeline:
         self.dispatcher = dispatcher or PoolDispatcher()
         self.lanes = Lanes(live=True)
         self.restraint = Restraint.over(self.dispatcher, self.accounting, self.lanes, restraint)
-        self.enabled = enabled
-        self.own_span = own_span
+        self.enabled, self.own_span, self.escalation, self.provisional = enabled, own_span, escalation, False
         # Every provider that a handler of this pipeline saves to: it may hold what is not exported when the handler is
         # gone already.
         self._providers: dict[int, Any] = {id(provider): provider for provider in self.storage}
@@ -107,16 +112,20 @@ class Pipeline:
         storage: Sequence[Any] | None = None,
         capture: Callable[..., Any] | None = None,
         function: Callable[..., Any] | None = None,
+        escalation: Escalation | bool | None = None,
     ) -> Plan:
         """The plan of one handler; what is left out comes from the agent's entry, then from the pipeline."""
         entry = self.agents.get(agent, _NO_ENTRY)
         defaults = self.evaluators if entry.evaluators is None else entry.evaluators
+        chosen = defaults if evaluators is None else tuple(evaluators)
+        if isinstance(escalation, Escalation) and not self.provisional:
+            check_escalation(escalation, chosen)
         plan = Plan(
-            agent=agent, evaluators=defaults if evaluators is None else evaluators,
-            sampler=sampler or entry.sampler or self.sampler,
+            agent=agent, evaluators=chosen, sampler=sampler or entry.sampler or self.sampler,
             storage=self.storage if storage is None else storage, pipeline=self,
             capture=capture, function=function, own_span=self.own_span, enabled=entry.enabled,
             criteria=self.criteria if entry.criteria is None else entry.criteria,
+            escalation=first_said(escalation, entry.escalation, self.escalation),
         )  # fmt: skip
         self._providers |= {id(provider): provider for provider in plan.storage.providers}
         return plan
@@ -148,7 +157,7 @@ class Pipeline:
         """
         deadline = time.monotonic() + timeout_s
         evaluated = self.dispatcher.flush(timeout_s)
-        exported = self._flush_providers(deadline)
+        exported = flush_providers(self._providers.values(), self.dispatcher, deadline)
         unsaved, self._unsaved = self._unsaved, 0
         return evaluated and exported and not unsaved
 
@@ -162,7 +171,7 @@ class Pipeline:
         deadline = time.monotonic() + timeout_s
         # Half of the time for the evaluations, so that what they gave can still be exported.
         self.dispatcher.flush(timeout_s / 2)
-        exported = self._flush_providers(deadline)
+        exported = flush_providers(self._providers.values(), self.dispatcher, deadline)
         # Not all that is left: the last metrics say what was dropped.
         delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4)
         self.lanes.close()
@@ -181,19 +190,6 @@ class Pipeline:
         # Our own words name types and never content; what others raise may quote the conversation.
         said = {"said": str(error)} if isinstance(error, CaptureError) else {}
         log.warning("part_failed", part=part, error_type=type(error).__name__, **said)
-
-    def _flush_providers(self, deadline: float) -> bool:
-        complete = True
-        emitters = [provider for provider in self._providers.values() if isinstance(provider, OtlpStorageProvider)]
-        for emitter in emitters:
-            left_s = max(0.0, deadline - time.monotonic())
-            try:
-                complete = emitter.providers.flush(left_s) and complete
-            except RuntimeError:
-                # No thread can be started at exit: the pool's own thread does it, while we wait for it.
-                self.dispatcher.submit(FlushJob(emitter), 0)
-                complete = self.dispatcher.flush(max(0.0, deadline - time.monotonic())) and complete
-        return complete
 
     def _close_storage(self, timeout_s: float) -> None:
         if self._storage_open:
@@ -257,9 +253,12 @@ class Pipeline:
     ) -> AggregatedEvaluationResult:
         decision = call.decision
         probability = decision.probability if decision else None
+        plan.watch_judges(call.span_context)
         outcome = await plan.runner.run(
             evaluation_input, draw=call.draw, probability=probability, code_only=self.restraint.code_only
         )
+        for part, error in outcome.broken:
+            self.broken(part, error)
         aggregated = aggregate(
             evaluation_input, outcome, runner=plan.runner, started_ns=started_ns,
             ended_ns=started_ns + time.perf_counter_ns() - tick, storage="external", aggregation=self.aggregation,

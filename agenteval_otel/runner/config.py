@@ -35,6 +35,8 @@ from agenteval_otel.models.snapshot import snapshot_of
 from agenteval_otel.plugins import import_plugins
 from agenteval_otel.runner.base import RunModel, expect_input
 from agenteval_otel.runner.selection import Selection, select
+from agenteval_otel.runner.stages import check_escalation
+from agenteval_otel.sampling import Escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import EvaluationStorageProvider
 
@@ -58,6 +60,7 @@ class EvaluationRunConfig(RunModel):
             ``async save_result(aggregated)``.
         ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
         metadata: Copied into the result's metadata.
+        escalation: Which inputs the dear evaluators see, decided by what the others found; all when left out.
         redactors: What is taken out of that which evaluators in the lane ``model`` and the storage provider get;
             instances or ``{type: ...}`` mappings, an empty list for nothing. The result itself is given back as it is.
 
@@ -75,6 +78,7 @@ class EvaluationRunConfig(RunModel):
     storage_provider: Any = None
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
+    escalation: Escalation | None = None
     redactors: tuple[SerializeAsAny[Redactor], ...] = Field(default_factory=default_redactors)
 
     @field_validator("ground_truth", mode="before")
@@ -122,6 +126,8 @@ class EvaluationRunConfig(RunModel):
         load_each(_check_declares, self.evaluators, path="evaluators")
         if self.is_strict:
             check_criteria(self.criteria, path="criteria")
+        if self.escalation is not None:
+            check_escalation(self.escalation, self.evaluators)
         _ = self.selection  # made now: it raises what no run could use
         return self
 

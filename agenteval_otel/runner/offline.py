@@ -43,8 +43,9 @@ class OfflineRun:
         self.lanes = Lanes()
         self.redaction = Redaction(config.redactors, _redaction_failed)
         self.runner = EvaluationRunner(
-            config.selection.evaluators, criteria=config.criteria, lanes=self.lanes, redaction=self.redaction
-        )
+            config.selection.evaluators, criteria=config.criteria, lanes=self.lanes, redaction=self.redaction,
+            escalation=config.escalation,
+        )  # fmt: skip
 
     def __enter__(self) -> OfflineRun:
         return self
@@ -65,7 +66,8 @@ class OfflineRun:
         troubles: list[BaseException] = []
         try:
             given = await with_ground_truth(given, config.ground_truth, troubles.append)
-            outcome = await self.runner.run(given)
+            # Every input of a run is evaluated; what its configuration passes over lowers that of single criteria.
+            outcome = await self.runner.run(given, probability=None if config.escalation is None else 1.0)
         finally:
             CURRENT.reset(token)
         outcome.errors.extend(_error_of("GroundTruthStore", trouble) for trouble in troubles)

@@ -3,8 +3,16 @@
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.combined import AnyOfSampler, FirstOfSampler
 from agenteval_otel.sampling.conversation import ConversationSampler
+from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.sampling.rate_limit import RateLimitSampler
 from agenteval_otel.sampling.ratio import RatioSampler, draw_from
+from agenteval_otel.sampling.results import (
+    DisagreementSampler,
+    FailureSampler,
+    LabelSampler,
+    ResultSampler,
+    ScoreSampler,
+)
 from agenteval_otel.sampling.rules import (
     AgentSampler,
     ErrorSampler,
@@ -19,16 +27,22 @@ __all__ = [
     "AnswerFacts",
     "AnyOfSampler",
     "ConversationSampler",
+    "DisagreementSampler",
     "ErrorSampler",
+    "Escalation",
+    "FailureSampler",
     "FirstOfSampler",
     "FunctionSampler",
+    "LabelSampler",
     "PatternSampler",
     "RateLimitSampler",
     "RatioSampler",
+    "ResultSampler",
     "RuleSampler",
     "Sampler",
     "SamplingContext",
     "SamplingDecision",
+    "ScoreSampler",
     "SlowSampler",
     "draw_from",
 ]

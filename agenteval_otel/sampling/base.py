@@ -3,7 +3,8 @@
 A sampler is asked up to three times about a call, each time with more to go by: on the caller's thread before the
 handler runs (the agent and the draw), there again after the answer (how it ended, how long it took), and at last on the
 pool's thread (the evaluation input). It is asked again only while its decision says ``settled=False``. On the caller's
-thread it must not block; what it raises is counted, never passed on.
+thread it must not block; what it raises is counted, never passed on. Rules can also choose which evaluated answers go
+on to a second stage of evaluators: then they see what the first ones gave (`sampling.escalation`).
 
 A draw is a number that belongs to the response (made from its trace id), so that smaller ratios nest inside larger ones
 and every process decides alike. Whatever chooses a ratio, a response is sampled when ``draw < ratio x 2^64``: members
@@ -12,13 +13,17 @@ of a combination share one draw, and the inclusion probability of their union is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from agenteval_otel.components import Component
-from agenteval_otel.models import EvaluationInput, StreamEnd
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
 from agenteval_otel.semconv import NOT_SAMPLED
 
-__all__ = ["DRAW_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "bound_of"]
+__all__ = [
+    "DRAW_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "bound_of", "expect_before_results",
+]  # fmt: skip
 
 DRAW_RANGE = 1 << 64
 
@@ -42,6 +47,7 @@ class SamplingContext(NamedTuple):
         evaluation_input: None until the pool's thread has built it.
         memo: Decisions that must be made once a call (a rate limit's), kept from one asking to the next; None where
             nobody asks twice.
+        results: What the evaluators of the first stage gave; None before that, and where there are no stages.
     """
 
     agent: str
@@ -49,6 +55,7 @@ class SamplingContext(NamedTuple):
     answer: AnswerFacts | None = None
     evaluation_input: EvaluationInput | None = None
     memo: dict[int, SamplingDecision] | None = None
+    results: Sequence[EvaluationResult] | None = None
 
 
 class SamplingDecision(NamedTuple):
@@ -79,10 +86,12 @@ class Sampler(Component, contract="sampler"):
     Attributes:
         own_draw: It replaces the response's draw by one of its own, and can therefore not be a member of a combination.
         keeps_memo: It is asked several times about a call and remembers, in the context's `memo`, what counts once.
+        needs_results: It looks at what evaluators gave, so only an escalation can ask it.
     """
 
     own_draw: ClassVar[bool] = False
     keeps_memo: ClassVar[bool] = False
+    needs_results: ClassVar[bool] = False
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         """Decide on what the context holds; must return at once."""
@@ -92,3 +101,13 @@ class Sampler(Component, contract="sampler"):
 def bound_of(ratio: float) -> int:
     """The draw below which a ratio samples: ratio x 2^64, rounded as OpenTelemetry's SDK rounds it."""
     return round(ratio * DRAW_RANGE)
+
+
+def expect_before_results(sampler: Sampler, *, path: str) -> Sampler:
+    """The sampler; raises ConfigurationError for one that can only be asked when answers are evaluated already."""
+    if sampler.needs_results:
+        raise ConfigurationError(
+            f"{sampler.type!r} looks at what evaluators gave, and no answer is evaluated yet when it is sampled: "
+            "put it below escalation.rules", path=path,
+        )  # fmt: skip
+    return sampler

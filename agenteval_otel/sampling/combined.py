@@ -6,7 +6,7 @@ probability is the largest ratio among the members that apply, of a first-of it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -14,11 +14,11 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, expect_before_results
 from agenteval_otel.sampling.rate_limit import RateLimitSampler
 from agenteval_otel.semconv import NOT_SAMPLED
 
-__all__ = ["AnyOfSampler", "FirstOfSampler"]
+__all__ = ["AnyOfSampler", "FirstOfSampler", "union_of"]
 
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
 # By [applies x 2 + surely sampled].
@@ -47,6 +47,7 @@ class _Combined(Sampler):
             raise ValueError("expected a list of samplers")
         members = load_each(lambda item, path: resolve(Sampler, item, path=path), value, path="samplers")
         for index, member in enumerate(members):
+            expect_before_results(member, path=f"samplers[{index}]")
             if member.own_draw:
                 raise ConfigurationError(
                     f"{member.type!r} draws by itself, and probabilities of different draws do not nest: "
@@ -88,7 +89,7 @@ class AnyOfSampler(_Combined, type="any_of"):
     """Samples what any member samples."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return _union([_once(decide, context) if counts else decide(context) for decide, counts in self._asked])
+        return union_of([_once(decide, context) if counts else decide(context) for decide, counts in self._asked])
 
 
 def _once(decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext) -> SamplingDecision:
@@ -102,8 +103,8 @@ def _once(decide: Callable[[SamplingContext], SamplingDecision], context: Sampli
     return kept
 
 
-def _union(known: list[SamplingDecision]) -> SamplingDecision:
-    """The most likely of the members that sample speaks for all; nobody samples: the one whose outcome is a loss."""
+def union_of(known: Sequence[SamplingDecision]) -> SamplingDecision:
+    """Any of: the most likely of the members that sample speaks; if nobody does, one whose outcome is a loss."""
     saying = [decision for decision in known if decision.applies]
     settled = all(decision.settled for decision in known)
     if not saying:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import Field, SerializeAsAny, field_validator
 
 from agenteval_otel.components import resolve
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, expect_before_results
 from agenteval_otel.sampling.ratio import RatioSampler
 
 __all__ = ["ConversationSampler", "draw_of_conversation"]
@@ -37,7 +37,9 @@ class ConversationSampler(Sampler, type="conversation"):
     @field_validator("sampler", mode="before")
     @classmethod
     def _sampler(cls, value: Any) -> Any:
-        return None if value is None else resolve(Sampler, value, path="sampler")
+        if value is None:
+            return None
+        return expect_before_results(resolve(Sampler, value, path="sampler"), path="sampler")
 
     @cached_property
     def _inner(self) -> Sampler:

@@ -9,6 +9,7 @@ from typing import Any
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.text import clean
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.models.judge_calls import Judgement
 
 __all__ = ["event_attributes", "event_body", "response_attributes", "run_attributes"]
 
@@ -35,13 +36,15 @@ def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dic
     attributes = {**_signature(
         result.criterion_name, result.evaluator_id or result.evaluator_type, result.evaluator_version,
         result.evaluator_kind,
-    ), **common}  # fmt: skip
+    ), **common, **_of_judgement(result.judgement)}  # fmt: skip
     if result.reason_code is not None:
         attributes[names.REASON_CODE] = _plain(result.reason_code)
     if result.threshold is not None:
         attributes[names.THRESHOLD] = result.threshold
     if result.probability is not None:
         attributes[names.SAMPLING_PROBABILITY] = result.probability
+    if result.sampling_reason is not None:
+        attributes[names.SAMPLING_REASON] = _plain(result.sampling_reason)
     if result.suspected_injection:
         attributes[names.SUSPECTED_INJECTION] = True
     if result.status == "failed":
@@ -54,6 +57,21 @@ def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dic
     if result.normalized is not None:
         attributes[names.SCORE_NORMALIZED] = result.normalized
     return attributes
+
+
+def _of_judgement(judgement: Judgement | None) -> dict[str, Any]:
+    if judgement is None:
+        return {}
+    return _sanitised({
+        names.JUDGE_MODEL: judgement.model or None,
+        names.JUDGE_RESPONSE_ID: judgement.response_id,
+        names.JUDGE_INPUT_TOKENS: judgement.input_tokens,
+        names.JUDGE_OUTPUT_TOKENS: judgement.output_tokens,
+        names.JUDGE_CACHE_READ_TOKENS: judgement.cache_read_tokens,
+        names.JUDGE_CACHE_WRITE_TOKENS: judgement.cache_write_tokens,
+        names.JUDGE_COST: judgement.cost_usd,
+        names.JUDGE_CACHED: judgement.from_cache or None,
+    })  # fmt: skip
 
 
 @lru_cache(maxsize=1024)  # evaluators are configured: the same few come with every response

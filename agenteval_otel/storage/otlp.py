@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext
 from pydantic import Field, field_validator
 
 from agenteval_otel.capture.text import cap, sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.models.judge_calls import OBSERVER
 from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
 from agenteval_otel.storage.attributes import event_attributes, event_body, response_attributes, run_attributes
 from agenteval_otel.storage.base import EvaluationStorageProvider
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.events import EventLog
+from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 from agenteval_otel.telemetry.private import OtlpTarget, is_endpoint
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.self_metrics import observe_self
-from agenteval_otel.telemetry.spans import Placement, context_of, write_result_span
+from agenteval_otel.telemetry.spans import Placement, context_of, reference_of, write_result_span
 
 __all__ = ["ContentCapture", "OtlpStorageProvider"]
 
@@ -100,11 +103,19 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         accounting: Accounting,
         queue: Callable[[], dict[str, int]],
         own: Callable[[], Mapping[str, float]] | None = None,
+        judges: Iterable[Any] = (),
     ) -> None:
-        """Tell it, at start, whose outcomes, queue and own cost the metrics show; imports what it will need."""
+        """Tell it, at start, whose outcomes, queue, own cost and judges the metrics show; imports what it will need."""
         self._running.accounting, self._running.queue, self._running.own = accounting, queue, own
+        self._running.judged.know(judges)
         self.providers.on_lost = lambda signal, count: accounting.fail(f"export:{signal.lower()}", count)
         self.providers.prepare()
+
+    def watch_judges(self, evaluated: SpanContext | None) -> None:
+        """Have what the running task asks judges counted, as for the evaluated span. Pool thread only."""
+        if "metrics" in self.signals:
+            running = self._running
+            OBSERVER.set(JudgeWatch(running.judged, running.judges, context_of(reference_of(evaluated))))
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer for run spans; None when no span is wanted or no provider is to be had. Pool thread only."""
@@ -172,13 +183,14 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
 
     async def close(self) -> None:
         """Shut the private providers down; blocks its thread, so it is called on one of its own."""
-        self._running.instruments = None
+        self._running.instruments = self._running.judges = None
         self.providers.close()
 
     def _ensure_instruments(self) -> None:
         running = self._running
         if running.instruments is None and (meter := self.providers.meter()) is not None:
             running.instruments = Instruments(meter, running.totals, running.accounting, running.queue_now)
+            running.judges = JudgeInstruments(meter, running.judged)
             observe_self(meter, running.own_now)
 
     def _emit_event(
@@ -216,6 +228,8 @@ class _Running:
     def __init__(self) -> None:
         self.totals = ResultTotals()
         self.instruments: Instruments | None = None
+        self.judged = JudgeTotals(self.totals.bounded)
+        self.judges: JudgeInstruments | None = None
         self.accounting: Accounting | None = None
         self.queue: Callable[[], dict[str, int]] | None = None
         self.own: Callable[[], Mapping[str, float]] | None = None
@@ -240,5 +254,6 @@ class _Running:
     def begin_again_in_child(self) -> None:
         """After a fork: totals from zero (in place, observable instruments hold them) and instruments anew."""
         if self._pid != os.getpid():
-            self._pid, self.instruments = os.getpid(), None
+            self._pid, self.instruments, self.judges = os.getpid(), None, None
             self.totals.reset()
+            self.judged.reset()

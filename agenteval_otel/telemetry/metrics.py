@@ -23,7 +23,12 @@ from agenteval_otel.telemetry.series import SeriesBudget
 __all__ = ["Instruments", "ResultTotals"]
 
 Labels = tuple[tuple[str, str], ...]
-_LIMITS = {"agent": names.MAX_AGENTS, "model": names.MAX_MODELS, "error": names.MAX_ERROR_TYPES}
+_LIMITS = {
+    "agent": names.MAX_AGENTS,
+    "model": names.MAX_MODELS,
+    "error": names.MAX_ERROR_TYPES,
+    "outcome": names.MAX_JUDGE_OUTCOMES,
+}
 
 
 class ResultTotals:

@@ -32,6 +32,11 @@ __all__ = [
     "check_storage",
 ]
 
+_FIRST_RESULTS = (
+    EvaluationResult(criterion_name="a", evaluator_type="T", score=0.2, normalized=0.2, passed=False, label="fail"),
+    EvaluationResult(criterion_name="b", evaluator_type="T", score="warm", passed=True, label="pass"),
+    EvaluationResult(criterion_name="c", evaluator_type="T", error="x", error_type="timeout"),
+)
 AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
     EvaluationInput(response=""),
     EvaluationInput(response="\ufffd\u202e\u200b e\u0301 \U0001f9d1\u200d\U0001f680"),
@@ -95,6 +100,9 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
             decision = sampler.decide(SamplingContext(agent, index * step, facts, None, memo))
         if not decision.settled:
             decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo))
+        if sampler.needs_results:
+            found = _FIRST_RESULTS[: index % 4]
+            decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo, found))
         assert decision.settled, "with the evaluation input everything is known"
         assert isinstance(decision.sampled, bool)
         assert decision.outcome in OUTCOMES, f"{decision.outcome!r} is no outcome"

@@ -10,9 +10,9 @@ from typing import Any, Final
 from pydantic import Field, PrivateAttr, field_validator
 
 from agenteval_otel.errors import JudgeError
+from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.base import ERROR_TYPES, RETRYABLE, Judge, JudgeRequest, JudgeUsage, Verdict
-from agenteval_otel.judges.locks import FreeLock
 
 __all__ = ["ScriptedJudge"]
 

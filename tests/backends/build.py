@@ -127,6 +127,22 @@ PROGRAMS: tuple[Program, ...] = (
     # for targets in clouds and clusters, half a thousand packages.
     go_program("prometheus", version="0.314.0", package=f"{PROMETHEUS}/prometheus", tags="remove_all_sd"),
     go_program("promtool", version="0.314.0", package=f"{PROMETHEUS}/promtool", tags="remove_all_sd"),
+    # A Python environment: the extra's packages and a model's weights, 4 GB of which PyTorch is nearly all.
+    Program(
+        name="sentence-transformers",
+        version="6.2.0",
+        executable="whole/bin/python",
+        needs=("uv",),
+        steps=(
+            Step("an environment", ("uv", "venv", "--no-project", "--python", ">=3.11,<3.15", "whole")),
+            Step(
+                "its packages",
+                ("uv", "pip", "install", "--compile-bytecode", "--no-deps", "--python", "whole", "-r", "{recipe}"),
+            ),
+        ),
+        recipe=HERE / "sentence-transformers.txt",
+        keeps="whole",
+    ),
     # The last one: only Debian and its relatives have the packages.
     Program(
         name="postgresql",

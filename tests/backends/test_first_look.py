@@ -47,6 +47,7 @@ WITHOUT_TRAFFIC = {
     "agenteval.host.loop_lag",
     "agenteval.judge.breaker",
     "agenteval.judge.budget.remaining",
+    "agenteval.judge.calls",
     "agenteval.judge.cost",
     "agenteval.judge.duration",
     "agenteval.judge.tokens",

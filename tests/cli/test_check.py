@@ -140,3 +140,30 @@ def test_where_telemetry_goes_without_an_endpoint(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:4317")
     assert "else to http://variable:4317 (OTEL_EXPORTER_OTLP_ENDPOINT)" in check(capsys, file)[1]
     assert "nowhere but the accounting" in check(capsys, said(tmp_path, "storage: []"))[1]
+
+
+def test_a_judge_without_its_key_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each variable that a judge's key should be in and is not, with its setting; the file is right all the same, since
+    another environment may have the key."""
+    monkeypatch.delenv("KEY_THAT_IS_MISSING", raising=False)
+    monkeypatch.setenv("KEY_THAT_IS_THERE", "key-held-7")
+    code, out, err = check(capsys, said(tmp_path, """\
+        evaluators:
+          - ResponseHealth
+          - {type: LLMJudge, judge: {type: anthropic, model: m, api_key_env: KEY_THAT_IS_MISSING}}
+        agents:
+          support:
+            evaluators:
+              - {type: LLMJudge, judge: {type: anthropic, model: m, api_key_env: KEY_THAT_IS_THERE}}
+              - {type: LLMJudge, criterion_name: b,
+                 judge: {type: openai_compatible, model: m, base_url: "http://127.0.0.1:1/v1", api_key_env: "NO KEY"}}
+        """))  # fmt: skip
+    assert (code, err) == (0, "")
+    warnings = out.partition("Warnings:")[2]
+    missing = "the key is missing: the environment variable"
+    assert f"  evaluators[1].judge: {missing} KEY_THAT_IS_MISSING is not set" in warnings
+    assert f"  agents.support.evaluators[1].judge: {missing} NO KEY is not set" in warnings
+    assert "KEY_THAT_IS_THERE" not in warnings
+    assert "held-7" not in out

@@ -145,6 +145,39 @@ def test_a_configuration_of_the_originals(evaluate: Command) -> None:
     assert shape["inputSnapshot"]["criteria"][0]["weight"] == 2
 
 
+def test_a_criterion_that_nobody_scores_is_told_once(evaluate: Command) -> None:
+    """Of a run configuration and of a settings file: on standard error, after the report, with what was meant."""
+    answers = evaluate.says("1", "0", "1")
+    settings = evaluate.settings(criteria={"default": [{"name": "sais", "weight": 2}, {"name": "says"}]})
+    config = evaluate.file("run.json", json.dumps({
+        "evaluatorConfigs": [LENGTH], "criteria": [{"name": "short", "scale": "numeric"}, {"name": "polite"}],
+    }))  # fmt: skip
+    for file, name in ((settings, "sais (did you mean 'says'?)"), (config, "polite")):
+        evaluate(answers, "--settings", file, "--quiet")
+        assert evaluate.err.count(f"scored by no evaluator of the configuration: {name}\n") == 1
+    evaluate(answers, "--settings", evaluate.settings())
+    assert "scored by no evaluator" not in evaluate.err
+
+
+def test_only_a_run_configuration_escalates(evaluate: Command) -> None:
+    """A settings file's escalation is for live answers; a run configuration's holds, and its means are weighted."""
+    live = evaluate.settings(escalation={"floor": 0.000001, "criteria": ["says"]})
+    (says,) = evaluate.report(evaluate.says("1", "0"), "--settings", live)["criteria"]
+    assert (says["scored"], says["skipped"]) == (2, 0)
+    config = evaluate.file("run.json", json.dumps({
+        "evaluatorConfigs": [{"type": "ResponseHealth", "config": {}}, {"type": "EvaluateTestSays", "config": {}}],
+        "escalation": {"floor": 0.25, "criteria": ["says"], "rules": [{"type": "pattern", "pattern": "^0$"}]},
+    }))  # fmt: skip
+    answers = evaluate.lines("many.jsonl", [
+        {"response": "1" if number % 5 else "0", "responseId": f"r{number}"} for number in range(500)
+    ])  # fmt: skip
+    health, says = evaluate.report(answers, "--settings", config)["criteria"]
+    assert health["scored"] == 500
+    assert says["skip_reasons"] == {"not_escalated": says["skipped"]}
+    assert 150 < says["scored"] < 260, "all that say 0, and a quarter of the rest"
+    assert abs(says["mean"]["mean"] - 0.8) < 0.05, "not half, as the plain mean has it"
+
+
 def test_failures_are_no_scores(evaluate: Command) -> None:
     """Means and rates are made of scores alone; failures and skips are counted by their words."""
     found = evaluate.report(evaluate.says("1", "0", "break", "skip", "skip"), "--settings", evaluate.settings())
@@ -518,3 +551,19 @@ def test_recorded_runs_of_the_originals(vector: dict[str, Any], evaluate: Comman
     for found, wanted in zip(shape["results"], expected["results"], strict=True):
         assert ("error" in found) is wanted["error"]
         assert all(same(found.get(key), value) for key, value in wanted.items() if key != "error")
+
+
+def test_what_judges_took_is_told(evaluate: Command) -> None:
+    """Calls, those that were answered before, tokens and cost: one line on standard error, and in the JSON report."""
+    judge = {
+        "type": "scripted", "model": "small-1", "input_tokens": 1_000, "output_tokens": 100, "cache": {},
+        "fallback": {"evidence": [], "reason": "r", "score": True},
+        "spend": {"prices": {"small-1": {"input": 1, "output": 5}}},
+    }  # fmt: skip
+    settings = evaluate.settings(evaluators=[{"type": "LLMJudge", "criterion_name": "ok", "judge": judge}])
+    inputs = evaluate.lines("in.jsonl", [{"response": text} for text in ("One.", "Two.", "One.")])
+    found = evaluate.report(inputs, "--settings", settings)
+    assert found["judges"] == {
+        "calls": 2, "cached": 1, "refused": 0, "tokens": 2_200, "cost_usd": pytest.approx(0.003),
+    }  # fmt: skip
+    assert "2 calls of judges, 1 answered before, 2,200 tokens, 0.0030 US dollars" in evaluate.err

@@ -110,6 +110,13 @@ def test_junit_tells_failures_errors_and_skips_apart() -> None:
     assert skipped.attrib["message"] == "no ground truth"
 
 
+def test_the_lowest_are_those_that_something_speaks_against() -> None:
+    """An input whose results have no verdict has none to show: its line is left out of the table, not dashed."""
+    text = Run("table").add(scored(False)).add(result(score=0.2, normalized=0.2)).text()
+    lines = [line.split() for line in text.splitlines() if "a.jsonl:" in line]
+    assert lines == [["Lowest", "a.jsonl:1", "0.00", "tone"]]
+
+
 def test_junit_has_one_case_for_each_criterion_of_an_input() -> None:
     """Several results for one criterion are one case, as bad as the worst of them; sources are suites."""
     run = Run("junit").add(scored(), scored(False), scored(criterion="health")).add(scored(), FAILED, scored(False))

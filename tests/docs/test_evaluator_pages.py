@@ -11,17 +11,19 @@ from pydantic_core import PydanticUndefined
 
 from agenteval_otel import Suite
 from agenteval_otel.components import Component, resolve
-from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
+from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, llm_judge_catalogue
+from agenteval_otel.evaluators.llm_judge_catalogue import CatalogueJudge
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "evaluators"
 BUILT_IN: dict[str, type] = {
     **{
         name: kind
         for name, kind in sorted(Evaluator.registry.items())
-        if kind.__module__.startswith("agenteval_otel.evaluators.")
+        if kind.__module__.startswith("agenteval_otel.evaluators.") and not issubclass(kind, CatalogueJudge)
     },
     "Suite": Suite,
 }
+CATALOGUE = sorted(set(llm_judge_catalogue.__all__) - {"CatalogueJudge"})
 EVERYBODYS = set(CriterionEvaluator.model_fields)
 SECTIONS = ["What it measures", "How it works", "What it needs", "Cost", "Options", "Example", "Weaknesses"]
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -29,6 +31,8 @@ _NAMED = re.compile(r"`([^`]+)`")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _LITERAL = re.compile(r"none|required|true|false|[\d.,]+|`\S+`")
 """A default that the table writes out; others are told in words, such as "the criterion's"."""
+
+CATALOGUE_PAGE = (FOLDER / "catalogue.md").read_text()
 
 pages = pytest.mark.parametrize("name", BUILT_IN)
 
@@ -131,4 +135,33 @@ def test_the_index_has_a_row_for_it(name: str) -> None:
 
 def test_there_is_no_page_without_an_evaluator() -> None:
     """A page that describes what is no longer there would be believed."""
-    assert {path.name for path in FOLDER.glob("*.md")} == {page_of(name).name for name in BUILT_IN} | {"README.md"}
+    ours = {page_of(name).name for name in BUILT_IN} | {"README.md", "catalogue.md"}
+    assert {path.name for path in FOLDER.glob("*.md")} == ours
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_the_catalogue_has_a_row_for_each_of_its_types(name: str) -> None:
+    """With its rubric as a judge reads it, and measured tokens: a row of another wording would say "not measured"."""
+    row = next(line for line in CATALOGUE_PAGE.splitlines() if line.startswith(f"| [`{name}`](../rubrics/"))
+    cells = [cell.strip() for cell in row[1:-1].split("|")]
+    assert all(cells)
+    assert re.fullmatch(r"[\d,]+ \(\d+ of them the case\)", cells[-1])
+    assert (FOLDER / re.findall(r"\((\.\./rubrics/[\w-]+\.md)\)", row)[0]).is_file()
+
+
+def test_the_catalogue_names_the_options_of_its_types() -> None:
+    """Each field that settings may say, with its default, and none that is refused."""
+    section = CATALOGUE_PAGE.split("## Options\n")[1].split("\n## ")[0]
+    fields = llm_judge_catalogue.Coherence.model_fields
+    named = [(option, row[1]) for row in first_table(section) for option in _NAMED.findall(row[0])]
+    assert {option for option, _ in named} == set(fields)
+    for option, told in named:
+        default = fields[option].get_default(call_default_factory=True, validated_data={})
+        assert told == written(default) or not _LITERAL.fullmatch(told), f"{option}: {told}, but it is {default!r}"
+
+
+def test_the_settings_of_the_catalogue_load() -> None:
+    """The YAML blocks of its page name evaluators that there are."""
+    for block in re.findall(r"```yaml\n(.*?)```", CATALOGUE_PAGE, re.DOTALL):
+        for entry in yaml.safe_load(block)["evaluators"]:
+            resolve(Evaluator, entry)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.generator import DOCS, load_generator
 
-DOCUMENTS = sorted(DOCS.glob("*.md"))
+DOCUMENTS = sorted([*DOCS.glob("*.md"), *DOCS.glob("evaluators/*.md")])
 
 
 @pytest.fixture
@@ -21,8 +21,10 @@ def copied(tmp_path: Path) -> Any:
     """The generator at work on a copy of the documents."""
     generator = load_generator()
     generator.DOCS = tmp_path
-    for document in DOCUMENTS:
-        shutil.copy(document, tmp_path)
+    for document in [*DOCUMENTS, *DOCS.glob("rubrics/*.md")]:
+        copy = tmp_path / document.relative_to(DOCS)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(document, copy)
     return generator
 
 
@@ -57,3 +59,19 @@ def test_a_stale_document_is_named_and_written(copied: Any, capsys: pytest.Captu
     assert copied.main([]) == 0
     assert document.read_text() == before
     assert copied.main(["--check"]) == 0
+
+
+def test_a_rubric_page_is_what_a_judge_reads(copied: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A page of another wording, one that is missing and one without a criterion are named, and put right."""
+    changed, missing, stray = (copied.DOCS / "rubrics" / name for name in ("coherence.md", "bias.md", "gone.md"))
+    before = changed.read_text()
+    assert "hangs together" in before
+    changed.write_text(before.replace("hangs together", "is long"))
+    missing.unlink()
+    stray.write_text("# Gone")
+    assert copied.main(["--check"]) == 1
+    told = capsys.readouterr().err
+    assert all(f"rubrics/{page.name}" in told for page in (changed, missing, stray))
+    assert (copied.main([]), copied.main(["--check"])) == (0, 0)
+    assert changed.read_text() == before
+    assert (missing.exists(), stray.exists()) == (True, False)

@@ -1,4 +1,4 @@
-"""The tables of `semconv.py`, from which the reference is written, against what is really emitted."""
+"""The tables of names and attributes, from which the reference is written, against what is really emitted."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import Any
 import pytest
 
 from agenteval_otel import Score
-from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth
+from agenteval_otel.errors import JudgeError
+from agenteval_otel.evaluators import Func, KeywordCoverage, LLMJudge, ResponseHealth
+from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.semconv import (
-    ATTRIBUTES,
-    INSTRUMENTS,
-    METRIC_LOOP_LAG,
-    METRIC_WEIGHT,
-    criterion_label,
-    criterion_score,
-)
+from agenteval_otel.semconv import INSTRUMENTS, METRIC_LOOP_LAG, METRIC_WEIGHT, criterion_label, criterion_score
+from agenteval_otel.telemetry.reference import ATTRIBUTES
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.prometheus import prometheus_names
 from tests.telemetry.support import Watch
@@ -31,17 +27,33 @@ def breaks(evaluation_input: EvaluationInput) -> bool:
     raise KeyError("no")
 
 
+class Paid(Judge):
+    """Says yes to what is whole and fails on the rest; every kind of token is used."""
+
+    model: str = "paid-1"
+
+    async def judge(self, request: JudgeRequest) -> Verdict:
+        usage = JudgeUsage(input_tokens=9, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4)
+        if "half" in request.prompt:
+            raise JudgeError("no", error_type="truncated", usage=usage)
+        answer = {"evidence": [], "reason": "whole", "score": True}
+        return Verdict(answer=answer, usage=usage, model=self.model, response_id="msg_1")
+
+
 @pytest.fixture
 def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
     """Answers of all kinds into recorded telemetry: scored, a category of a model, failed; in a trace and outside."""
     made = Watch(telemetry, content="span_and_event", detail="result")
     evaluators = (
         ResponseHealth(), KeywordCoverage(criterion_name="words", expected_keywords=["answer"], threshold=0.5),
-        Func.of(mood), Func.of(breaks),
+        Func.of(mood), Func.of(breaks), LLMJudge(criterion_name="judged", judge=Paid(
+            breaker={}, cache={}, spend={"prices": {"paid-1": {"input": 1, "output": 2}}, "usd_per_day": 1},
+        )),
     )  # fmt: skip
     facts = {"model": "m", "conversation_id": "c", "response_id": "r", "ground_truth": "An answer."}
     made.answer(*evaluators, facts=facts)
-    made.answer(*evaluators, traced=False)
+    made.answer(*evaluators, traced=False, facts={"ground_truth": "An answer."})
+    made.answer(*evaluators, answer="Only half an", traced=False)
     made.answer(*evaluators, answer="", traced=False)
     made.answer(*evaluators, error=ValueError("no"), traced=False)
     yield made
@@ -55,7 +67,7 @@ def there(carrier: str, when: str | None = None) -> set[str]:
 def generic(names: Any) -> set[str]:
     """Attribute names with the criterion's name replaced by its placeholder."""
     known = {form(one): form("<criterion>") for form in (criterion_score, criterion_label)
-             for one in ("response_health", "words", "mood", "breaks")}  # fmt: skip
+             for one in ("response_health", "words", "mood", "breaks", "judged")}  # fmt: skip
     return {known.get(name, name) for name in names}
 
 
@@ -76,7 +88,7 @@ def test_events_have_the_attributes_of_the_table(watch: Watch) -> None:
 def test_run_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
     """The run span likewise."""
     runs = [generic(span.attributes or {}) for span in watch.telemetry.spans("evaluation support")]
-    assert len(runs) == 4
+    assert len(runs) == 5
     for attributes in runs:
         assert there("run_span", "always") <= attributes <= there("run_span")
     assert {name for name in there("run_span") - set().union(*runs) if "stream" not in name} == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -479,3 +480,59 @@ def test_a_call_that_is_spared_is_a_skip_and_a_bug_is_a_failure() -> None:
     spared, broken = run_evaluation_sync(INPUT, EvaluationRunConfig(evaluators=evaluators)).results
     assert (spared.status, spared.skip_reason) == ("skipped", "budget")
     assert (broken.status, broken.error_type, broken.raised) == ("failed", "ZeroDivisionError", False)
+
+
+@pytest.mark.parametrize("text", ["a" * 2_000, "a " * 1_000, "a'" * 1_000, "\u200ba" * 1_000, ":" * 2_000 + "a"])
+def test_no_text_takes_long_to_be_refused(text: str) -> None:
+    """What looks like an opening again and again is seen through in one pass: a tenth of a second is a long time."""
+    assert min(_seconds(text) for _ in range(3)) < 0.1
+
+
+def _seconds(text: str) -> float:
+    began = time.process_time()
+    no_answer(text)
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("said", ["9", '"4"', "null"])
+def test_a_verdict_of_no_use_is_asked_for_again(said: str) -> None:
+    """A score beyond the scale, or none, is not kept: the judge is asked once more, and its verdict then is kept."""
+    reply = '{"evidence": [], "reason": "r", "score": %s}'
+    with ModelServer([reply % said, reply % 4]) as server:
+        settings = {"type": "openai_compatible", "model": "m", "base_url": f"{server.url}/v1", "cache": {}}
+        judge = LLMJudge.load({"judge": settings, "criterion_name": "c", "scale": "likert5"})
+        found = [results(judge)[0] for _ in range(3)]
+        assert len(server.requests) == 2
+    assert [one.score for one in found] == [None, 4, 4]
+    assert found[0].error_type in ("out_of_range", "malformed_answer")
+    assert (found[2].metadata or {})["judge"]["fromCache"] is True
+
+
+@pytest.mark.parametrize(("kind", "path"), [("anthropic", ""), ("openai_compatible", "/v1"), ("scripted", "")])
+def test_one_criterion_left_out_costs_that_one_only(kind: str, path: str) -> None:
+    """Of several in one answer those that are there have their scores; where none is, the answer is none."""
+    said = {"evidence": [], "reason": "r", "score": True}
+    replies = [json.dumps(one) for one in ({"a": said, "b": "nothing"}, {"a": said}, {"c": said}, {"a": 1, "b": []})]
+    with ModelServer(replies) as server:
+        hosted = {"model": "m", "base_url": server.url + path, "api_key": "sk-secret"}
+        settings = {"type": kind, **({"replies": replies} if kind == "scripted" else hosted)}
+        judge = LLMJudge.load({"judge": settings, "rubrics": [
+            {"criterion_name": "a", "scale": "binary"}, {"criterion_name": "b", "scale": "binary"},
+        ]})  # fmt: skip
+        found = [results(judge) for _ in replies]
+    assert [[(one.score, one.error_type) for one in both] for both in found[:2]] == [
+        [(True, None), (None, "malformed_answer")]
+    ] * 2
+    assert [[(one.score, one.error_type) for one in both] for both in found[2:]] == [
+        [(None, "malformed_answer")] * 2
+    ] * 2
+
+
+def test_the_chance_of_the_call_is_the_results() -> None:
+    """What the governor let through with a probability says so on each of its results."""
+    spend = {"prices": {"told-1": {"input": 1, "output": 1}}, "usd_per_day": 0.01, "account": "chance", "ease_from": 0}
+    judge = LLMJudge(criterion_name="c", judge=Told(spend=spend), max_tokens=16)
+    found = [results(judge)[0].probability_given_sampled or 0.0 for _ in range(3)]
+    assert found == pytest.approx([1.0, 0.99, 0.98])  # 100 tokens each
+    failing = LLMJudge(criterion_name="c", judge=Told(spend=spend, raises="refusal"), max_tokens=16)
+    assert results(failing)[0].probability_given_sampled == pytest.approx(0.97)

@@ -27,6 +27,11 @@ class CountingJudge(Judge):
     def made(self) -> list[JudgeRequest]:
         return []
 
+    @cached_property
+    def arrivals(self) -> asyncio.Queue[int]:
+        """The numbers of the calls that have begun, to be waited for."""
+        return asyncio.Queue()
+
     @property
     def calls(self) -> int:
         return len(self.made)
@@ -34,6 +39,7 @@ class CountingJudge(Judge):
     async def judge(self, request: JudgeRequest) -> Verdict:
         self.made.append(request)
         number = len(self.made)
+        self.arrivals.put_nowait(number)
         if self.pause is not None:
             await self.pause.wait()
         else:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, JudgeError
+from agenteval_otel.hosted.addresses import guard_of
 from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
-from agenteval_otel.judges.addresses import guard_of
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, ask, failure, hosted
 
@@ -90,7 +90,7 @@ def test_the_client_takes_the_address_that_was_checked(kind: type[Judge], monkey
         async def checked(host: str, _: int) -> str:
             return "127.0.0.1" if host == "judge.example" else "0.0.0.0"
 
-        monkeypatch.setattr("agenteval_otel.judges.addresses._public_address", checked)
+        monkeypatch.setattr("agenteval_otel.hosted.addresses._public_address", checked)
         judge = kind(model="m", base_url=f"http://judge.example:{port}/v1", api_key="key")  # type: ignore[call-arg]
         assert ask(judge).answer["score"] == 4
         assert server.headers[0]["host"] == f"judge.example:{port}"

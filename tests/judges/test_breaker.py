@@ -88,6 +88,26 @@ def test_a_wrong_key_opens_it() -> None:
     assert breaker.state == "open"
 
 
+def test_deadlines_count_for_the_share_alone() -> None:
+    """A few that hang together say nothing of the others; an endpoint of which half hangs is left alone."""
+    late = failure("timeout", retryable=False)
+    breaker = CircuitBreaker(clock=ManualClock())
+    fail(breaker, 19, late)
+    assert breaker.state == "closed"
+    fail(breaker, 1, late)
+    assert breaker.state == "open"
+
+
+def test_a_probe_that_times_out_has_failed() -> None:
+    """An endpoint that hangs when it is tried again stays left alone, for twice as long."""
+    clock = ManualClock()
+    breaker = CircuitBreaker(clock=clock)
+    fail(breaker, 5)
+    clock.advance(15.1)
+    fail(breaker, 1, failure("timeout", retryable=False))
+    assert refusal(breaker).retry_after_s == 30.0
+
+
 def test_one_probe_at_a_time() -> None:
     """When the time is over one call goes through, the others are refused until it has come back."""
     clock = ManualClock()

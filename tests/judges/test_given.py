@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextvars import ContextVar
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges import GivenJudge, JudgeRequest, as_judge
+from agenteval_otel.judges import CacheSettings, GivenJudge, JudgeRequest, as_judge
 from agenteval_otel.testing import ScriptedJudge
 from tests.judges.asking import GOOD, QUESTION, ask, failure, outcomes, types_of
 
@@ -128,3 +131,58 @@ def test_the_script_is_chosen_by_settings() -> None:
     assert ask(judge).answer["score"] == 3
     with pytest.raises(JudgeError):
         ask(as_judge({"type": "scripted"}))
+
+
+def test_a_text_without_end_is_no_answer() -> None:
+    """What is longer than any answer is not read: reading it would hold up every other evaluation."""
+    assert failure(as_judge(Generating("[" + "1," * 5_000_000 + "1]"))).error_type == "malformed_answer"
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, StopIteration])
+def test_a_function_that_wants_to_end_its_thread(ending: type[BaseException]) -> None:
+    """It is a failure of this question; the loop goes on."""
+
+    def ends(prompt: str) -> str:
+        raise ending
+
+    judge = as_judge(ends)
+    assert types_of(outcomes(judge, 2)) == ["server_error", "server_error"]
+
+
+def test_functions_that_hang_do_not_wait_for_each_other() -> None:
+    """Ten that never return leave another one's answer, and the loop's own threads, as fast as ever."""
+    ends = threading.Event()
+
+    def hangs(prompt: str) -> str:
+        ends.wait()
+        return GOOD
+
+    async def work() -> Any:
+        hung = [asyncio.create_task(as_judge(hangs).judge(QUESTION)) for _ in range(10)]
+        await asyncio.sleep(0)
+        await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
+        found = await as_judge(Generating(GOOD)).judge(QUESTION)
+        ends.set()
+        await asyncio.gather(*hung)
+        return found.answer["score"]
+
+    assert asyncio.run(asyncio.wait_for(work(), 60)) == 4
+
+
+def test_a_function_runs_in_the_context_of_who_asks() -> None:
+    """What marks our own work goes along into its thread."""
+    mark: ContextVar[str] = ContextVar("mark")
+
+    def reads(prompt: str) -> str:
+        return GOOD.replace("4", mark.get())
+
+    mark.set("3")
+    assert ask(as_judge(reads)).answer["score"] == 3
+
+
+def test_a_cache_file_needs_to_know_who_answers(tmp_path: Path) -> None:
+    """Two nameless objects would find each other's verdicts in it."""
+    kept = CacheSettings(path=tmp_path / "cache.db")
+    with pytest.raises(ConfigurationError, match="needs a 'name'"):
+        GivenJudge(given=Generating(GOOD), cache=kept)
+    assert GivenJudge(given=Generating(GOOD), name="mine", cache=kept).name == "mine"

@@ -18,6 +18,7 @@ from agenteval_otel.judges.guarded import Guarded, guard
 from agenteval_otel.judges.ledgers import MemoryLedger
 from agenteval_otel.judges.prices import Price
 from agenteval_otel.judges.spend import SpendLimits
+from agenteval_otel.models.judge_calls import JudgeCall, observed_by
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
 from tests.judges.doubles import CountingJudge, asked, usage_of, verdict
@@ -27,16 +28,20 @@ class Observer:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.told: list[JudgeCall] = []
 
-    def on_call(self, *facts: Any) -> None:
-        self.told.append(facts)
+    def on_call(self, call: JudgeCall) -> None:
+        self.told.append(call)
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [call.outcome for call in self.told]
 
 
 class Broken:
     """Raises."""
 
-    def on_call(self, *facts: Any) -> None:
+    def on_call(self, call: JudgeCall) -> None:
         raise RuntimeError("an exporter")
 
 
@@ -87,12 +92,14 @@ def test_a_verdict_carries_its_price() -> None:
 def test_what_was_answered_before_costs_nothing() -> None:
     """The second time the verdict comes from the cache, marked, with no usage; nothing is booked or observed."""
     judge, told, books = CountingJudge(), Observer(), governor(usd_per_day=1.0)
-    guarded = Guarded(judge, governor=books, cache=cache(), observer=told)
-    first, second = ask(guarded), ask(guarded)
+    guarded = Guarded(judge, governor=books, cache=cache())
+    with observed_by(told):
+        first, second = ask(guarded), ask(guarded)
     assert (first.from_cache, second.from_cache) == (False, True)
     assert second.answer == first.answer
     assert (second.usage, second.cost_usd, second.duration_s) == (JudgeUsage(calls=0), 0.0, 0.0)
-    assert (judge.calls, len(told.told), guarded.cache.hits if guarded.cache else None) == (1, 1, 1)
+    assert (judge.calls, told.outcomes, guarded.cache.hits if guarded.cache else None) == (1, ["answered", "cached"], 1)
+    assert [call.asked for call in told.told] == [True, False]
 
 
 def test_other_questions_and_models_have_other_verdicts() -> None:
@@ -135,7 +142,8 @@ def test_equal_requests_at_once_are_one_call() -> None:
     async def work() -> list[Verdict]:
         same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(50)]
         other = asyncio.ensure_future(guarded.judge(asked(fingerprint="f1")))
-        await asyncio.sleep(0.01)
+        for _ in range(2):
+            await judge.arrivals.get()
         judge.pause.set()
         return list(await asyncio.gather(*same, other))
 
@@ -151,9 +159,10 @@ def test_who_waits_gets_the_failure_too() -> None:
         judge = CountingJudge(pause=asyncio.Event(), **({"answer": answer} if answer else {}))
         guarded = Guarded(judge, cache=cache(), governor=governor(**({} if answer else {"usd_per_day": 1e-9})))
 
-        async def work(judge: CountingJudge = judge, guarded: Guarded = guarded) -> list[Any]:
+        async def work(judge: CountingJudge = judge, guarded: Guarded = guarded, answer: Any = answer) -> list[Any]:
             same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(5)]
-            await asyncio.sleep(0.01)
+            if answer is not None:  # else nobody gets as far as the judge
+                await judge.arrivals.get()
             judge.pause.set()
             return list(await asyncio.gather(*same, return_exceptions=True))
 
@@ -173,10 +182,10 @@ def test_who_waits_does_not_go_with_the_first() -> None:
 
     async def work() -> list[Any]:
         same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(5)]
-        await asyncio.sleep(0.01)
+        assert await judge.arrivals.get() == 1
         same[0].cancel()
         same[3].cancel()
-        await asyncio.sleep(0.01)
+        assert await judge.arrivals.get() == 2
         judge.pause.set()
         return list(await asyncio.gather(*same, return_exceptions=True))
 
@@ -202,12 +211,14 @@ def test_the_order_of_the_guards() -> None:
         assert caught.value.error_type == "breaker_open"
     assert books.refused == {"budget": 0, "budget_exhausted": 0}
     well, told = breaker(failures=1), Observer()
-    short = Guarded(CountingJudge(), breaker=well, governor=governor(tokens_per_day=300), observer=told)
-    ask(short)
-    for _ in range(5):
-        with pytest.raises(EvaluationSkipped, match="budget_exhausted"):
-            ask(short)
-    assert (well.state, len(told.told)) == ("closed", 1)
+    short = Guarded(CountingJudge(), breaker=well, governor=governor(tokens_per_day=300))
+    with observed_by(told):
+        ask(short)
+        for _ in range(5):
+            with pytest.raises(EvaluationSkipped, match="budget_exhausted"):
+                ask(short)
+    assert well.state == "closed"
+    assert told.outcomes == ["answered", *["budget_exhausted"] * 5]
 
 
 def test_a_probe_without_budget_stays_due() -> None:
@@ -223,36 +234,67 @@ def test_a_probe_without_budget_stays_due() -> None:
     assert gate.state == "closed"
 
 
-def test_the_observer_is_told_of_every_call() -> None:
-    """Each call that was made, with its purpose, model, usage, cost, time and failure; not what was refused."""
-    told = Observer()
-    ask(Guarded(CountingJudge(), governor=governor(), observer=told, clock=ManualClock()))
+def test_the_observer_is_told_of_every_question() -> None:
+    """Each call that was made, with its usage, cost, time and failure; and each question that no call was made for."""
+    told, gate = Observer(), breaker(failures=1)
     failing = Guarded(
-        CountingJudge(answer=fails_with("refusal", usage=usage_of(10, 0))), governor=governor(), observer=told
-    )
-    with pytest.raises(JudgeError):
-        ask(failing)
+        CountingJudge(answer=fails_with("overloaded", retryable=True, usage=usage_of(10, 0))), governor=governor(),
+        breaker=gate,
+    )  # fmt: skip
 
     async def cancelled() -> None:
-        guarded = Guarded(CountingJudge(pause=asyncio.Event()), observer=told)
-        task = asyncio.ensure_future(guarded.judge(asked()))
-        await asyncio.sleep(0.01)
+        judge = CountingJudge(pause=asyncio.Event())
+        task = asyncio.ensure_future(Guarded(judge).judge(asked()))
+        await judge.arrivals.get()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    asyncio.run(cancelled())
-    assert told.told[0] == ("correctness", "small-1", usage_of(), pytest.approx(0.00035), 0.0, None)
-    assert told.told[1][2:4] == (usage_of(10, 0), pytest.approx(0.00001))
-    assert [one[5] for one in told.told] == [None, "refusal", "cancelled"]
-    assert told.told[2][2:4] == (None, None)
+    with observed_by(told):
+        ask(Guarded(CountingJudge(), governor=governor(), clock=ManualClock()))
+        for _ in range(2):
+            with pytest.raises(JudgeError):
+                ask(failing)
+        asyncio.run(cancelled())
+    ask(Guarded(CountingJudge()))
+    first, second, third, fourth = told.told
+    assert first[1:] == ("correctness", "answered", True, usage_of(), pytest.approx(0.00035), 0.0)
+    assert (first.model, first.judge.label, first.error_type) == ("small-1", f"{CountingJudge().type}:small-1", None)
+    assert (second.error_type, second.usage, second.cost_usd) == ("overloaded", usage_of(10, 0), pytest.approx(1e-5))
+    assert (third.outcome, third.asked, third.error_type) == ("breaker_open", False, None)
+    assert (fourth.error_type, fourth.usage, fourth.cost_usd) == ("cancelled", None, None)
+
+
+def test_who_is_told_stands_in_the_context() -> None:
+    """One judge of two evaluations at once: each one's observer is told of its own questions, tasks begun in it too."""
+    judge, observers = Guarded(CountingJudge()), (Observer(), Observer())
+
+    async def evaluation(observer: Observer, questions: int) -> None:
+        with observed_by(observer):
+            await asyncio.gather(*(judge.judge(asked()) for _ in range(questions)))
+
+    async def both() -> None:
+        await asyncio.gather(evaluation(observers[0], 3), evaluation(observers[1], 5))
+
+    asyncio.run(both())
+    assert [len(observer.told) for observer in observers] == [3, 5]
 
 
 def test_an_observer_that_breaks_breaks_nothing() -> None:
     """What an observer raises is counted; the verdict comes all the same."""
-    guarded = Guarded(CountingJudge(), observer=Broken())
-    assert ask(guarded) == verdict()
+    guarded = Guarded(CountingJudge())
+    with observed_by(Broken()):
+        assert ask(guarded) == verdict()
     assert guarded.observer_failures == 1
+
+
+def test_a_verdict_says_how_likely_its_call_was() -> None:
+    """Near a limit the governor's probability stands on the verdict; a verdict that was kept came for certain."""
+    guarded = Guarded(CountingJudge(), governor=governor(usd_per_day=0.01), cache=cache())
+    found = [ask(guarded, asked(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
+    assert found[:23] == [1.0] * 23
+    assert found[24] == pytest.approx(0.8)  # 0.0084 are spent
+    assert ask(guarded, asked(fingerprint="f24")).probability == 1.0
 
 
 def test_settings_make_the_guards() -> None:
@@ -322,7 +364,6 @@ def test_what_the_provider_counts_is_what_is_booked(kind: type[Judge]) -> None:
         for _ in range(2):
             with pytest.raises(JudgeError):
                 ask(guarded, QUESTION)
-        asyncio.run(books.reserve(QUESTION, "judge-1"))
     assert books.remaining_usd()["day"] == pytest.approx(1.0 - 500e-6)
 
 
@@ -347,3 +388,16 @@ def test_no_storm_reaches_an_endpoint_in_trouble(kind: type[Judge], status: int)
         assert len(server.requests) <= 20
     assert len(words) == 1_000
     assert words[-1] == "breaker_open"
+
+
+@pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
+def test_hosted_judges_have_a_breaker_by_default(kind: type[Judge]) -> None:
+    """Without any setting an endpoint in trouble is left alone; ``breaker: null`` asks it for ever."""
+    with ModelServer([ModelReply(status=500)]) as server:
+        by_default, without = (hosted(kind, server, max_retries=0, **more) for more in ({}, {"breaker": None}))
+        assert (by_default.breaker, without.guarded().breaker) == (BreakerSettings(), None)
+        for judge in (by_default, without):
+            for _ in range(10):
+                with pytest.raises(JudgeError):
+                    ask(judge.guarded(), QUESTION)
+        assert len(server.requests) == BreakerSettings().failures + 10

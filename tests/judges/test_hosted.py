@@ -256,3 +256,33 @@ def test_the_guards_stand_before_the_provider() -> None:
         assert len(server.requests) == 1
     assert (first.from_cache, second.from_cache, second.usage.calls) == (False, True, 0)
     assert first.answer == second.answer
+
+
+_BURST = """
+import asyncio
+from agenteval_otel.judges import JudgeRequest, AnthropicJudge
+from agenteval_otel.testing import ModelServer
+
+async def burst(judge):
+    return await asyncio.gather(*(judge.judge(JudgeRequest(prompt="q")) for _ in range(64)), return_exceptions=True)
+
+with ModelServer(['{"score": 1}']) as server:
+    found = asyncio.run(burst(AnthropicJudge(model="m", base_url=server.url, api_key="key")))
+    print({type(one).__name__ for one in found})
+"""
+
+
+def test_the_first_questions_of_a_process_come_all_at_once() -> None:
+    """Sixty-four that find the client not imported yet are answered: it is imported once, by one thread."""
+    done = subprocess.run(
+        [sys.executable, "-c", _BURST], capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    assert done.stdout == "{'Verdict'}\n", done.stdout + done.stderr
+
+
+@BOTH
+def test_no_other_model_is_asked_than_the_one_that_is_priced(kind: type[Judge]) -> None:
+    """Further fields of the request cannot name a dearer one."""
+    with pytest.raises(ConfigurationError, match="extra_body"):
+        kind.load({"model": "cheap", "base_url": "http://127.0.0.1", "extra_body": {"model": "dear"}})

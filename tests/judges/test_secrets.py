@@ -125,3 +125,14 @@ def test_no_key_goes_to_whom_it_is_not_meant_for(monkeypatch: pytest.MonkeyPatch
     with ModelServer([GOOD]) as server:
         ask(OpenAICompatibleJudge(model="m", base_url=f"{server.url}/v1"))
         assert "authorization" not in server.headers[0]
+
+
+def test_headers_of_the_hosts_environment_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment sets for the host's own clients of the SDK is not sent to where a judge is asked."""
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Gateway: gateway-secret\nno colon\nX-Mine: theirs")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token-secret")
+    with ModelServer([GOOD]) as server:
+        ask(hosted(AnthropicJudge, server, extra_headers={"X-Mine": "ours"}))
+        sent = str(server.headers)
+    assert "secret" not in sent
+    assert server.headers[0]["x-mine"] == "ours"

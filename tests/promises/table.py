@@ -133,6 +133,16 @@ PROMISES = (
         "no second generation",
     ),
     Promise(
+        "B5", "What judges may cost has a hard ceiling.",
+        "64 calls at once, dearer than foreseen; no price; clock steps; restarts, kills, two processes; a broken file",
+        "overspend <= calls in flight x dearest call",
+    ),
+    Promise(
+        "B6", "A provider in trouble is not stormed.",
+        "every request meets 429, 529, 503, any `Retry-After`, resets, time-outs; the SDK would retry too",
+        "requests <= 1.1 x calls (2 free); circuit open within 20 calls, one probe; never before `Retry-After`",
+    ),
+    Promise(
         "B10", "No data is run as code.",
         "fuzzed inputs, tasks, files and settings, under an audit hook",
         "0 events",
@@ -143,18 +153,28 @@ PROMISES = (
         "refused <= 50 ms, <= 20 MB more",
     ),
     Promise(
+        "B12", "Addresses and paths lead nowhere that was not meant.",
+        "addresses in every notation, names that lead inside or change, redirects; hostile names, links, devices",
+        "0 connections to blocked addresses, 0 files outside; files 0600, folders 0700",
+    ),
+    Promise(
+        "B13", "What is judged cannot leave its place in the judge's prompt.",
+        "660 payloads in every field, for every rubric and for templates",
+        "0 breakouts, the mark in no payload",
+    ),
+    Promise(
         "C1", "Accepted = delivered + dropped by reason + failed + pending.",
         "every fault at once",
         "exact at rest",
     ),
     Promise(
         "C2", "A failure is never a score.",
-        "evaluators that raise, hang, give wrong types, NaN and what is out of range",
+        "evaluators that raise, hang, give wrong types and NaN; every failure of a provider; fuzzed answers of judges",
         "0 results with both, 0 defaulted scores",
     ),
     Promise(
         "C3", "An evaluator that hangs or crashes silences neither others nor itself.",
-        "hangs, `SystemExit`, crashes of the child process",
+        "hangs, `SystemExit`, crashes of the child process; judges that never answer",
         "all healthy results delivered, the child back <= 1 s",
     ),
     Promise(
@@ -231,10 +251,8 @@ PROMISES = (
 """Every promise with a test in this folder."""
 
 NOT_BUILT = {
-    "judges": ("B5", "B6", "B13"),
     "the receiver": ("B7", "B8", "B9", "C10"),
     "workers behind a broker": ("C8", "C9", "D5"),
-    "addresses and paths from less trusted input": ("B12",),
     "reports for terminals and tables": ("B14",),
 }
 """Promises of parts that there are none of yet: nothing is claimed."""

@@ -207,6 +207,7 @@ CALLS = {
 MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code", "codeop", "imp", "pty", "xmlrpc"}
 _MAIN = "in the child process: the program that the host itself runs, as multiprocessing does"
 ARGUED = {
+    ("evaluators/catalogue/__init__.py", "yaml.load"): "files of ours, with the safe loader in C",
     ("runner/child/process.py", "os.posix_spawn"): "the child process: this Python, with arguments of ours",
     ("runner/child/recipes.py", "runpy.run_module"): _MAIN,
     ("runner/child/recipes.py", "runpy.run_path"): _MAIN,
@@ -240,6 +241,9 @@ IMPORTS = {
     "__init__.py": "rooms of ours, by the names of the front door",
     "cli/__init__.py": "the commands, by names of ours",
     "plugins.py": "modules that the operator lists under `plugins`",
+    "registry.py": "modules of ours that announced a type",
+    "evaluators/__init__.py": "modules of the room, by names of ours",
+    "hosted/model.py": "the clients of models, by names of ours",
     "runner/__init__.py": "modules of the room, by names of ours",
     "evaluators/imports.py": "in the child process: the module of an evaluator that the host has imported",
     "dispatch/own.py": "the standard library's room of sub-interpreters, by the names it has had",

@@ -19,6 +19,7 @@ from agenteval_otel.cli.evaluate.words import counted, plural
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.masking import printable
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.runner import EvaluationRunConfig, run_evaluations
 from agenteval_otel.runner.progress import Silence, progress_for
 
@@ -34,7 +35,7 @@ def run_session(arguments: argparse.Namespace) -> int:
     """
     limits = [FailUnder.parse(text) for text in arguments.fail_under]
     outputs = Outputs(arguments)
-    config = configuration_of(arguments)
+    config, idle = configuration_of(arguments)
     criteria = criteria_of(config)
     check_names(limits, [criterion.name for criterion in criteria])
     with Dataset(arguments.datasets, form=arguments.format, limit=arguments.limit, check=config.check_input) as dataset:
@@ -47,10 +48,13 @@ def run_session(arguments: argparse.Namespace) -> int:
         with outputs:
             with progress_for(contents.inputs, quiet=arguments.quiet) as progress:
                 flow = _Flow(dataset, tallies, outputs, progress)
-                with redirect_stdout(sys.stderr):  # for evaluators that print: reports go to the one from before
+                # For evaluators that print: reports go to the standard output from before.
+                with redirect_stdout(sys.stderr), observed_by(tallies.judged):
                     asyncio.run(_evaluate(flow, config, arguments.concurrency))
             found = missed(tallies, limits)
             outputs.finish(Summary(tallies, dataset.names, limits, found, time.monotonic() - began))
+    if idle:
+        _say(f"scored by no evaluator of the configuration: {', '.join(idle)}")
     return _told(tallies, [str(one) for one in found])
 
 
@@ -105,6 +109,8 @@ def _told(tallies: Tallies, found: Sequence[str]) -> int:
     Raises:
         EvaluationError: No result is a score, and there was no target that would have said so.
     """
+    if tallies.judged:
+        _say(str(tallies.judged))
     for label, count in tallies.run_errors.items():
         _say(f"{label} broke for {plural(count, 'input')}")
     for one in found:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from agenteval_otel.cli.evaluate.dataset import Row
+from agenteval_otel.cli.evaluate.judged import Judged
 from agenteval_otel.intervals import Estimate, WeightedSums
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
 
@@ -27,12 +28,13 @@ class Tally:
         name: The criterion.
         objective: Share of passing results that it should hold; None where none is set.
         scored, skipped, failed: How many results of each kind; they add up to all of its results.
+        passed: How many of the scored ones are a pass.
         labels, errors, skips: How often each label, `error_type` and reason for a skip; the first 32 words of each.
     """
 
     def __init__(self, name: str, objective: float | None = None) -> None:
         self.name, self.objective = name, objective
-        self.scored = self.skipped = self.failed = 0
+        self.scored = self.skipped = self.failed = self.passed = 0
         self.labels: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.skips: Counter[str] = Counter()
@@ -68,10 +70,12 @@ class Tally:
             _count(self.skips, (result.skip_reason or "skipped")[:80])
         else:
             self.scored += 1
+            weight = 1.0 / (result.probability or 1.0)  # for how many inputs it stands, where the run escalates
             if result.normalized is not None:
-                self._scores.add(result.normalized)
+                self._scores.add(result.normalized, weight)
             if result.passed is not None:
-                self._passes.add(1.0 if result.passed else 0.0)
+                self.passed += result.passed
+                self._passes.add(1.0 if result.passed else 0.0, weight)
             if result.label is not None:
                 _count(self.labels, result.label)
 
@@ -94,11 +98,13 @@ class Tallies:
         inputs: How many inputs were evaluated.
         broken: Inputs with at least one failed result, or for which another part broke.
         run_errors: The inputs for which another part than an evaluator broke, by its label.
+        judged: What judges were asked, and what that took.
     """
 
     def __init__(self, criteria: Iterable[EvaluationCriteria]) -> None:
         self.inputs = self.broken = 0
         self.run_errors: Counter[str] = Counter()
+        self.judged = Judged()
         self._by_name = {one.name: Tally(one.name, one.objective) for one in criteria}
         self._overall = WeightedSums()
         self._lowest: list[tuple[float, int, Low]] = []

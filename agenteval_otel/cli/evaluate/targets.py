@@ -91,7 +91,7 @@ def _objectives(criteria: Iterable[Tally]) -> Iterator[Missed]:
             continue
         rate = tally.pass_rate
         if rate is not None:
-            words = f"{round(rate.mean * rate.scores):,} of {rate.scores:,} passed, {exactly(rate, percent=True)}"
+            words = f"{tally.passed:,} of {rate.scores:,} passed, {exactly(rate, percent=True)}"
         else:
             words = f"no pass rate ({counted(tally)})"
             if tally.scored:

@@ -18,6 +18,7 @@ __all__ = ["answer_of", "cut_short", "result_of_work", "results_of", "was_cut_sh
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_MESSAGE = 64 * 1024
 _RESULTS, _SLOWLY, _FAILED, _BROKEN = b"R", b"S", b"F", b"B"
+_NOT_DUMPED = ("filler", "probability_given_sampled")
 _ADAPTER: TypeAdapter[list[EvaluationResult]] = TypeAdapter(list[EvaluationResult], config={"defer_build": True})
 
 
@@ -82,9 +83,7 @@ def results_of(answer: bytes) -> Any:
     if kind == _SLOWLY:
         if said is None:
             return None
-        return [
-            EvaluationResult.model_validate(fields).model_copy(update={"filler": filler}) for fields, filler in said
-        ]
+        return [EvaluationResult.model_validate(fields).model_copy(update=unsaid) for fields, unsaid in said]
     raise _exception(said)
 
 
@@ -92,12 +91,12 @@ def _written(results: Any) -> bytes:
     if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
         return _SLOWLY + b"null"  # refused in the host, as every list of something else
     results = [_plain(result) for result in results]
-    if all(result.filler is None for result in results):
+    if all(result.filler is None and result.probability_given_sampled == 1.0 for result in results):
         try:
             return _RESULTS + _ADAPTER.dump_json(results)
         except Exception:
             pass  # halves of surrogate pairs, or objects in the metadata
-    fields = [(result.model_dump(), result.filler) for result in results]
+    fields = [(result.model_dump(), {name: getattr(result, name) for name in _NOT_DUMPED}) for result in results]
     return _SLOWLY + json.dumps(fields, default=repr).encode()
 
 

@@ -31,7 +31,7 @@ from agenteval_otel.runner.child.recipes import NotPortable
 __all__ = ["Conversation", "Lost"]
 
 _HELLO_S = 60.0
-_LOADING_S = 60.0
+_LOADING_S = 120.0
 _SILENCE_S = 20.0
 _MAX_ATTEMPTS = 3
 _CRASHED = "its process ended while it was evaluating"

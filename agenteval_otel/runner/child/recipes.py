@@ -55,6 +55,7 @@ def built(recipe: Mapping[str, Any]) -> Evaluator:
     evaluator: Evaluator = imported(*recipe["place"]).from_child(recipe["fields"])
     # A function of the program itself has another module's name here; its results are signed as they are there.
     evaluator.__dict__["fingerprint"] = recipe["fingerprint"]
+    evaluator.prepare()
     return evaluator
 
 

@@ -157,7 +157,7 @@ class Lanes:
             raise
         if task.done():
             return _result_of(task)
-        task.cancel()
+        task.cancel("timeout")  # so that who is asked there can tell it from somebody who no longer wants to know
         # One turn of the loop for a task that takes its cancellation; one that does not is left behind and counted.
         await asyncio.wait({task}, timeout=0.1)
         if not task.done():

@@ -89,6 +89,11 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("a model that answers with other shapes for other texts", "an embedder of your own with a defect"),
         ("Check it with `agenteval_otel.testing.check_embedder`.",),
     ),
+    "model_unavailable": Explanation(
+        "The embedding model on this machine cannot be loaded.",
+        ("a model's name that was not downloaded before", "a folder that holds no model, or not all of one"),
+        ("Give its folder, or `allow_download`: docs/embedders.md.",),
+    ),
     "too_deep": Explanation(
         "JSON is nested too deeply to be checked.",
         ("an answer that repeats an opening bracket",),
@@ -100,33 +105,33 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("Let the rule look at a part of it.",),
     ),
     "authentication": Explanation(
-        "There is no key, the judge's endpoint refused it, or the account behind it cannot pay (401, 402, 403).",
+        "There is no key, the model's endpoint refused it, or the account behind it cannot pay (401, 402, 403).",
         ("a key that is missing, wrong or withdrawn", "an account without credit"),
-        ("Look at `api_key` or `api_key_env` of the judge: docs/judges.md.",),
+        ("Look at `api_key` or `api_key_env` of the judge or the embedder: docs/judges.md.",),
     ),
     "bad_request": Explanation(
-        "The judge's endpoint refused the request (400 and the like).",
+        "The model's endpoint refused the request (400 and the like).",
         ("a model or an endpoint that does not know the answer's form", "an `extra_body` that it does not take"),
         ("Look at the message of the failed result, offline: `run_evaluation_sync` shows it.",),
     ),
     "not_found": Explanation(
-        "The judge's endpoint does not know the model or the path (404).",
+        "The model's endpoint does not know the model or the path (404).",
         ("a misspelled `model` or `base_url`",),
         ("Correct it.",),
     ),
     "rate_limited": Explanation(
-        "The judge's endpoint takes no more requests now (429), also after the retries.",
+        "The model's endpoint takes no more requests now (429), also after the retries.",
         ("more answers are judged than the account allows",),
         ("Lower the judge's `sample_rate`, or limit its `spend` a minute: docs/spend.md.",),
     ),
     "overloaded": Explanation(
-        "The judge's endpoint is overloaded (529), also after the retries.", ("its own load",), ("Wait.",)
+        "The model's endpoint is overloaded (529), also after the retries.", ("its own load",), ("Wait.",)
     ),
     "server_error": Explanation(
-        "The judge's endpoint failed (5xx), also after the retries.", ("a failure there",), ("Wait.",)
+        "The model's endpoint failed (5xx), also after the retries.", ("a failure there",), ("Wait.",)
     ),
     "connection_error": Explanation(
-        "The judge's endpoint could not be reached, or broke the connection off.",
+        "The model's endpoint could not be reached, or broke the connection off.",
         ("a network, a name or a `base_url` that is wrong", "an address that is not public, and is refused"),
         ("Look at `base_url`, and at docs/judges.md for private addresses.",),
     ),
@@ -159,7 +164,7 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("Describe the levels of the scale, or choose another model.",),
     ),
     "context_overflow": Explanation(
-        "The question is longer than the judge's model can read.",
+        "The question is longer than the model can read.",
         ("long answers, contexts or histories",),
         ("Let the evaluator show less of each field.",),
     ),

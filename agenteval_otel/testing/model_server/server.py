@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final
 
-from agenteval_otel.testing.model_server import completions, messages, responses
+from agenteval_otel.testing.model_server import completions, embeddings, messages, responses
 from agenteval_otel.testing.model_server.exchange import Exchange, Wire
 from agenteval_otel.testing.model_server.reply import ModelReply
 
@@ -23,6 +23,7 @@ _WIRES: Final[dict[str, Wire]] = {
     "/messages": messages,
     "/chat/completions": completions,
     "/responses": responses,
+    "/embeddings": embeddings,
 }
 _CLOSE_TIMEOUT_S: Final = 5.0
 _CHUNK: Final = 16_384
@@ -37,7 +38,7 @@ class ModelServer:
             openai.OpenAI(base_url=f"{server.url}/v1", api_key="test")
 
     It answers ``POST`` requests whose path ends in ``/messages``, ``/chat/completions`` or ``/responses``, plain and
-    with ``"stream": true``. Every connection has a daemon thread; `close` ends them all.
+    with ``"stream": true``, and ``/embeddings``. Every connection has a daemon thread; `close` ends them all.
 
     Args:
         replies: Text, a `ModelReply`, or a function from the request's body to one of these; given in order, the last

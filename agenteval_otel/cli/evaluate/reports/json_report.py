@@ -28,6 +28,7 @@ class JsonReport(Report):
                 "fail_under": [limit._asdict() for limit in summary.limits],
                 "missed": [one._asdict() for one in summary.missed],
                 "lowest": [low._asdict() for low in tallies.lowest],
+                **({"judges": tallies.judged.as_json()} if tallies.judged else {}),
             },
             indent=2, ensure_ascii=False,
         )  # fmt: skip

@@ -44,7 +44,7 @@ class TableReport(Report):
         console.print(Text(printable(told), style="bold"))
         console.print()
         console.print(_table(summary, console.width, glyphs))
-        for title, lines in _notes(summary.tallies, glyphs):
+        for title, lines in _notes(summary.tallies):
             console.print()
             grid = Table.grid(padding=(0, 2, 0, 0))
             grid.add_column(no_wrap=True, style="dim", min_width=8)
@@ -123,7 +123,7 @@ def _targets(summary: Summary, tally: Tally | None, glyphs: Glyphs) -> Text:
     return shown
 
 
-def _notes(tallies: Tallies, glyphs: Glyphs) -> Iterator[tuple[str, list[list[str]]]]:
+def _notes(tallies: Tallies) -> Iterator[tuple[str, list[list[str]]]]:
     """What the table leaves open: a title, and rows of cells."""
     failed = [[tally.name, words_of(tally.errors)] for tally in tallies.criteria if tally.failed]
     skipped = [[tally.name, words_of(tally.skips)] for tally in tallies.criteria if tally.skipped]
@@ -131,8 +131,9 @@ def _notes(tallies: Tallies, glyphs: Glyphs) -> Iterator[tuple[str, list[list[st
         [tally.name, words_of(tally.labels)]
         for tally in tallies.criteria if tally.labels and tally.mean is None and tally.pass_rate is None
     ]  # fmt: skip
-    lowest = [[low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria) or glyphs.dash]
-              for low in tallies.lowest[:_LOWEST]]  # fmt: skip
+    # One that no criterion speaks against has no verdict to show.
+    lowest = [[low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)]
+              for low in tallies.lowest if low.criteria][:_LOWEST]  # fmt: skip
     for title, lines in (("Labels", labels), ("Failed", failed), ("Skipped", skipped), ("Lowest", lowest)):
         if lines:
             yield title, lines

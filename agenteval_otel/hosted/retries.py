@@ -1,4 +1,4 @@
-"""Retries: how often and when a judge asks again. The one layer that does: the SDKs' own retries are off."""
+"""Retries: how often and when a model is asked again. The one layer that does: the SDKs' own retries are off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from agenteval_otel.judges.locks import FreeLock
+from agenteval_otel.hosted.locks import FreeLock
 
 __all__ = ["RetryBudget", "retry_after_of", "wait_before"]
 
@@ -30,7 +30,7 @@ class RetryBudget:
 
     Args:
         share: Retries a call, such as 0.1.
-        first: So many are free for a judge that has hardly been asked yet.
+        first: So many are free for a model that has hardly been asked yet.
     """
 
     def __init__(self, share: float = 0.1, first: int = 2) -> None:

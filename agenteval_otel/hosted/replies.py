@@ -7,12 +7,25 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.errors import JudgeError
-from agenteval_otel.judges.base import RETRYABLE, JudgeUsage
-from agenteval_otel.judges.retries import retry_after_of
+from agenteval_otel.errors import ModelError
+from agenteval_otel.hosted.retries import retry_after_of
 from agenteval_otel.masking import mask_known, printable
 
-__all__ = ["Reply", "Secrets", "count_of", "error_of", "joined", "object_of", "status_of", "unreadable"]
+__all__ = [
+    "RETRYABLE",
+    "Reply",
+    "Secrets",
+    "count_of",
+    "encodable",
+    "error_of",
+    "joined",
+    "object_of",
+    "status_of",
+    "unreadable",
+]
+
+RETRYABLE: Final = frozenset({"rate_limited", "overloaded", "server_error", "connection_error"})
+"""Kinds of failures that asking again may help with."""
 
 _SAID_CHARS: Final = 200
 _ECHO_CHARS: Final = 16
@@ -44,17 +57,17 @@ class Secrets(NamedTuple):
     question: str
 
 
-def error_of(reply: Reply, secrets: Secrets) -> JudgeError:
+def error_of(reply: Reply, secrets: Secrets) -> ModelError:
     """The failure that a response with an error status is."""
     kind, words, said = _told(reply)
     error_type = _type_of(reply.status, f"{kind} {words}", said)
     for_good = reply.status == 429 and _FOR_GOOD.search(f"{kind} {words} {said}") is not None
     may_help = error_type in RETRYABLE or reply.status == 408
-    message = f"the judge's provider answered with status {reply.status}"
+    message = f"the provider answered with status {reply.status}"
     shown = " ".join(word for word in (kind, words) if word)
     message += f" ({mask_known(shown, secrets.keys)})" if shown else ""
     quoted = _quotable(said, secrets)
-    return JudgeError(
+    return ModelError(
         f"{message}: {quoted}" if quoted else message, error_type=error_type,
         retryable=may_help and not for_good, retry_after_s=retry_after_of(reply.headers),
     )  # fmt: skip
@@ -64,7 +77,7 @@ def object_of(reply: Reply) -> dict[str, Any]:
     """The JSON object that a response without an error is.
 
     Raises:
-        JudgeError: ``malformed_answer``: another content type, or no JSON object.
+        ModelError: ``malformed_answer``: another content type, or no JSON object.
     """
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
@@ -87,15 +100,22 @@ def status_of(error: Any) -> int | None:
     return code if type(code) is int and 400 <= code < 600 else 500
 
 
-def unreadable(what: str, usage: JudgeUsage | None = None) -> JudgeError:
+def unreadable(what: str) -> ModelError:
     """The failure of a response that is not in the provider's form."""
-    return JudgeError(f"the judge's response {what}", error_type="malformed_answer", usage=usage)
+    return ModelError(f"the response {what}", error_type="malformed_answer")
 
 
 def count_of(usage: Any, name: str) -> int:
     """A number of tokens; 0 where there is none that makes sense."""
     found = usage.get(name) if isinstance(usage, Mapping) else None
     return found if type(found) is int and 0 <= found < 2**53 else 0
+
+
+def encodable(text: str) -> str:
+    """Text with the replacement character for what no encoding has."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def joined(parts: list[Any]) -> str | None:
@@ -138,7 +158,7 @@ def _word(value: Any) -> str:
 
 
 def _quotable(said: str, secrets: Secrets) -> str:
-    """The provider's message, where it does not repeat the question: what is judged belongs into no error."""
+    """The provider's message, where it does not repeat the question: what is evaluated belongs into no error."""
     said = said.strip()
     starts = range(0, len(said) - _ECHO_CHARS + 1, _ECHO_CHARS // 2)
     if any(said[at : at + _ECHO_CHARS] in secrets.question for at in starts):

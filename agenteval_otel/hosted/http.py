@@ -1,25 +1,37 @@
-"""HTTP: the client that judges ask through. It goes where it was told to, and reads no more than it was told to.
+"""HTTP: the client that models are asked through. It goes where it was told to, and reads no more than it was told to.
 
 It follows no redirects, since the key would go along; asks for no compression, since a small body may get huge; and
-bounds what it reads. It has no time limit of its own: the judge's deadline ends it wherever it is. httpx2 is met here.
+bounds what it reads. It has no time limit of its own: the deadline of the question ends it. httpx2 is met here.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from agenteval_otel.judges.addresses import guard_of
-from agenteval_otel.judges.quiet import watch
-from agenteval_otel.judges.replies import unreadable
+from agenteval_otel.hosted.addresses import guard_of
+from agenteval_otel.hosted.quiet import watch
+from agenteval_otel.hosted.replies import unreadable
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
-__all__ = ["client_for"]
+__all__ = ["client_for", "trusted"]
 
 _ERROR_BYTES: Final = 65_536
 _KEPT_OPEN, _IDLE_S = 64, 30.0
+
+
+@cache
+def trusted() -> ssl.SSLContext:
+    """The certificates that clients trust, read once a process: it takes long, so not on an event loop."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 def client_for(url: str, *, max_bytes: int, allow_private: bool) -> httpx2.AsyncClient:
@@ -38,18 +50,22 @@ def client_for(url: str, *, max_bytes: int, allow_private: bool) -> httpx2.Async
     class Bounded(_Bounded, httpx2.AsyncByteStream):
         """A stream as the client wants one."""
 
+    # Building a request, sending it, and reading what came are turns of the loop of their own: each is a short one.
     async def before(request: httpx2.Request) -> None:
+        await asyncio.sleep(0)
         request.headers["accept-encoding"] = "identity"
         if guard is not None:
             request.extensions["trace"] = guard
 
     async def after(response: httpx2.Response) -> None:
+        await asyncio.sleep(0)
         _check(response, max_bytes)
         failed = response.status_code >= 400
         response.stream = Bounded(response.stream, _ERROR_BYTES if failed else max_bytes, failed)
 
     return httpx2.AsyncClient(
-        base_url=url, timeout=None, follow_redirects=False, event_hooks={"request": [before], "response": [after]},
+        base_url=url, timeout=None, follow_redirects=False, verify=trusted(),
+        event_hooks={"request": [before], "response": [after]},
         limits=httpx2.Limits(max_keepalive_connections=_KEPT_OPEN, keepalive_expiry=_IDLE_S),
     )  # fmt: skip
 
@@ -81,3 +97,4 @@ class _Bounded:
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+        await asyncio.sleep(0)

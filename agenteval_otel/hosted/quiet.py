@@ -1,6 +1,6 @@
-"""Quiet: the calls of judges leave nothing in the host's own logs and traces.
+"""Quiet: the calls of ours leave nothing in the host's own logs and traces.
 
-A client logs a line for every request, and at the level of debugging all that it sends: the answers under judgement.
+A client logs a line for every request, and at the level of debugging all that it sends: the answers under evaluation.
 A host's instrumentation of HTTP would show the calls among the agent's own. Both are told by the context of the call.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 __all__ = ["quietly", "watch"]
 
 _FAMILIES: Final = ("anthropic", "httpx2", "httpcore2")
-_judging: ContextVar[bool] = ContextVar("agenteval_judging", default=False)
+_asking: ContextVar[bool] = ContextVar("agenteval_asking", default=False)
 
 
 @contextmanager
@@ -27,11 +27,11 @@ def quietly() -> Iterator[None]:
     # Older instrumentation looks for the plain word.
     suppressed = context.set_value("suppress_instrumentation", True)
     token = context.attach(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True, suppressed))
-    flag = _judging.set(True)
+    flag = _asking.set(True)
     try:
         yield
     finally:
-        _judging.reset(flag)
+        _asking.reset(flag)
         context.detach(token)
 
 
@@ -43,4 +43,4 @@ def watch() -> None:
 
 
 def _is_the_hosts(record: logging.LogRecord) -> bool:
-    return not _judging.get()
+    return not _asking.get()

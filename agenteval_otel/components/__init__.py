@@ -1,0 +1,22 @@
+"""Components: parts that configuration chooses by ``type``, and what is said where it is wrong.
+
+Every extension point (evaluators, samplers, storage providers, ...) is a contract: a direct subclass of `Component`.
+An implementation names its type in the class line (``class RuleBased(Evaluator, type="RuleBased")``) and is then known
+to its contract's registry. Nothing here runs while answers are evaluated.
+"""
+
+from agenteval_otel.components.choosing import load_each, resolve, resolve_or_wrap
+from agenteval_otel.components.component import Component
+from agenteval_otel.components.explained import Explained, PartError, choices, explain_validation, near
+
+__all__ = [
+    "Component",
+    "Explained",
+    "PartError",
+    "choices",
+    "explain_validation",
+    "load_each",
+    "near",
+    "resolve",
+    "resolve_or_wrap",
+]

@@ -1,0 +1,85 @@
+"""Choosing components: from a mapping, the name of a type, a class, or an object of the program's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from agenteval_otel.components.component import Component
+from agenteval_otel.components.explained import choices
+from agenteval_otel.errors import ConfigurationError
+
+__all__ = ["load_each", "resolve", "resolve_or_wrap"]
+
+C = TypeVar("C", bound=Component)
+T = TypeVar("T")
+
+
+def resolve(contract: type[C], value: Any, *, path: str | None = None, context: dict[str, Any] | None = None) -> C:
+    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component of the contract.
+
+    Raises:
+        ConfigurationError: Not a component, unknown type (names the known ones) or wrong fields.
+    """
+    if isinstance(value, contract):
+        return value
+    if isinstance(value, str):
+        value = {"type": value}
+    if not isinstance(value, Mapping):
+        found = value.__class__.__name__
+        raise ConfigurationError(
+            f"expected an instance of {contract.__name__}, a mapping with 'type' or a type's name, found {found}",
+            path=path,
+        )
+    name = value.get("type")
+    if not isinstance(name, str) or name not in contract.registry:
+        wrong = "'type' is missing" if name is None else f"unknown {contract.contract} type {name!r}"
+        raise ConfigurationError(f"{wrong}{choices(name, sorted(contract.registry))}", path=path)
+    return cast(C, contract.registry[name].load(value, path=path, context=context))
+
+
+def resolve_or_wrap(
+    contract: type[C], value: Any, *, wrap: Callable[[Any], C | None], expected: str, path: str | None = None
+) -> C:
+    """As `resolve`; besides, a class gives an instance with default settings, and `wrap` makes one of other objects.
+
+    Args:
+        contract: What it has to be.
+        value: What a caller or a configuration wrote.
+        wrap: Gives None for an object that cannot be taken.
+        expected: What can be, in words, before "a mapping with 'type' or the name of a type".
+        path: Where the value stands.
+
+    Raises:
+        ConfigurationError: None of these, an unknown type, or wrong settings.
+    """
+    if isinstance(value, (contract, Mapping, str)):
+        return resolve(contract, value, path=path)
+    if isinstance(value, type):
+        if issubclass(value, contract):
+            return value.load({}, path=path)
+    elif value is not None and (wrapped := wrap(value)) is not None:
+        return wrapped
+    known = ", ".join(sorted(contract.registry))
+    raise ConfigurationError(
+        f"expected {expected}, a mapping with 'type' or the name of a type ({known}), found {type(value).__name__}",
+        path=path,
+    )
+
+
+def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str) -> tuple[T, ...]:
+    """Load every entry of a list with `load(value, path)`; what is wrong with any of them is told at once.
+
+    Raises:
+        ConfigurationError: With the problems of all entries.
+    """
+    loaded: list[T] = []
+    problems: list[tuple[str | None, str]] = []
+    for index, value in enumerate(values):
+        try:
+            loaded.append(load(value, f"{path}[{index}]"))
+        except ConfigurationError as failure:
+            problems += failure.problems
+    if problems:
+        raise ConfigurationError.of(problems)
+    return tuple(loaded)

@@ -1,0 +1,146 @@
+"""What is wrong with a configuration, in the words of who wrote it: the field's path, what was found and expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.masking import MASK, is_secret, mask, mask_text
+
+__all__ = ["Explained", "PartError", "choices", "explain_validation", "near"]
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+
+class Explained(ModelMetaclass):
+    """Metaclass of models that people write down: a wrong field raises `ConfigurationError` with its path."""
+
+    def __call__(cls, *args: Any, **fields: Any) -> Any:
+        """Build an instance, as pydantic does, with the error explained."""
+        try:
+            return super().__call__(*args, **fields)
+        except ValidationError as error:
+            raise explain_validation(error, cast(type[BaseModel], cls)) from None  # pydantic's report shows the input
+
+
+def explain_validation(
+    error: ValidationError, model: type[BaseModel], *, path: str | None = None
+) -> ConfigurationError:
+    """Translate pydantic's report: path of the field, found, expected, and the known fields for an unknown one."""
+    problems: list[tuple[str | None, str]] = []
+    for item in error.errors(include_url=False):
+        if item["type"] == "default_factory_not_called":
+            continue  # follows from another field's error, which is told
+        where = _join(path, item["loc"])
+        inner = item.get("ctx", {}).get("error")
+        if isinstance(inner, PartError):
+            above = item["loc"] if inner.of_model else item["loc"][:-1]
+            problems += inner.failure.under(_join(path, above) if path or above else None).problems
+        elif item["type"] == "extra_forbidden":
+            known = _fields_at(model, item["loc"][:-1])
+            problems.append((where, f"unknown field{choices(item['loc'][-1], known) if known else ''}"))
+        elif item["type"] == "missing":
+            problems.append((where, "required field is missing"))
+        else:
+            problems.append((where, _found(_expected(item), item)))
+    return ConfigurationError.of(problems)
+
+
+class PartError(ValueError):
+    """What a validator found wrong with a part that it loaded: the model's other fields are then still checked.
+
+    Args:
+        failure: Its paths begin with the name of a field of the model.
+        of_model: The validator is one of the whole model.
+    """
+
+    def __init__(self, failure: ConfigurationError, *, of_model: bool = False) -> None:
+        self.failure, self.of_model = failure, of_model
+        super().__init__(str(failure))
+
+
+def near(name: Any, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` where a known name looks like the given one, else nothing."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    by_form = {one.lower().replace("-", "_"): one for one in known}
+    found = get_close_matches(str(name)[:64].lower().replace("-", "_"), by_form, n=1, cutoff=0.7)
+    return f" (did you mean {by_form[found[0]]!r}?)" if found else ""
+
+
+def choices(name: Any, known: Iterable[str]) -> str:
+    """`near`, and then all that is known: `` (did you mean 'x'?); known: x, y``."""
+    names = list(known)
+    return f"{near(name, names)}; known: {', '.join(names) or 'none'}"
+
+
+def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The fields of the model at a place inside of another; keys and indexes of containers lead to what they hold."""
+    models = {model}
+    for part in location:
+        models = {
+            found for one in models
+            for found in (_models_in(one.model_fields[str(part)].annotation) if part in one.model_fields else {one})
+        }  # fmt: skip
+    # What is left out of dumps and may be anything is an object of the program's: nobody misspells it in a file.
+    return sorted({
+        name for one in models for name, field in one.model_fields.items()
+        if not (field.exclude and field.annotation is Any)
+    })  # fmt: skip
+
+
+def _models_in(annotation: Any) -> set[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {found for inner in get_args(annotation) for found in _models_in(inner)}
+
+
+def _join(path: str | None, location: tuple[int | str, ...]) -> str:
+    text = path or ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else part)
+    return text or "configuration"
+
+
+_EXPECTED = {
+    "tuple_type": "a list", "list_type": "a list", "frozen_set_type": "a list", "dict_type": "a mapping",
+    "model_type": "a mapping", "model_attributes_type": "a mapping", "callable_type": "a function",
+    "float_type": "a number", "float_parsing": "a number", "finite_number": "a finite number", "string_type": "text",
+    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
+    "bool_type": "true or false", "bool_parsing": "true or false", "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}", "greater_than_equal": "at least {ge}", "greater_than": "more than {gt}",
+}  # fmt: skip
+
+
+def _expected(item: Any) -> str:
+    """What was expected, in the words of a settings file instead of Python's."""
+    words = _EXPECTED.get(item["type"])
+    if words is not None:
+        bounds = item.get("ctx", {}).items()
+        return "expected " + words.format(**{key: f"{one:g}" if isinstance(one, float) else one for key, one in bounds})
+    said: str = item["msg"]
+    return said.removeprefix("Value error, ").replace("Input should be ", "expected ", 1)
+
+
+def _found(expected: str, item: Any) -> str:
+    """What was expected and what was found; neither shows a secret."""
+    value = item.get("input")
+    if any(is_secret(part) for part in item["loc"] if isinstance(part, str)):
+        shown = _shown(value).strip("'")
+        return f"{expected.replace(shown, MASK) if shown else expected}, found {mask(value, 'secret')}"
+    of_several = item["type"] == "value_error" and isinstance(value, Mapping)  # whose values say nothing together
+    return mask_text(expected if of_several else f"{expected}, found {_shown(mask(value))}")
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"<{value.__class__.__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."

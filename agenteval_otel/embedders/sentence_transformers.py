@@ -1,0 +1,143 @@
+"""The embedder that runs a sentence-embedding model on this machine, by the package sentence-transformers.
+
+The package brings PyTorch, which is far too heavy for somebody else's process: in a monitored one it is imported in the
+child process of the lane ``cpu``, at the lowest priority, and the model's weights are loaded there once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from pydantic import Field, model_validator
+
+from agenteval_otel.components import PartError
+from agenteval_otel.embedders.base import Embedder
+from agenteval_otel.embedders.vectors import unit_rows
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.hosted.locks import FreeLock
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["SentenceTransformerEmbedder"]
+
+_EXTRA: Final = 'sentence-transformers is not installed: pip install "agenteval-otel[sentence-transformers]"'
+# Two threads that need the same model load it once; it lies on a disk, so a load ends.
+_loading = FreeLock()
+
+
+class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
+    """Compares meaning, by a model on this machine: two texts are near when they say the same, also in other words.
+
+    Needs the extra ``sentence-transformers``, and a model that is there: its folder, or its name among those that were
+    downloaded before. Nothing is fetched from the network unless `allow_download`, and no code that comes with a model
+    is run. Blocks: some milliseconds a text, seconds when the model is loaded.
+
+    What a model can read is limited, to 256 tokens for many; the rest of a longer text is not looked at.
+
+    Attributes:
+        model: Folder of the model, or its name.
+        batch_size: Texts that go through the model together.
+        threads: Processor threads of the model in the child process; elsewhere the process's own setting stays.
+        max_characters: What comes after so many characters of a text is left out before the model's own limit.
+        allow_download: Whether a model that is not there is fetched.
+    """
+
+    unversioned: ClassVar[frozenset[str]] = frozenset({"batch_size", "threads", "allow_download"})
+
+    model: str = Field(min_length=1, max_length=1_024)
+    batch_size: int = Field(default=32, ge=1, le=1_024)
+    threads: int = Field(default=1, ge=1, le=64)
+    max_characters: int = Field(default=16_384, ge=1, le=1_048_576)
+    allow_download: bool = False
+
+    @model_validator(mode="after")
+    def _can_be_loaded(self) -> Self:
+        said = None
+        if find_spec("sentence_transformers") is None:
+            said = ConfigurationError(_EXTRA)
+        elif self.model.startswith(("/", "./", "../", "~")) and not Path(self.model).expanduser().is_dir():
+            said = ConfigurationError("there is no such folder", path="model")
+        if said is not None:
+            raise PartError(said, of_model=True)
+        return self
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One row a text, of length 1; zeros where a text is blank.
+
+        Raises:
+            EvaluationError: (``model_unavailable``) The model cannot be loaded.
+        """
+        import numpy as np
+
+        if not texts:
+            return np.zeros((0, 1), dtype=np.float32)
+        model = self._loaded()
+        cut = [text[: self.max_characters] for text in texts]
+        with self._turn:  # a tokenizer may not be used by two threads at once
+            found = model.encode(cut, batch_size=self.batch_size, show_progress_bar=False, convert_to_numpy=True)
+        rows = unit_rows(found.reshape(len(texts), -1))
+        for row, text in zip(rows, cut, strict=True):
+            if not text.strip():
+                row[:] = 0.0
+        return rows
+
+    def prepare(self) -> None:
+        """Import the package and load the model, with `threads` threads; what fails is told by `embed`."""
+        # Before the import, which looks at them; the process is ours.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        if not self.allow_download:
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        try:
+            import torch
+            from tqdm import tqdm
+
+            torch.set_num_threads(self.threads)
+            tqdm.monitor_interval = 0  # the thread that it starts for its bars would be there at the fork
+            self._loaded()
+        except Exception:
+            return
+
+    def _loaded(self) -> Any:
+        with _loading:
+            found = self._model
+        if isinstance(found, str):
+            raise EvaluationError(found, error_type="model_unavailable")
+        return found
+
+    @cached_property
+    def _model(self) -> Any:
+        """The model, or why there is none: it is not looked for again with every evaluation."""
+        try:
+            from sentence_transformers import SentenceTransformer
+
+            name = str(Path(self.model).expanduser()) if self.model.startswith("~") else self.model
+            with _without_bars():
+                return SentenceTransformer(name, device="cpu", local_files_only=not self.allow_download)
+        except Exception as error:
+            return f"the model {self.model!r} cannot be loaded ({type(error).__name__})"
+
+    @cached_property
+    def _turn(self) -> FreeLock:
+        return FreeLock()
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """The program's standard error is not for our progress."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

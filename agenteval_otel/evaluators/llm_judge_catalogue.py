@@ -1,0 +1,256 @@
+"""The catalogue's criteria as evaluators: each is an `LLMJudge` whose wording is its file's in `evaluators.catalogue`.
+
+Settings name them by type: ``{type: Coherence, judge: {...}}``. Several in one call are an
+``{type: LLMJudge, rubrics: [Coherence, Fluency]}``, or one of the two sets at the end of this file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from agenteval_otel.evaluators.catalogue import entry_of, rubric_fields
+from agenteval_otel.evaluators.llm_judge import LLMJudge
+from agenteval_otel.evaluators.llm_judge_asked import Asked
+from agenteval_otel.evaluators.llm_judge_case import CaseFields
+from agenteval_otel.evaluators.llm_judge_question import ReplyForm
+from agenteval_otel.evaluators.rubric import Levels, Rubric
+from agenteval_otel.judges import Verdict
+from agenteval_otel.judges.prompt import CaseText
+from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models.value import replaced
+from agenteval_otel.scoring.ratings import rating_of
+
+__all__ = [
+    "AnswerQuality",
+    "Bias",
+    "CatalogueJudge",
+    "CodeVulnerability",
+    "Coherence",
+    "Completeness",
+    "ContentHarm",
+    "Equivalence",
+    "Fluency",
+    "Groundedness",
+    "HateAndUnfairness",
+    "IndirectAttack",
+    "IntentResolution",
+    "ProtectedMaterial",
+    "Relevance",
+    "Retrieval",
+    "SelfHarm",
+    "Sexual",
+    "TaskAdherence",
+    "ToolCallAccuracy",
+    "ToxicLanguage",
+    "Truth",
+    "UngroundedAttributes",
+    "Violence",
+]
+
+
+class CatalogueJudge(LLMJudge):
+    """An `LLMJudge` whose wording, needs and levels are the catalogue's: it has the options that remain.
+
+    Its `fingerprint` changes with the wording of its file. Of a score from 1 to 5 the metadata has the ``rating``, from
+    ``Unacceptable`` to ``Exceptional``.
+
+    Attributes:
+        scale: The catalogue's scale when left out; ``numeric`` is its form from 0 to 1, whose threshold is moved along.
+        threshold: From which score on it passes, on that scale; the catalogue's when left out.
+    """
+
+    criteria_names: ClassVar[tuple[str, ...]] = ()
+
+    scale: str = ""
+    max_tokens: int = Field(default=4_096, ge=16)  # twenty claims, or the four criteria of a set
+    # What the catalogue says is no option: another wording is another criterion, which LLMJudge is for.
+    description: ClassVar[str] = ""  # type: ignore[misc]
+    levels: ClassVar[Levels] = {}  # type: ignore[misc]
+    rubric: ClassVar[str | None] = None  # type: ignore[misc]
+    rubrics: ClassVar[tuple[Rubric, ...]] = ()  # type: ignore[misc]
+    prompt_template: ClassVar[str | None] = None  # type: ignore[misc]
+    system_prompt: ClassVar[str | None] = None  # type: ignore[misc]
+    needs: ClassVar[tuple[CaseFields, ...]] = ()  # type: ignore[misc]
+    takes: ClassVar[tuple[CaseFields, ...]] = ()  # type: ignore[misc]
+    placement: ClassVar[Literal["data", "inline"]] = "data"  # type: ignore[misc]
+    reply_form: ClassVar[ReplyForm] = "evidence"  # type: ignore[misc]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tagged(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or "tags" in data or not cls._names():
+            return data
+        return {**data, "tags": entry_of(cls._names()[0])["tags"]}
+
+    @classmethod
+    def _names(cls) -> tuple[str, ...]:
+        return cls.criteria_names or ((cls.component_type,) if cls.component_type else ())
+
+    @cached_property
+    def all_rubrics(self) -> tuple[Rubric, ...]:
+        """The criteria as the catalogue has them, with this evaluator's scale, threshold, weight and objective."""
+        given = {name: getattr(self, name) for name in ("scale", "threshold", "weight", "objective")}
+        if not self.criteria_names:
+            given["criterion_name"] = self.criterion_name
+        given = {name: value for name, value in given.items() if value not in (None, "")}
+        return tuple(Rubric(**rubric_fields(name, given)) for name in self._names())
+
+    def versioned(self) -> str:
+        wording = [one.model_dump(mode="json") for one in self.all_rubrics]
+        return json.dumps([super().versioned(), wording], sort_keys=True)
+
+    def _result(self, verdict: Verdict, one: Asked, case: Mapping[str, CaseText], *, alone: bool) -> EvaluationResult:
+        result = super()._result(verdict, one, case, alone=alone)
+        if result.status != "scored" or one.criterion.scale != "likert5":
+            return result
+        return replaced(result, {"metadata": {**(result.metadata or {}), "rating": rating_of(result.score)}})
+
+
+class Coherence(CatalogueJudge, type="Coherence"):
+    """Whether the answer hangs together: each sentence follows from the others, in an order that can be read."""
+
+    criterion_name: str = "Coherence"
+
+
+class Fluency(CatalogueJudge, type="Fluency"):
+    """Whether the answer's language is correct and natural to read, whatever it says."""
+
+    criterion_name: str = "Fluency"
+
+
+class Equivalence(CatalogueJudge, type="Equivalence"):
+    """Whether the answer says the same as the reference answer."""
+
+    criterion_name: str = "Equivalence"
+
+
+class Groundedness(CatalogueJudge, type="Groundedness"):
+    """The share of the answer's claims that the material supports: context, results of tools, or a reference."""
+
+    criterion_name: str = "Groundedness"
+
+
+class Relevance(CatalogueJudge, type="Relevance"):
+    """How much of the answer is about what was asked, whether it is true or not."""
+
+    criterion_name: str = "Relevance"
+
+
+class Truth(CatalogueJudge, type="Truth"):
+    """The share of the answer's checkable claims that are true, by the judge's own knowledge and the material."""
+
+    criterion_name: str = "Truth"
+
+
+class Completeness(CatalogueJudge, type="Completeness"):
+    """The share of the reference's statements that the answer has, and has right."""
+
+    criterion_name: str = "Completeness"
+
+
+class Retrieval(CatalogueJudge, type="Retrieval"):
+    """Whether what was retrieved serves the question, and the best of it stands first."""
+
+    criterion_name: str = "Retrieval"
+
+
+class IntentResolution(CatalogueJudge, type="IntentResolution"):
+    """Whether the agent saw what the user wanted, and brought it about."""
+
+    criterion_name: str = "IntentResolution"
+
+
+class TaskAdherence(CatalogueJudge, type="TaskAdherence"):
+    """Whether the agent did what it was told, in the way and within the limits that it was told."""
+
+    criterion_name: str = "TaskAdherence"
+
+
+class ToolCallAccuracy(CatalogueJudge, type="ToolCallAccuracy"):
+    """The share of tool calls that were the right ones, with arguments that the conversation gives."""
+
+    criterion_name: str = "ToolCallAccuracy"
+
+
+class HateAndUnfairness(CatalogueJudge, type="HateAndUnfairness"):
+    """How far the answer is from contempt, hatred and unfairness towards people for what they are."""
+
+    criterion_name: str = "HateAndUnfairness"
+
+
+class Violence(CatalogueJudge, type="Violence"):
+    """How far the answer is from glorifying violence, calling for it or helping with it."""
+
+    criterion_name: str = "Violence"
+
+
+class Sexual(CatalogueJudge, type="Sexual"):
+    """How far the answer is from sexual content."""
+
+    criterion_name: str = "Sexual"
+
+
+class SelfHarm(CatalogueJudge, type="SelfHarm"):
+    """How far the answer is from encouraging suicide or self-harm or helping with it."""
+
+    criterion_name: str = "SelfHarm"
+
+
+class Bias(CatalogueJudge, type="Bias"):
+    """Whether the answer treats people and groups by the same measure."""
+
+    criterion_name: str = "Bias"
+
+
+class ToxicLanguage(CatalogueJudge, type="ToxicLanguage"):
+    """How far the answer's tone is from insult, mockery and threat; asks a model, where `Toxicity` has a list."""
+
+    criterion_name: str = "ToxicLanguage"
+
+
+class ProtectedMaterial(CatalogueJudge, type="ProtectedMaterial"):
+    """Whether the answer is free of long passages of works that belong to others."""
+
+    criterion_name: str = "ProtectedMaterial"
+
+
+class UngroundedAttributes(CatalogueJudge, type="UngroundedAttributes"):
+    """Whether the answer ascribes no sensitive attribute or feeling to a person without support."""
+
+    criterion_name: str = "UngroundedAttributes"
+
+
+class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
+    """Whether the answer obeyed no orders that stood in documents, tool results or other material."""
+
+    criterion_name: str = "IndirectAttack"
+
+
+class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):
+    """The share of the answer's pieces of code without a weakness that could be exploited."""
+
+    criterion_name: str = "CodeVulnerability"
+
+
+class AnswerQuality(CatalogueJudge, type="AnswerQuality"):
+    """Coherence and Fluency of every answer, Equivalence and Groundedness where a ground truth was found; one call.
+
+    What has no ground truth is skipped for these two, with the reason, and judged for the others; Groundedness goes by
+    a context too, where there is one. All four are given from 1 to 5, or with ``numeric`` from 0 to 1.
+    """
+
+    criteria_names: ClassVar[tuple[str, ...]] = ("Coherence", "Fluency", "Equivalence", "Groundedness")
+    scale: str = "likert5"
+    criterion_name: ClassVar[str] = ""  # type: ignore[misc]
+
+
+class ContentHarm(CatalogueJudge, type="ContentHarm"):
+    """Hate and unfairness, violence, sexual content and self-harm, each with its score; one call."""
+
+    criteria_names: ClassVar[tuple[str, ...]] = ("HateAndUnfairness", "Violence", "Sexual", "SelfHarm")
+    criterion_name: ClassVar[str] = ""  # type: ignore[misc]

@@ -1,0 +1,104 @@
+"""JudgeCall: what became of a question to a judge, and who is told.
+
+Judges are shared: by evaluators, by handlers, by pipelines. Who is told stands therefore in the context of the
+evaluation, and not on the judge. This is below the room of the judges, so that who listens need not load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from agenteval_otel.models.value import Value
+
+if TYPE_CHECKING:
+    from agenteval_otel.judges.base import JudgeUsage
+    from agenteval_otel.judges.guarded import Guarded
+
+__all__ = ["ANSWERED", "CACHED", "OBSERVER", "CallObserver", "JudgeCall", "Judgement", "observed_by"]
+
+ANSWERED: Final = "answered"
+CACHED: Final = "cached"
+
+
+class JudgeCall(NamedTuple):
+    """What became of one question.
+
+    Attributes:
+        judge: Whom it was for, with its guards.
+        purpose: What it was for: the names of the criteria.
+        outcome: ``answered``; ``cached`` where it had been answered before; ``budget``, ``budget_exhausted`` and
+            ``breaker_open`` where a guard refused it; else how it failed (`judges.ERROR_TYPES`, ``cancelled``, or a
+            class's name).
+        asked: Whether a call was made.
+        usage: What the provider counted; None where it did not say.
+        cost_usd: What that costs in US dollars; None where the price is not known.
+        duration_s: How long the call took, in seconds.
+    """
+
+    judge: Guarded
+    purpose: str
+    outcome: str
+    asked: bool = True
+    usage: JudgeUsage | None = None
+    cost_usd: float | None = None
+    duration_s: float = 0.0
+
+    @property
+    def model(self) -> str:
+        """The model that is asked."""
+        return self.judge.model
+
+    @property
+    def error_type(self) -> str | None:
+        """How a call that was made has failed; None where it did not, or none was made."""
+        return self.outcome if self.asked and self.outcome != ANSWERED else None
+
+
+class Judgement(Value):
+    """Which model judged a result, and what that took; no content.
+
+    Attributes:
+        model: The model that answered, as the provider names it; else the one that was asked.
+        response_id: The provider's id of the answer.
+        input_tokens: Of the question, those of caches not among them. What the call took stands on the first of its
+            criteria only; None on the others, and where nobody counted.
+        output_tokens: Of the answer, with the model's thinking.
+        cache_read_tokens: Of the question, which the provider had kept.
+        cache_write_tokens: Of the question, which the provider keeps from now on.
+        cost_usd: US dollars; None where the price is not known.
+        from_cache: The verdict was kept from before.
+    """
+
+    model: str = ""
+    response_id: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost_usd: float | None = None
+    from_cache: bool = False
+
+
+class CallObserver(Protocol):
+    """Is told of every question to a judge; what it raises is counted and goes no further."""
+
+    def on_call(self, call: JudgeCall) -> None:
+        """A question has ended. Must not block: it is said on the event loop."""
+        ...
+
+
+OBSERVER: ContextVar[CallObserver | None] = ContextVar("agenteval_judge_observer", default=None)
+"""Who is told of the questions that this context asks."""
+
+
+@contextmanager
+def observed_by(observer: CallObserver) -> Iterator[None]:
+    """While it is open, the observer is told of every question that this context, and tasks begun in it, ask."""
+    token = OBSERVER.set(observer)
+    try:
+        yield
+    finally:
+        OBSERVER.reset(token)

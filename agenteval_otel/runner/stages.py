@@ -1,0 +1,99 @@
+"""Stages: which evaluators wait for the others, how likely it was that they saw an answer, and whether an escalation
+fits the evaluators that it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agenteval_otel.components import choices
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.base import Evaluator
+from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models.value import replaced
+from agenteval_otel.sampling.base import SamplingDecision
+from agenteval_otel.sampling.escalation import Escalation
+from agenteval_otel.sampling.results import ResultSampler
+
+__all__ = ["NOT_ESCALATED", "check_escalation", "escalated", "facts_of", "waits"]
+
+NOT_ESCALATED = "not_escalated"
+"""Why a criterion of the second stage has no score: no rule matched, and the floor passed the answer over."""
+Problems = list[tuple[str | None, str]]
+
+
+def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
+    """Whether the evaluator belongs to the second stage: it scores a criterion that is named, or asks a model."""
+    if not escalation.criteria:
+        return evaluator.lane == "model"
+    return any(criterion.name in escalation.criteria for criterion in evaluator.criteria())
+
+
+def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
+    """What the runner says of a result: lower its probability where its evaluator saw only a share of the answers.
+
+    What is no probability is unknown, and so is then the product.
+    """
+    given: Any = result.probability_given_sampled
+    if given == 1.0 or "probability" not in facts:
+        return facts
+    known = isinstance(given, int | float) and 0.0 < given < 1.0
+    return facts | {"probability": facts["probability"] * given if known else None}
+
+
+def escalated(result: EvaluationResult, decision: SamplingDecision) -> EvaluationResult:
+    """A result of the second stage: with the probability of having got there, and why it did."""
+    before, further = result.probability, decision.probability
+    product = None if before is None or further is None else before * further
+    return replaced(result, {"probability": product, "sampling_reason": decision.reason})
+
+
+def check_escalation(
+    escalation: Escalation, evaluators: Sequence[Evaluator], *, path: str = "escalation", complete: bool = True
+) -> None:
+    """Refuse what could never happen with these evaluators.
+
+    Args:
+        escalation: What to check.
+        evaluators: Those that it is for.
+        path: Where the escalation stands.
+        complete: No others will be added: then at least one of them has to wait, and a disagreement needs two that do
+            not.
+
+    Raises:
+        ConfigurationError: A rule or a list of criteria that names what nobody scores in its stage (with what there
+            is), or nothing that waits.
+    """
+    second = {id(evaluator) for evaluator in evaluators if waits(evaluator, escalation)}
+    waiting = _names(one for one in evaluators if id(one) in second)
+    first = _names(one for one in evaluators if id(one) not in second)
+    problems: Problems = [
+        (f"{path}.criteria[{index}]", f"no evaluator scores {name!r}{choices(name, [*first, *waiting])}")
+        for index, name in enumerate(escalation.criteria) if name not in waiting
+    ]  # fmt: skip
+    if complete and not waiting and not problems:
+        problems.append((path, "no evaluator asks a model, so none waits: name those that do in criteria"))
+    for index, rule in enumerate(escalation.rules):
+        if isinstance(rule, ResultSampler):
+            problems += _problems_of(rule, first, waiting, path=f"{path}.rules[{index}]", complete=complete)
+    if problems:
+        raise ConfigurationError.of(problems)
+
+
+def _problems_of(
+    rule: ResultSampler, first: Sequence[str], waiting: Sequence[str], *, path: str, complete: bool
+) -> Problems:
+    found: Problems = []
+    for index, name in enumerate(rule.criteria):
+        if name not in first:
+            wrong = f"{name!r} is scored in the second stage" if name in waiting else f"no evaluator scores {name!r}"
+            found.append((f"{path}.criteria[{index}]", f"{wrong}: rules look at the first stage{choices(name, first)}"))
+    if complete and not rule.criteria and len(first) < rule.at_least:
+        needed = "a criterion" if rule.at_least == 1 else f"{rule.at_least} criteria"
+        found.append((path, f"needs {needed} of the first stage, which has {', '.join(first) or 'none'}"))
+    return found
+
+
+def _names(evaluators: Iterable[Evaluator]) -> list[str]:
+    return list(dict.fromkeys(criterion.name for evaluator in evaluators for criterion in evaluator.criteria()))

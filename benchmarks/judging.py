@@ -1,0 +1,105 @@
+"""Judgements a second: LLMJudge under @monitor against the bare SDK, both asking a provider that takes 200 ms."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from benchmarks import subjects
+from benchmarks.goals import at_least, holds
+from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
+from benchmarks.machine import Machine
+from benchmarks.provider import provider
+from benchmarks.providers import Nowhere
+
+__all__ = ["BENCH"]
+
+_DELAY_S = 0.2
+_AT_ONCE = 64
+_WAVES = (4, 20)  # of 64 judgements
+_KEY = "sk-of-the-benchmark"
+
+
+def _judged(address: str) -> Any:
+    from agenteval_otel.evaluators import LLMJudge
+
+    judge = {"type": "anthropic", "model": "judge-1", "base_url": address, "api_key": _KEY}
+    return LLMJudge.load({"criterion_name": "right", "scale": "likert5", "description": "Right?", "judge": judge})
+
+
+def _ours(size: Size) -> Numbers:
+    """The whole route: handler, pool, question, SDK, answer, telemetry; as a process has it by default."""
+    with provider(_DELAY_S) as address:
+        providers = Nowhere(encode=False)
+        subject = subjects.Ours(
+            evaluators=[_judged(address)], storage=[providers.storage()], own_span="never", **subjects.UNRESTRAINED
+        )
+        handler, total = subject.wrap(subjects.answer), size.of(*_WAVES) * _AT_ONCE
+        for _ in range(_AT_ONCE):
+            handler(subjects.QUESTION)
+        subject.drain()
+        began, cpu = time.perf_counter(), time.process_time()
+        for index in range(total):
+            handler(f"{subjects.QUESTION} {index}")
+        subject.drain()
+        took, used = time.perf_counter() - began, time.process_time() - cpu
+        done = subject.evaluated() - _AT_ONCE
+        return {"per s": done / took, "cpu ms": used / done * 1e3, "done": done / total}
+
+
+def _raw(size: Size) -> Numbers:
+    """The SDK by itself, 64 at a time, with the same question and the same form of the answer."""
+    import anthropic
+
+    from agenteval_otel.judges.forms import plain_form
+    from agenteval_otel.models import EvaluationInput
+
+    total = size.of(*_WAVES) * _AT_ONCE
+    with provider(_DELAY_S) as address:
+        given = EvaluationInput(prompt=subjects.QUESTION, response=subjects.ANSWER)
+        request, _ = _judged(address).question_for(given)
+        form = {"type": "json_schema", "schema": plain_form(request.answer_form)}
+
+        async def run() -> Numbers:
+            client = anthropic.AsyncAnthropic(api_key=_KEY, base_url=address, max_retries=0)
+
+            async def worker(numbers: Any) -> None:
+                for _ in numbers:
+                    message = await client.messages.create(
+                        model="judge-1", max_tokens=request.max_tokens, system=request.system,
+                        messages=[{"role": "user", "content": request.prompt}], output_config={"format": form},
+                    )  # fmt: skip
+                    assert json.loads(message.content[0].text)["score"] == 4
+
+            await asyncio.gather(*(worker(range(1)) for _ in range(_AT_ONCE)))
+            numbers = iter(range(total))
+            began, cpu = time.perf_counter(), time.process_time()
+            await asyncio.gather(*(worker(numbers) for _ in range(_AT_ONCE)))
+            took, used = time.perf_counter() - began, time.process_time() - cpu
+            await client.close()
+            return {"per s": total / took, "cpu ms": used / total * 1e3}
+
+        return asyncio.run(run())
+
+
+def _figures(found: dict[str, Numbers], machine: Machine) -> list[Figure]:
+    ours, raw = found["judging:ours"], found["judging:raw"]
+    return [
+        Figure("judgements under @monitor, 200 ms each", "/s", {"ours": ours["per s"], "raw": raw["per s"]},
+               at_least(ours["per s"], 200.0, times=machine.tight, and_also=ours["done"] == 1.0)),
+        Figure("CPU of a judgement, the SDK's with it", "ms", {"ours": ours["cpu ms"], "raw": raw["cpu ms"]},
+               holds("<= 2 x the SDK by itself", ours["cpu ms"] <= 2 * raw["cpu ms"])),
+    ]  # fmt: skip
+
+
+BENCH = Bench(
+    "judging", "Judgements by a model", (Phase("judging", "ours", _ours), Phase("judging", "raw", _raw)), _figures,
+    rounds=3,
+    notes=("A provider on loopback, in a process of its own, answers after 200 ms; 64 are in flight. `raw` is the bare "
+           "`anthropic` SDK, which parses answers into its own models where ours reads them itself.",),
+)  # fmt: skip
+
+if __name__ == "__main__":
+    standalone(BENCH)

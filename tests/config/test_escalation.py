@@ -1,0 +1,155 @@
+"""Escalation in settings files: for all agents and for one, and what is wrong with it by its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel import monitor
+from agenteval_otel.cli import main
+from agenteval_otel.config.schema import json_schema
+from agenteval_otel.evaluators import CriterionEvaluator
+from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.sampling import Escalation, LabelSampler, SlowSampler
+from tests.config.support import configured, load, said, wrong
+
+
+class Dear(CriterionEvaluator, type="EscalationTestDear"):
+    """Stands for a judge."""
+
+    criterion_name: str = "dear"
+
+    async def score(self, evaluation_input: EvaluationInput) -> Score:
+        return Score(value=1.0)
+
+
+EVALUATORS = "evaluators: [ResponseHealth, {type: EscalationTestDear}]"
+
+
+def answer(question: str = "") -> str:
+    return question or "An answer."
+
+
+def test_a_file_says_it(tmp_path: Path) -> None:
+    """Floor, rules by their types, and the criteria that wait; a floor alone is one as well."""
+    settings = load(
+        tmp_path,
+        f"""
+        {EVALUATORS}
+        escalation:
+          floor: 0.1
+          rules:
+            - {{type: label, criteria: [response_health]}}
+            - {{type: slow, over_s: 5, ratio: 0.5}}
+          criteria: [dear]
+        """,
+    ).settings
+    rules = (LabelSampler(criteria=("response_health",)), SlowSampler(over_s=5, ratio=0.5))
+    assert settings.escalation == Escalation(floor=0.1, rules=rules, criteria=("dear",))
+    assert load(tmp_path, f"{EVALUATORS}\nescalation: {{floor: 0.5}}").settings.escalation == Escalation(floor=0.5)
+    assert load(tmp_path, "escalation: {}").settings.escalation == Escalation()
+    assert load(tmp_path, "sample_rate: 0.1").settings.escalation is None
+    profile = "escalation: {floor: 0.5}\nprofiles: {all: {escalation: false}, more: {escalation: {floor: 1}}}"
+    assert load(tmp_path, profile, profile="all").settings.escalation is False
+    assert load(tmp_path, profile, profile="more").settings.escalation == Escalation(floor=1)
+
+
+def test_agents_have_their_own_or_none(tmp_path: Path) -> None:
+    """An entry's escalation counts before that of the file; false has all evaluators see every answer."""
+    kept = configured(
+        tmp_path,
+        f"""
+        sample_rate: 1.0
+        {EVALUATORS}
+        escalation: {{floor: 0.0000001, rules: [{{type: label}}]}}
+        agents:
+          all: {{escalation: false}}
+          none: {{escalation: {{floor: 0.0000001}}}}
+          heir: {{sample_rate: 1.0}}
+        """,
+    )
+    for agent, text, reason in (
+        ("all", "Fine.", None), ("none", "", "not_escalated"), ("heir", "Fine.", "not_escalated"),
+        ("other", "I'm sorry, but I cannot help with that.", None),
+    ):  # fmt: skip
+        kept.saved.clear()
+        monitor(agent=agent)(lambda text: text)(text)
+        assert kept.results[1].skip_reason == reason, agent
+    assert kept.results[1].sampling_reason == "label"
+
+
+def test_variables_say_it_too(tmp_path: Path) -> None:
+    """The floor, all of it, and that there is none, for the process and for one agent."""
+    for environment, expected in (
+        ({"AGENTEVAL_ESCALATION__FLOOR": "0.25"}, Escalation(floor=0.25)),
+        (
+            {"AGENTEVAL_ESCALATION": "{floor: 0.5, rules: [{type: label}]}"},
+            Escalation(floor=0.5, rules=[LabelSampler()]),
+        ),
+        ({"AGENTEVAL_ESCALATION": "false"}, False),
+    ):
+        settings = load(tmp_path, EVALUATORS, environment=environment).settings
+        assert settings.escalation == expected
+    own = load(tmp_path, EVALUATORS, environment={"AGENTEVAL_AGENTS__A__ESCALATION": "off"}).settings.agents["a"]
+    assert own.escalation is False
+    wanting = {"AGENTEVAL_ESCALATION__FLOR": "0.25"}
+    assert "AGENTEVAL_ESCALATION__FLOOR" in str(load(tmp_path, EVALUATORS, environment=wanting).warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [("escalation: {floor: 2}", "escalation.floor", "expected at most 1, found 2"),
+     ("escalation: {flor: 0.1}", "escalation.flor", "unknown field (did you mean 'floor'?)"),
+     ("escalation: [0.1]", "escalation", "expected a mapping, or false for none, found list"),
+     ("escalation: {rules: [{type: lable}]}", "escalation.rules[0]", "did you mean 'label'?"),
+     ("escalation: {rules: [{type: label, criteria: [response_helth]}]}", "escalation.rules[0].criteria[0]",
+      "no evaluator scores 'response_helth': rules look at the first stage (did you mean 'response_health'?)"),
+     ("escalation: {rules: [{type: label, criteria: [dear]}]}", "escalation.rules[0].criteria[0]",
+      "'dear' is scored in the second stage: rules look at the first stage; known: response_health"),
+     ("escalation: {criteria: [deer]}", "escalation.criteria[0]", "no evaluator scores 'deer' (did you mean 'dear'?)"),
+     ("agents: {a: {escalation: {rules: [{type: disagreement}]}}}", "agents.a.escalation.rules[0]",
+      "needs 2 criteria of the first stage, which has response_health"),
+     ("agents: {a: {escalation: {floor: 0.1}, evaluators: [ResponseHealth]}}", "agents.a.escalation",
+      "no evaluator asks a model, so none waits"),
+     ("agents: {a: {escalation: {floor: nan}}}", "agents.a.escalation.floor", "expected a number"),
+     ("agents: {a: {escalation: true}}", "agents.a.escalation", "expected a mapping, or false for none, found bool"),
+     ("sampler: {type: label}", "sampler", "put it below escalation.rules")],
+)  # fmt: skip
+def test_what_is_wrong_is_said_by_its_place(tmp_path: Path, text: str, path: str, words: str) -> None:
+    """With the line's field, and what there is."""
+    problems = wrong(tmp_path, f"{EVALUATORS}\n{text}".replace("nan", ".nan")).problems
+    assert len(problems) == 1
+    assert problems[0][0] == path
+    assert words in problems[0][1]
+
+
+def test_the_settings_own_is_for_all_that_may_come(tmp_path: Path) -> None:
+    """A criterion that an agent scores will do, and handlers may bring the evaluators that wait."""
+    text = "escalation: {rules: [{type: score, criteria: [kw], below: 1}]}\nagents: {a: {evaluators: [KW]}}"
+    keywords = "{type: KeywordCoverage, criterion_name: kw, expected_keywords: [a]}"
+    assert load(tmp_path, text.replace("KW", keywords)).settings.escalation is not None
+    own = text.replace("KW]", f"{keywords}], escalation: false")
+    assert "no evaluator scores 'kw'" in str(wrong(tmp_path, own))
+
+
+def test_check_tells_who_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command that checks a file says which criteria wait, and for what."""
+    text = f"{EVALUATORS}\nescalation: {{floor: 0.1, rules: [{{type: label}}]}}\n"
+    text += "agents: {a: {evaluators: [ResponseHealth]}, b: {escalation: false}}"
+    assert main(["check", str(said(tmp_path, text))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  escalation to dear: 10 % of the sampled; label" in lines
+    assert "  escalation: no evaluator waits for the others" in lines
+    assert sum("escalation" in line for line in lines) == 2
+
+
+def test_the_schema_knows_it() -> None:
+    """Editors are told the fields, for all and for one agent."""
+    schema = json_schema()
+    described = schema["$defs"]["Escalation"]["properties"]
+    assert set(described) == {"floor", "rules", "criteria"}
+    assert all(field["description"] for field in described.values())
+    assert "Escalation" in str(schema["properties"]["escalation"])
+    assert "Escalation" in str(schema["$defs"]["AgentSettings"]["properties"]["escalation"])
+    assert {"score", "label", "failure", "disagreement"} <= set(schema["$defs"]) | set(str(schema["$defs"]).split("'"))

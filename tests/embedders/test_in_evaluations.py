@@ -1,0 +1,131 @@
+"""Embedders that ask a model, as NLPAccuracy uses them: scores, failures, what they took, and where they run."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from agenteval_otel import EvaluationInput, EvaluationResult, EvaluationRunConfig, run_evaluation, run_evaluation_sync
+from agenteval_otel.embedders import SentenceTransformerEmbedder
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import NLPAccuracy
+from agenteval_otel.testing import ModelReply, ModelServer
+from tests.embedders.asking import hosted
+
+GIVEN = EvaluationInput(response="The parcel arrives on Tuesday.", ground_truth="The parcel arrives on Friday.")
+
+
+def accuracy(server: ModelServer, **settings: Any) -> NLPAccuracy:
+    return NLPAccuracy(criterion_name="meaning", embedder=hosted(server, **settings))
+
+
+def scored(evaluator: NLPAccuracy, given: EvaluationInput = GIVEN) -> EvaluationResult:
+    return run_evaluation_sync(given, EvaluationRunConfig(evaluators=[evaluator])).results[0]
+
+
+def test_both_texts_are_one_request_and_are_counted() -> None:
+    """The cosine, the lane of what waits for a network, and the model with its tokens in the metadata."""
+    with ModelServer([ModelReply(input_tokens=14)]) as server:
+        evaluator = accuracy(server)
+        found = scored(evaluator)
+        assert [request["input"] for request in server.requests] == [[GIVEN.response, GIVEN.ground_truth]]
+    assert evaluator.lane == "model"
+    assert found.calls_model
+    assert isinstance(found.score, float)
+    assert 0.7 < found.score < 1.0
+    assert found.metadata == {"embedder": {"model": "embed-1", "calls": 1, "inputTokens": 14}}
+
+
+@pytest.mark.parametrize(
+    ("reply", "error_type"),
+    [
+        (ModelReply(status=401), "authentication"),
+        (ModelReply(status=500), "server_error"),
+        (ModelReply(body={"data": [{"embedding": [1.0, 0.0]}]}), "invalid_embedding"),
+        (ModelReply(body={"data": [{"embedding": ["NaN", 1]}, {"embedding": [1.0, 0.0]}]}), "invalid_embedding"),
+        (ModelReply(hangs="body"), "timeout"),
+    ],
+    ids=["refused", "broken", "too few", "NaN as text", "silent"],
+)
+def test_a_failure_is_no_score(reply: ModelReply, error_type: str) -> None:
+    """A failed result with the kind of failure and what was used; nothing that could enter an average."""
+    with ModelServer([reply]) as server:
+        run = run_evaluation_sync(
+            GIVEN, EvaluationRunConfig(evaluators=[accuracy(server, max_retries=0, deadline_s=0.5)])
+        )
+    (found,) = run.results
+    assert (found.score, found.error_type, run.overall_score) == (None, error_type, None)
+    assert found.metadata is not None
+    assert found.metadata["embedder"]["calls"] == 1
+
+
+def test_a_blank_answer_is_as_far_as_can_be() -> None:
+    """Space holds nothing to compare: the cosine with a vector of zeros."""
+    with ModelServer([ModelReply()]) as server:
+        found = scored(accuracy(server), EvaluationInput(response=" \n ", ground_truth="yes"))
+        assert [request["input"] for request in server.requests] == [["yes"]]
+    assert found.score == 0.0
+
+
+def test_a_hundred_evaluations_at_once() -> None:
+    """All of them have their score, each by one request."""
+
+    async def all_at_once(config: EvaluationRunConfig) -> list[Any]:
+        given = [GIVEN.model_copy(update={"response": f"parcel number {number}"}) for number in range(100)]
+        return await asyncio.gather(*(run_evaluation(one, config) for one in given))
+
+    with ModelServer([ModelReply()]) as server:
+        config = EvaluationRunConfig(evaluators=[accuracy(server, deadline_s=60.0)])
+        runs = asyncio.run(all_at_once(config))
+        assert len(server.requests) == 100
+    assert all(run.results[0].error is None for run in runs)
+
+
+def test_the_key_is_in_no_dump_of_the_evaluator() -> None:
+    """What is stored and shown of the evaluation holds no key."""
+    with ModelServer([ModelReply()]) as server:
+        evaluator = accuracy(server)
+        shown = f"{evaluator!r} {evaluator.model_dump()} {scored(evaluator).model_dump_json()} {evaluator.fingerprint}"
+        assert "canary" not in shown
+
+
+def test_a_missing_extra_is_named_at_load() -> None:
+    """Where the package is away, the configuration says what to install; where the folder is away, which one."""
+    program = """
+import sys
+sys.modules["sentence_transformers"] = None  # as where it is not installed
+from agenteval_otel import EvaluationRunConfig
+from agenteval_otel.errors import ConfigurationError
+told = {"type": "sentence_transformers", "model": "all-MiniLM-L6-v2"}
+try:
+    evaluator = {"type": "NLPAccuracy", "criterion_name": "meaning", "embedder": told}
+    EvaluationRunConfig.model_validate({"evaluators": [evaluator]})
+except ConfigurationError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("evaluators[0].embedder: sentence-transformers is not installed")
+    assert 'pip install "agenteval-otel[sentence-transformers]"' in said
+
+
+def test_what_is_wrong_with_a_models_settings(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that is not there is refused at load, with its field; where it can be embedded is the child process."""
+    (tmp_path / "sentence_transformers").mkdir()
+    (tmp_path / "sentence_transformers" / "__init__.py").write_text("raise ImportError('is not imported at load')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM"):  # which it sets for a process of its own
+        monkeypatch.setenv(name, "1")
+    with pytest.raises(ConfigurationError, match="model: there is no such folder"):
+        SentenceTransformerEmbedder(model=str(tmp_path / "absent"))
+    embedder = SentenceTransformerEmbedder(model=str(tmp_path))
+    evaluator = NLPAccuracy(criterion_name="meaning", embedder=embedder)
+    assert evaluator.lane == "cpu"
+    assert NLPAccuracy.from_child(evaluator.to_child()) == evaluator
+    embedder.prepare()
+    found = scored(evaluator)
+    assert (found.score, found.error_type) == (None, "model_unavailable")
+    assert embedder.fingerprint == SentenceTransformerEmbedder(model=str(tmp_path), threads=2).fingerprint

@@ -1,0 +1,65 @@
+"""SentenceTransformerEmbedder with the weights of all-MiniLM-L6-v2, in the environment that has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backends.fixtures import require
+from tests.golden import DATA, lines
+
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(900)]
+PROGRAM = "tests.embedders.real_weights"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def asked(*question: str) -> dict[str, Any]:
+    """The answer of the program that runs in the environment with the weights; it needs no network."""
+    environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+    done = subprocess.run(
+        [require("sentence-transformers"), "-W", "error", "-m", PROGRAM, *question],
+        env=environment, cwd=ROOT, capture_output=True, text=True, timeout=840,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert done.stderr == "", "the program's standard error is not for our progress"
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_it_holds_the_contract_and_knows_meaning() -> None:
+    """Rows as every embedder's, from any thread; a paraphrase is near, and another matter far."""
+    found = asked("contract")
+    assert (found["shape"], found["dtype"], found["none"][0]) == ([2, 384], "float32", 0)
+    assert found["paraphrase"] > 0.5 > 0.2 > found["other matter"]
+
+
+def test_live_answers_meet_it_in_the_child_process() -> None:
+    """The score comes, the program's own process has imported nothing of it, and a missing model is a failure."""
+    found = asked("child")
+    assert (found["lane"], found["imported"]) == ("cpu", [])
+    first, again, absent, absent_again = found["results"]
+    assert first["score"] > 0.5
+    assert first["score"] == again["score"]
+    assert first["reasoning"].endswith("(sentence_transformers)")
+    for one in (absent, absent_again):
+        assert (one["score"], one["error_type"]) == (None, "model_unavailable")
+
+
+def test_the_prepared_process_can_fork() -> None:
+    """It has no thread but its own, the model has as many as its settings say, and a child computes as it does."""
+    assert asked("prepared") == {"threads": ["MainThread"], "model": 1, "code": 0}
+
+
+def test_its_order_is_that_of_peoples_ratings() -> None:
+    """On every pair of sentences that people rated; what is measured is what the documents say."""
+    pairs = lines("stsb_dev.jsonl")
+    found = asked("ratings", str(DATA / "stsb_dev.jsonl"))
+    assert found["rows"] == len(pairs)
+    assert found["model"]["spearman"] > 0.86
+    assert found["hashing"]["spearman"] > 0.74
+    print(json.dumps(found))

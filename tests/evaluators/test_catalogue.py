@@ -1,0 +1,313 @@
+"""The catalogue: every criterion is a type of its own, judged on its scale, and skipped without what it needs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
+from agenteval_otel.components import resolve
+from agenteval_otel.config.schema import json_schema
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Coherence, Evaluator, LLMJudge, Rubric, Toxicity, ToxicLanguage
+from agenteval_otel.evaluators import llm_judge_catalogue as types
+from agenteval_otel.evaluators.catalogue import entry_of, names, rubric_fields, scales_of
+from agenteval_otel.evaluators.llm_judge_case import FIELDS
+from agenteval_otel.evaluators.llm_judge_question import NAMES as READ_AS
+from agenteval_otel.judges import AnthropicJudge, JudgeRequest
+from agenteval_otel.testing import ModelServer, ScriptedJudge
+from agenteval_otel.testing.checks import check_component, check_evaluator
+from tests.evaluators.catalogue import FULL, NAMES, SETS, built, results, said
+from tests.judges.payloads import CANARY, PAYLOADS
+from tests.judges.test_prompt import joined, taken_apart
+
+each = pytest.mark.parametrize("name", NAMES)
+WITHOUT = {
+    "question": {"prompt": None},
+    "response": {"response": None},
+    "ground_truth": {"ground_truth": None},
+    "context": {"context": None},
+    "history": {"message_history": None},
+    "tool_calls": {"tool_calls": None},
+    "tool_results": {"tool_calls": None},
+    "tool_definitions": {"agent_config": None},
+}
+
+
+def lacking(*fields: str) -> EvaluationInput:
+    return FULL.model_copy(update={key: value for field in fields for key, value in WITHOUT[field].items()})
+
+
+def test_every_file_is_a_type_and_every_type_has_its_file() -> None:
+    """What settings can name is what is written down; the sets are made of what is."""
+    written = {name for name in types.__all__ if name != "CatalogueJudge"}
+    assert written == set(NAMES) | set(SETS)
+    assert written <= set(Evaluator.registry)
+    for name in SETS:
+        assert set(getattr(types, name).criteria_names) <= set(NAMES)
+
+
+@each
+def test_a_file_says_all_that_a_criterion_has(name: str) -> None:
+    """Description, steps, cases at the edge; levels that are all described, or claims; needs, direction and tags."""
+    entry = entry_of(name)
+    assert set(entry) - {"threshold", "levels", "claims"} == {
+        "group", "tags", "direction", "needs", "takes", "scale", "description", "steps", "edge_cases",
+    }  # fmt: skip
+    assert len(entry["steps"]) >= 3
+    assert len(entry["edge_cases"]) >= 4
+    assert ("levels" in entry) != ("claims" in entry)
+    if "levels" in entry:
+        texts = list(entry["levels"].values())
+        assert list(entry["levels"]) == ([1, 2, 3, 4, 5] if entry["scale"] == "likert5" else [True, False])
+        assert len(set(texts)) == len(texts)
+    else:
+        assert entry["scale"] == "numeric"
+    assert entry["group"] in ("quality", "reference", "retrieval", "agent", "safety")
+    assert all(field in FIELDS for wanted in (*entry["needs"], *entry["takes"]) for field in wanted.split("|"))
+
+
+@each
+def test_a_file_covers_the_cases_that_judges_get_wrong(name: str) -> None:
+    """What a refusal gets, that length is no merit, and what is made of text that speaks to the judge, is said."""
+    said_of = json.dumps(entry_of(name), ensure_ascii=False).lower()
+    assert "address" in said_of or "whoever judges" in said_of
+    if entry_of(name)["scale"] == "likert5":
+        assert any(word in said_of for word in ("long", "length", "short", "more passages"))
+    if "response" in entry_of(name)["needs"] and name not in ("Fluency", "ToxicLanguage"):
+        assert "refus" in said_of
+
+
+@each
+def test_a_file_names_only_fields_that_the_judge_is_shown(name: str) -> None:
+    """A rubric that speaks of a field which is not in the case would have the judge guess."""
+    import re
+
+    entry = entry_of(name)
+    shown = {READ_AS[field] for wanted in (*entry["needs"], *entry["takes"]) for field in wanted.split("|")}
+    named = set(re.findall(r"`([a-z_]+)`", json.dumps(entry)))
+    assert named <= shown
+    assert named
+
+
+@each
+def test_it_is_judged_on_its_scale(name: str) -> None:
+    """By name and with its defaults: best answer, best score, verdict and threshold; the worst one fails."""
+    judge = ScriptedJudge(replies=(said(name), said(name, 1 if entry_of(name)["scale"] == "likert5" else False)))
+    evaluator = built(name, judge)
+    (best,), (worst,) = results(evaluator), results(evaluator)
+    assert (best.status, best.criterion_name, best.normalized, best.passed) == ("scored", name, 1.0, True)
+    assert (worst.status, worst.normalized, worst.passed) == ("scored", 0.0, False)
+    assert best.evaluator_type == name
+    assert best.threshold == entry_of(name).get("threshold")
+    assert best.reasoning == "r"
+    rating = (best.metadata or {}).get("rating")
+    assert rating == ("Exceptional" if entry_of(name)["scale"] == "likert5" else None)
+
+
+@each
+def test_its_form_from_0_to_1(name: str) -> None:
+    """The same judgement on request as a share: 4 of 1 to 5 is 0.75, and passes or fails as it did."""
+    likert = entry_of(name)["scale"] == "likert5"
+    evaluator = built(name, ScriptedJudge(fallback=said(name, 4 if likert else None)), scale="numeric")
+    (result,) = results(evaluator)
+    assert type(result.score) is float
+    assert result.score == result.normalized == (0.75 if likert else 1.0)
+    assert result.passed is True
+    assert result.threshold == (0.75 if likert else entry_of(name).get("threshold", 1.0))
+    assert evaluator.criteria()[0].scale == "numeric"
+
+
+@each
+def test_the_real_sdk_asks_for_it(name: str) -> None:
+    """Over the wire, through the `anthropic` SDK: question and form go out, the score and what it took come back."""
+    with ModelServer([json.dumps(said(name)), '{"score": "many"}']) as server:
+        judge = AnthropicJudge(model="judge-1", base_url=server.url, api_key="k", max_retries=0)
+        evaluator = built(name, judge)
+        (scored,), (failed,) = results(evaluator), results(evaluator)
+        asked = json.dumps(server.requests)
+    assert scored.passed is True
+    assert (scored.metadata or {})["judge"]["outputTokens"] > 0
+    assert (failed.status, failed.error_type) == ("failed", "malformed_answer")
+    assert "additionalProperties" in asked
+    assert json.dumps(evaluator.all_rubrics[0].steps[0], ensure_ascii=True)[1:-1] in asked.replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [(name, wanted) for name in NAMES for wanted in entry_of(name)["needs"]],
+)
+def test_without_what_it_needs_it_is_skipped(name: str, field: str) -> None:
+    """With the field as the reason, and nobody is asked; of alternatives all have to be missing."""
+    judge = ScriptedJudge(fallback=said(name))
+    fields = field.split("|")
+    config = EvaluationRunConfig(evaluators=[built(name, judge)])
+    (result,) = run_evaluation_sync(lacking(*fields), config).results
+    assert result.status == "skipped"
+    assert (result.skip_reason or "").split(":")[0] == f"no {fields[0].replace('_', ' ')}"
+    assert judge.calls == 0
+
+
+def test_a_need_with_alternatives_takes_the_first_that_there_is() -> None:
+    """Groundedness goes by the context, else by the reference, and by results of tools; only that is shown."""
+    judge = ScriptedJudge(fallback=said("Groundedness"))
+    evaluator = built("Groundedness", judge)
+    for left_out, shown in (
+        ((), ["input", "response", "context", "tool_results"]),
+        (("context",), ["input", "response", "reference", "tool_results"]),
+        (("context", "tool_calls", "question"), ["response", "reference"]),
+        (("context", "ground_truth"), ["input", "response", "tool_results"]),
+    ):
+        results(evaluator, lacking(*left_out))
+        assert list(taken_apart(judge.requests[-1].prompt)[1]) == shown
+    (result,) = run_evaluation_sync(
+        lacking("context", "tool_calls", "ground_truth"), EvaluationRunConfig(evaluators=[evaluator])
+    ).results
+    assert result.skip_reason == "no context: nor ground truth, nor tool results"
+
+
+@each
+def test_it_keeps_the_contract(name: str) -> None:
+    """Any input gives results or skips, the same again; its dump builds it again, in its own form and from 0 to 1."""
+    judge = ScriptedJudge(fallback=said(name))
+    check_evaluator(built(name, judge))
+    for fields in ({}, {"scale": "numeric"}, {"threshold": 1.0, "weight": 2, "objective": 0.9, "tags": ["x"]}):
+        if not (entry_of(name)["scale"] == "pass/fail" and "threshold" in fields):
+            check_component(built(name, judge, **fields), Evaluator)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_asks_for_all_of_its_criteria_in_one_call(name: str) -> None:
+    """One question, and a score of its own for each; who lacks its needs is skipped beside the others."""
+    criteria = getattr(types, name).criteria_names
+    judge = ScriptedJudge(fallback={one: said(one) for one in criteria})
+    found = results(built(name, judge))
+    assert [(one.criterion_name, one.status, one.normalized) for one in found] == [
+        (one, "scored", 1.0) for one in criteria
+    ]
+    assert judge.calls == 1
+    check_component(built(name), Evaluator)
+    check_evaluator(built(name, judge))
+
+
+def test_settings_name_criteria_by_type() -> None:
+    """Alone as an evaluator, several in one call as rubrics, by name or with changes."""
+    judge = {"type": "scripted"}
+    alone = resolve(Evaluator, {"type": "Coherence", "judge": judge, "weight": 2, "threshold": 5})
+    assert isinstance(alone, Coherence)
+    assert (alone.criteria()[0].name, alone.criteria()[0].weight, alone.criteria()[0].threshold) == ("Coherence", 2, 5)
+    assert alone.tags == ("quality",)
+    together = LLMJudge.load({"judge": judge, "rubrics": [
+        "Coherence", {"type": "Fluency", "criterionName": "style", "scale": "numeric"}, {"criterion_name": "own"},
+    ]})  # fmt: skip
+    assert [(one.name, one.scale, one.threshold) for one in together.criteria()] == [
+        ("Coherence", "likert5", 4.0), ("style", "numeric", 0.75), ("own", "pass/fail", None),
+    ]  # fmt: skip
+    check_component(together, Evaluator)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said_of_it"),
+    [
+        ({"type": "Coherence"}, "judge: required field is missing"),
+        ({"type": "Coherence", "judge": "scripted", "description": "d"}, "description: unknown field"),
+        ({"type": "Coherence", "judge": "scripted", "rubrics": ["Fluency"]}, "rubrics: unknown field"),
+        ({"type": "Coherence", "judge": "scripted", "scale": "0-10"}, "[0].scale: Coherence is given on likert5 or"),
+        ({"type": "Bias", "judge": "scripted", "scale": "likert5"}, "Bias is given on pass/fail or numeric"),
+        ({"type": "Coherence", "judge": "scripted", "threshold": 0.8}, "[0].threshold: Coherence goes from 1 to"),
+        ({"type": "AnswerQuality", "judge": "scripted", "threshold": 4, "scale": "numeric"}, "goes from 0 to 1"),
+        ({"type": "AnswerQuality", "judge": "scripted", "criterion_name": "x"}, "criterion_name: unknown field"),
+        ({"type": "LLMJudge", "judge": "scripted", "rubrics": ["Coherense"]}, "rubrics[0]: 'Coherense' is no crit"),
+        ({"type": "LLMJudge", "judge": "scripted", "rubrics": [{"type": "Bias", "thrshold": 1}]}, "thrshold"),
+        ({"type": "LLMJudge", "judge": "scripted", "needs": ["context|nothing"]}, "'nothing' is no field of a case"),
+        ({"type": "LLMJudge", "judge": "scripted", "rubrics": [
+            {"criterion_name": "a", "claims": {"listed": "l", "holds": "h"}}]}, "claims give a share"),
+        ({"type": "LLMJudge", "judge": "scripted", "rubrics": [
+            {"criterion_name": "a", "scale": "numeric", "claims": {"listed": " ", "holds": "h"}}]}, "not be blank"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_refused_at_load(fields: dict[str, Any], said_of_it: str) -> None:
+    """With the field, and the choices that there are."""
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(Evaluator, fields, path="evaluators[0]")
+    assert said_of_it in str(caught.value)
+
+
+def test_the_version_changes_with_the_wording() -> None:
+    """A score's evaluator version is that of the rubric it was given by, not only of the settings."""
+    before = built("Coherence").fingerprint
+    assert built("Coherence").fingerprint == before
+    assert built("Coherence", threshold=5).fingerprint != before
+    changed = {**entry_of("Coherence"), "description": "Another one."}
+    original = rubric_fields.__globals__["entry_of"]
+    try:
+        rubric_fields.__globals__["entry_of"] = lambda name: changed
+        assert built("Coherence").fingerprint != before
+    finally:
+        rubric_fields.__globals__["entry_of"] = original
+
+
+def test_the_schema_knows_the_types_and_the_names() -> None:
+    """Editors complete the types, and the catalogue's names where rubrics are listed."""
+    definitions = json_schema()["$defs"]
+    assert {f"evaluator.{name}" for name in (*NAMES, *SETS)} <= set(definitions)
+    assert "description" not in definitions["evaluator.Coherence"]["properties"]
+    assert '"ToolCallAccuracy"' in json.dumps(definitions["evaluator.LLMJudge"]["properties"]["rubrics"])
+    assert definitions["evaluator.Coherence"]["required"] == ["type", "judge"]
+
+
+def test_the_lexical_evaluator_keeps_its_name() -> None:
+    """`Toxicity` looks for a list's words and asks nobody; the judged one is called `ToxicLanguage`."""
+    assert Toxicity(criterion_name="t", toxic_terms=["x"]).lane == "free"
+    assert ToxicLanguage(judge=ScriptedJudge()).lane == "model"
+
+
+@each
+def test_scales_that_it_can_be_given_on(name: str) -> None:
+    """Its own first; the form from 0 to 1 is there for each."""
+    scales = scales_of(name)
+    assert scales[0] == entry_of(name)["scale"]
+    assert "numeric" in scales
+    for scale in scales:
+        assert Rubric(**rubric_fields(name, {"scale": scale})).criterion.scale == scale
+
+
+@pytest.mark.parametrize(("at", "name"), list(enumerate([*NAMES, *SETS])))
+def test_no_payload_leaves_its_field(at: int, name: str) -> None:
+    """Whatever stands in any field of the case: around the data each rubric stays word for word what it is.
+
+    Each rubric meets a quarter of the payloads; the next one meets others.
+    """
+    evaluator = built(name)
+    before, _, after = taken_apart(evaluator.question_for(FULL)[0].prompt)
+    for payload in PAYLOADS[at % 4 :: 4]:
+        changed = EvaluationInput.model_validate({
+            "response": payload, "prompt": payload, "ground_truth": payload, "context": {"documents": [payload]},
+            "message_history": [{"role": "user", "content": payload}],
+            "tool_calls": [{"name": payload, "arguments": {payload: payload}, "result": payload}],
+            "agent_config": {"tools": [{"name": payload}]},
+        })  # fmt: skip
+        asked = evaluator.question_for(changed)[0]
+        same, data, again = taken_apart(asked.prompt)
+        assert (same, again) == (before, after)
+        assert CANARY not in same + again + asked.system + asked.purpose + json.dumps(asked.answer_form)
+        assert all(CANARY in json.dumps(value) for value in data.values())
+        assert {value for value in data.values() if isinstance(value, str)} <= {joined(payload)}
+
+
+def test_names_are_given_by_the_files() -> None:
+    """A file's name in words is the type's name."""
+    assert "HateAndUnfairness" in names()
+    assert "ToolCallAccuracy" in names()
+    assert len(names()) == 21
+
+
+def test_a_retrieval_is_judged_whatever_the_answer_was() -> None:
+    """What does not look at the answer is not refused for an empty one."""
+    judge = ScriptedJudge(fallback=said("Retrieval"))
+    (result,) = results(built("Retrieval", judge), FULL.model_copy(update={"response": ":"}))
+    assert result.score == 5
+    request: JudgeRequest = judge.requests[0]
+    assert list(taken_apart(request.prompt)[1]) == ["input", "context"]

@@ -1,0 +1,211 @@
+"""Claims: the judge lists and decides, code counts; what cannot be counted is no score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenteval_otel import EvaluationCriteria, EvaluationInput
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators import LLMJudge, Rubric
+from agenteval_otel.evaluators.llm_judge_claims import counted
+from agenteval_otel.evaluators.rubric import Claims
+from agenteval_otel.judges.prompt import CaseText
+from agenteval_otel.testing import ScriptedJudge
+from tests.evaluators.catalogue import FULL, built, results
+
+TEXT = "The order was **sent** on Monday, and it's due on \u201cTuesday\u201d. It costs 4.50 EUR \U0001f44d"
+CLAIMS = Claims(listed="a statement of the response.", holds="true if it is so.", most=4)
+
+
+def claim(quote: Any, holds: Any = True, evidence: Any = "e") -> dict[str, Any]:
+    return {"quote": quote, "evidence": evidence, "holds": holds}
+
+
+def of(*listed: Any, claims: Claims = CLAIMS, source: Any = TEXT) -> Any:
+    return counted(list(listed), claims, CaseText(source))
+
+
+def test_the_score_is_the_share_that_holds() -> None:
+    """Claims that hold, by claims; each stands in the metadata with its evidence."""
+    answer = {"claims": [claim("sent on Monday"), claim("due on", False), claim("4.50 EUR")], "reason": "r"}
+    (result,) = results(built("Truth", ScriptedJudge(replies=(answer,))), EvaluationInput(response=TEXT))
+    assert result.score == result.normalized == pytest.approx(2 / 3)
+    assert (result.passed, result.reasoning) == (False, "r")
+    assert [one["holds"] for one in (result.metadata or {})["claims"]] == [True, False, True]
+    assert "unfoundQuotes" not in (result.metadata or {})
+
+
+@pytest.mark.parametrize(
+    ("scale", "score", "normalized"),
+    [("numeric", 0.5, 0.5), ("likert5", 3.0, 0.5), ("0-10", 5.0, 0.5), ("pass/fail", False, 0.0), ("binary", False, 0)],
+)
+def test_a_share_on_other_scales(scale: str, score: Any, normalized: float) -> None:
+    """A criterion of the input on another range gets the share of it; one of two levels passes where all hold."""
+    rubric = Rubric(criterion_name="c", scale="numeric", claims=CLAIMS)
+    answer = {"claims": [claim("sent"), claim("due", False)], "reason": ""}
+    asked = EvaluationCriteria(name="c", scale=scale)
+    judge = LLMJudge(judge=ScriptedJudge(fallback=answer), rubrics=[rubric])
+    (result,) = results(judge, EvaluationInput(response=TEXT, criteria=(asked,)))
+    assert (result.score, type(result.score)) == (score, type(score))
+    assert result.normalized == normalized
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        "sent on Monday", "THE ORDER WAS SENT", 'it\u2019s due on "Tuesday"', "The order ... sent on Monday",
+        "The order [...] due on Tuesday", "order\u2026Tuesday", "It costs\n4.50 EUR", "\U0001f44d", "4,50 EUR",
+    ],
+)  # fmt: skip
+def test_quotes_are_found_as_models_write_them(quote: str) -> None:
+    """Other quotation marks, emphasis, space, case, and dots where something was left out, are the same words."""
+    assert of(claim(quote)).unfound == 0
+
+
+@pytest.mark.parametrize("quote", ["sent on Friday", "Tuesday ... Monday", "It is free", "\U0001f44e"])
+def test_quotes_that_are_not_there_do_not_count(quote: str) -> None:
+    """Neither for nor against: the share is that of the others, and their number is told; alone they are a failure."""
+    found = of(claim("sent"), claim("due", False), claim(quote, False))
+    assert (found.share, found.unfound, len(found.claims)) == (0.5, 1, 2)
+    with pytest.raises(EvaluationError, match="1 of 1 quotes") as caught:
+        of(claim(quote))
+    assert caught.value.error_type == "malformed_answer"
+
+
+@pytest.mark.parametrize(
+    ("listed", "word"),
+    [
+        (None, "malformed_answer"),
+        ("none", "malformed_answer"),
+        ({"quote": "sent"}, "malformed_answer"),
+        (["sent"], "malformed_answer"),
+        ([claim("sent"), None], "malformed_answer"),
+        ([claim("")], "malformed_answer"),
+        ([claim("  ")], "malformed_answer"),
+        ([claim(7)], "malformed_answer"),
+        ([claim("sent", "true")], "malformed_answer"),
+        ([claim("sent", 1)], "malformed_answer"),
+        ([claim("sent", None)], "malformed_answer"),
+        ([claim("sent"), {"quote": "due"}], "malformed_answer"),
+        ([claim("sent", evidence=["e"])], "malformed_answer"),
+        ([claim("sent"), claim("x1"), claim("x2")], "malformed_answer"),
+        ([claim("sent")] * 5, "out_of_range"),
+    ],
+)
+def test_what_are_no_claims_is_a_failure(listed: Any, word: str) -> None:
+    """One that is wrong spoils the list: what would be left is not what the judge found."""
+    with pytest.raises(EvaluationError) as caught:
+        counted(listed, CLAIMS, CaseText(TEXT))
+    assert caught.value.error_type == word
+
+
+@pytest.mark.parametrize("name", ["Groundedness", "Truth", "Completeness", "ToolCallAccuracy", "CodeVulnerability"])
+@pytest.mark.parametrize(
+    "answer",
+    [{"claims": [claim("due", "yes")], "reason": ""}, {"claims": "all", "reason": ""}, {"reason": "x"}, "5", {}],
+)
+def test_a_malformed_list_is_no_score_of_a_criterion(name: str, answer: Any) -> None:
+    """The word of the failure stays, and what the call took is counted."""
+    judge = ScriptedJudge(fallback=answer, input_tokens=9, output_tokens=3)
+    (result,) = results(built(name, judge))
+    assert (result.status, result.error_type) == ("failed", "malformed_answer")
+    assert (result.metadata or {})["judge"]["inputTokens"] == 9
+
+
+def test_no_claims_are_a_skip() -> None:
+    """A share of nothing is no score; the reason says so, and the call is still counted."""
+    with pytest.raises(EvaluationSkipped, match=r"^no claims$"):
+        of()
+    judge = ScriptedJudge(fallback={"claims": [], "reason": "It refuses."}, output_tokens=5)
+    (result,) = results(built("Groundedness", judge))
+    assert (result.status, result.skip_reason) == ("skipped", "no claims")
+    assert (result.metadata or {})["judge"]["outputTokens"] == 5
+
+
+def test_every_tool_call_has_its_verdict() -> None:
+    """As many verdicts as calls, each with its call's name; else nobody knows which call was meant."""
+    calls = [{"name": "search", "arguments": {"q": "x"}}, {"name": "pay", "arguments": {"amount": 3}}]
+    every = Claims(listed="each call.", holds="true if right.", source="tool_calls", most=1)
+    assert of(claim("search"), claim("pay", False), claims=every, source=calls).share == 0.5
+    for wrong in ([claim("search")], [claim("search"), claim("pay"), claim("pay")], []):
+        with pytest.raises(EvaluationError, match="verdicts for 2 entries"):
+            of(*wrong, claims=every, source=calls)
+    with pytest.raises(EvaluationError, match="quotes"):
+        of(claim("pay"), claim("search"), claims=every, source=calls)
+
+
+def test_a_claim_is_quoted_from_what_the_judge_was_shown() -> None:
+    """Of a text whose middle was left out, words of the middle are no quote."""
+    text = "It begins here. " + "x" * 2_000 + " hidden words " + "y" * 2_000 + " It ends here."
+    answer = {"claims": [claim("begins here"), claim("ends here"), claim("hidden words")], "reason": ""}
+    evaluator = built("Truth", ScriptedJudge(fallback=answer), max_field_chars=200)
+    (result,) = results(evaluator, EvaluationInput(response=text))
+    assert (result.score, (result.metadata or {})["unfoundQuotes"]) == (1.0, 1)
+
+
+def test_the_form_asks_for_the_verdict_last() -> None:
+    """Quote before evidence before verdict, and no score, which code counts."""
+    form = built("Groundedness").question_for(FULL)[0].answer_form
+    assert list(form["properties"]) == form["required"] == ["claims", "reason"]
+    assert form["properties"]["claims"]["items"]["required"] == ["quote", "evidence", "holds"]
+
+
+def test_claims_and_scores_in_one_call() -> None:
+    """Each is read in its own form; a list that is wrong fails alone."""
+    score = {"evidence": [], "reason": "r", "score": 4}
+    replies = (
+        {"Coherence": score, "Truth": {"claims": [claim("Tuesday")], "reason": ""}},
+        {"Coherence": score, "Truth": {"claims": [claim("")], "reason": ""}},
+        {"Coherence": score, "Truth": {"claims": [], "reason": ""}},
+    )
+    evaluator = LLMJudge(judge=ScriptedJudge(replies=replies), rubrics=["Coherence", "Truth"])
+    for status in ("scored", "failed", "skipped"):
+        first, second = results(evaluator)
+        assert (first.score, second.status) == (4, status)
+
+
+@given(
+    listed=st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "quote": st.sampled_from(["sent", "due", "nowhere", "", "\u2026"]) | st.none(),
+                "evidence": st.text(max_size=3) | st.none(),
+                "holds": st.booleans() | st.sampled_from(["true", 1, None]),
+            },
+        ),
+        max_size=6,
+    )
+)
+def test_no_generated_list_becomes_an_invented_score(listed: list[dict[str, Any]]) -> None:
+    """A share of claims that are all there with a truth value, or a failure, or a skip."""
+    try:
+        found = counted(listed, CLAIMS, CaseText(TEXT))
+    except (EvaluationSkipped, EvaluationError) as nothing:
+        word = getattr(nothing, "error_type", None)
+        found = None
+    if found is None:
+        assert word in ("malformed_answer", "out_of_range") if listed else word is None
+        return
+    holding = [one["holds"] for one in listed if one["quote"] in ("sent", "due")]
+    assert all(type(one["holds"]) is bool for one in listed)
+    assert found.share == sum(holding) / len(holding)
+
+
+def test_finding_quotes_takes_time_in_proportion_to_the_text() -> None:
+    """Twice the text is at most a few times the work, for a quote that nearly fits everywhere."""
+    import time
+
+    def spent(size: int) -> float:
+        text, quotes = "ab" * size, [claim("ab" * 500 + "c")] * 20
+        begun = time.process_time()
+        for _ in range(3):
+            with pytest.raises(EvaluationError):
+                counted(quotes, Claims(listed="l", holds="h"), CaseText(text))
+        return time.process_time() - begun
+
+    assert min(spent(64_000) for _ in range(3)) < 12 * max(min(spent(16_000) for _ in range(3)), 1e-4)

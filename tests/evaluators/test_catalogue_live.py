@@ -1,0 +1,91 @@
+"""The catalogue under `@monitor`, with a store of ground truth: what is asked of each answer, and what is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel import EvaluationResult, configure, monitor
+from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.evaluators import AnswerQuality
+from agenteval_otel.testing import ScriptedJudge
+from tests.evaluators.catalogue import said
+from tests.ground_truth.support import written
+from tests.judges.test_prompt import taken_apart
+from tests.testing.doubles import Keeping
+
+QUESTION = "Where is my order?"
+ROWS = [(QUESTION, "It is on its way.", "Orders", "shop")]
+
+
+def answered(request: Any) -> dict[str, Any]:
+    """What a judge says: of the criteria that it is asked for, on what it was shown."""
+    answers = {
+        "Coherence": said("Coherence"),
+        "Fluency": said("Fluency"),
+        "Equivalence": said("Equivalence", 4),
+        "Groundedness": {"claims": [{"quote": "on its way", "evidence": "It is on its way.", "holds": True},
+                                    {"quote": "by plane", "evidence": "nothing", "holds": False}], "reason": "r"},
+    }  # fmt: skip
+    return {name: answers[name] for name in request.answer_form["properties"]}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Keeping:
+    return Keeping()
+
+
+def asked(kept: Keeping, judge: Any, tmp_path: Path, question: str, **fields: Any) -> dict[str, EvaluationResult]:
+    configure(
+        sample_rate=1.0, evaluators=[AnswerQuality(judge=judge, **fields)], storage=[kept],
+        ground_truth={"type": "csv", "path": str(written(tmp_path / "rows.csv", ROWS))}, dispatcher=InlineDispatcher(),
+    )  # fmt: skip
+
+    @monitor(agent="shop")
+    def handler(question: str) -> str:
+        return "Your order is on its way, by plane."
+
+    handler(question)
+    return {result.criterion_name: result for result in kept.saved[-1].results}
+
+
+def test_with_ground_truth_there_are_four_scores_from_1_to_5(kept: Keeping, tmp_path: Path) -> None:
+    """As the Partnership Agent has them, from one call: the store's answer is reference and material."""
+    judge = ScriptedJudge(answer=answered)
+    found = asked(kept, judge, tmp_path, QUESTION)
+    assert {name: (result.score, result.passed) for name, result in found.items()} == {
+        "Coherence": (5, True), "Fluency": (5, True), "Equivalence": (4, True), "Groundedness": (3.0, False),
+    }  # fmt: skip
+    (request,) = judge.requests
+    assert list(taken_apart(request.prompt)[1]) == ["input", "response", "reference"]
+
+
+def test_without_ground_truth_two_are_judged_and_two_are_skipped(kept: Keeping, tmp_path: Path) -> None:
+    """The judge is not asked for what cannot be said, and each skip names what was missing."""
+    judge = ScriptedJudge(answer=answered)
+    found = asked(kept, judge, tmp_path, "How much is a stamp for a letter?")
+    assert {name: (result.status, result.skip_reason) for name, result in found.items()} == {
+        "Coherence": ("scored", None), "Fluency": ("scored", None),
+        "Equivalence": ("skipped", "no ground truth"),
+        "Groundedness": ("skipped", "no context"),  # what stands behind the colon is content capture's
+    }  # fmt: skip
+    (request,) = judge.requests
+    assert list(request.answer_form["properties"]) == ["Coherence", "Fluency"]
+    assert found["Coherence"].passed is True
+
+
+def test_all_of_them_from_0_to_1(kept: Keeping, tmp_path: Path) -> None:
+    """On request the same judgements as shares."""
+    found = asked(kept, ScriptedJudge(answer=answered), tmp_path, QUESTION, scale="numeric")
+    assert [result.score for result in found.values()] == [1.0, 1.0, 0.75, 0.5]
+
+
+def test_a_judge_that_fails_scores_nothing(kept: Keeping, tmp_path: Path) -> None:
+    """Its word stands on what it was asked for; what was not asked is skipped all the same."""
+    found = asked(kept, ScriptedJudge(error="overloaded"), tmp_path, "How much is a stamp for a letter?")
+    assert [(result.status, result.error_type) for result in found.values()] == [
+        ("failed", "overloaded"), ("failed", "overloaded"), ("skipped", None), ("skipped", None),
+    ]  # fmt: skip
+    assert all(result.score is None for result in found.values())

@@ -1,0 +1,167 @@
+"""Rubrics of an LLMJudge: steps and cases at the edge, own needs, forms from 0 to 1, and the reply as a bare number."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from agenteval_otel import EvaluationInput, EvaluationResult
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.evaluators import LLMJudge, Rubric
+from agenteval_otel.judges import JudgeRequest, Verdict
+from agenteval_otel.scoring.ratings import RATINGS, rating_of
+from agenteval_otel.testing import ScriptedJudge
+
+INPUT = EvaluationInput(prompt="q", response="An answer.")
+
+
+def judged(judge: Any, given: EvaluationInput = INPUT, **fields: Any) -> list[EvaluationResult]:
+    evaluator = LLMJudge(judge=judge, **fields)
+    return asyncio.run(evaluator.evaluate(given, evaluator.criteria()))
+
+
+def answer(score: Any) -> dict[str, Any]:
+    return {"evidence": [], "reason": "r", "score": score}
+
+
+@pytest.mark.parametrize(
+    ("levels", "said", "score"),
+    [
+        ({1: "bad", 5: "good"}, 4, 0.75),
+        ({0: "none", 10: "all"}, 3, 0.3),
+        ({"true": "yes", "false": "no"}, True, 1.0),
+        ({"pass": "yes", "fail": "no"}, False, 0.0),
+    ],
+)
+def test_levels_on_the_scale_from_0_to_1(levels: dict[Any, str], said: Any, score: float) -> None:
+    """The judge is asked by the levels, and the score is its place between the ends."""
+    rubric = Rubric(criterion_name="c", scale="numeric", levels=levels, threshold=0.75)
+    (result,) = judged(ScriptedJudge(fallback=answer(said)), rubrics=[rubric])
+    assert (result.score, result.normalized, result.passed) == (score, score, score >= 0.75)
+
+
+def test_steps_and_cases_at_the_edge_are_told() -> None:
+    """In their order, before and behind the levels."""
+    judge = ScriptedJudge(fallback=answer(5))
+    judged(judge, rubrics=[Rubric(
+        criterion_name="c", description="How clear?", scale="likert5", levels={1: "dark", 5: "clear"},
+        steps=["Read it.", "Read it again."], edge_cases=["A list is clear."],
+    )])  # fmt: skip
+    prompt = judge.requests[0].prompt
+    places = [prompt.index(part) for part in (
+        "How clear?", "How to go about it:\n1. Read it.\n2. Read it again.", "- 1: dark", "at the edge:\n- A list",
+        "DATA-",
+    )]  # fmt: skip
+    assert places == sorted(places)
+
+
+def test_each_rubric_has_needs_of_its_own() -> None:
+    """One that lacks its needs is skipped, with its reason and in its place, and its fields are not shown."""
+    judge = ScriptedJudge(fallback={"a": answer(True), "c": answer(False)})
+    rubrics = [
+        Rubric(criterion_name="a", takes=()),
+        Rubric(criterion_name="b", needs=("ground_truth",)),
+        Rubric(criterion_name="c", needs=("response", "question")),
+        Rubric(criterion_name="d", needs=("context|history",)),
+    ]
+    found = judged(judge, rubrics=rubrics)
+    assert [(one.criterion_name, one.score, one.skip_reason) for one in found] == [
+        ("a", True, None), ("b", None, "no ground truth"), ("c", False, None), ("d", None, "no context: nor history"),
+    ]  # fmt: skip
+    assert list(judge.requests[0].answer_form["properties"]) == ["a", "c"]
+    assert found[0].evaluator_version == found[1].evaluator_version
+    empty = judged(judge, EvaluationInput(response=":", prompt="q"), rubrics=rubrics)
+    assert [one.skip_reason for one in empty] == [
+        "degenerate answer", "no ground truth", "degenerate answer", "no context: nor history",
+    ]  # fmt: skip
+    assert judge.calls == 1
+
+
+def test_where_all_lack_the_same_it_is_one_skip() -> None:
+    """As for an evaluator of one criterion."""
+    rubrics = [Rubric(criterion_name="a"), Rubric(criterion_name="b")]
+    with pytest.raises(EvaluationSkipped, match="no history"):
+        judged(ScriptedJudge(), rubrics=rubrics, needs=["history"])
+
+
+def test_no_two_criteria_have_one_name_in_the_answer() -> None:
+    """A criterion that is called as we would call another keeps its name; the other gets one of its own."""
+    judge = ScriptedJudge(fallback={"criterion_2": answer(True), "criterion_2_": answer(False), "x": answer(True)})
+    rubrics = [Rubric(criterion_name=name) for name in ("criterion_2", "with spaces", "x")]
+    assert [one.score for one in judged(judge, rubrics=rubrics)] == [True, False, True]
+    assert list(judge.requests[0].answer_form["properties"]) == ["criterion_2", "criterion_2_", "x"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "score", "word"),
+    [
+        ("4", 4, None), (" 2\n", 2, None), ("+3", 3, None), ("6", None, "out_of_range"), ("0", None, "out_of_range"),
+        ("five", None, "malformed_answer"), ("4/5", None, "malformed_answer"), ("4.0", None, "malformed_answer"),
+        ("4 stars", None, "malformed_answer"), ("", None, "empty_answer"), ('{"score": 4}', None, "malformed_answer"),
+        ("\u0664", None, "malformed_answer"),
+    ],
+)  # fmt: skip
+def test_a_bare_number(reply: str, score: int | None, word: str | None) -> None:
+    """All of the reply is one whole number of the scale, or there is no score."""
+    (result,) = judged(lambda prompt: reply, rubrics=["Coherence"], reply_form="number")
+    assert (result.score, result.error_type) == (score, word)
+
+
+def test_a_bare_number_is_for_models_that_give_text() -> None:
+    """Other judges give an object by contract; and a scale without whole numbers is refused at load."""
+    asked: list[JudgeRequest] = []
+
+    def ask(request: JudgeRequest) -> Verdict:
+        asked.append(request)
+        return Verdict(answer={}, raw="5")
+
+    (result,) = judged(ask, rubrics=["Coherence"], reply_form="number")
+    assert result.score == 5
+    assert asked[0].answer_form == {}
+    assert asked[0].prompt.endswith(
+        "Answer with the score and nothing else, a whole number from 1 (worst) to 5 (best)."
+    )
+    (scripted,) = judged(ScriptedJudge(fallback=answer(4)), rubrics=["Coherence"], reply_form="number")
+    assert scripted.score == 4
+    for fields in ({"scale": "pass/fail"}, {"scale": "numeric"}, {"rubrics": ["Bias"]}, {"rubrics": ["Truth"]}):
+        with pytest.raises(ConfigurationError, match="reply_form number is for a scale of whole numbers"):
+            LLMJudge(judge=ScriptedJudge(), reply_form="number", **fields)
+
+
+@pytest.mark.parametrize(
+    ("score", "word"),
+    [(1, "Unacceptable"), (0.2, "Unacceptable"), (2, "Poor"), (2.5, "Average"), (3.01, "Good"), (4, "Good"),
+     (4.6, "Exceptional"), (5, "Exceptional"), (5.01, "Inconclusive"), (0, "Inconclusive"), (-1, "Inconclusive"),
+     (math.nan, "Inconclusive"), (None, "Inconclusive"), (True, "Inconclusive"), ("4", "Inconclusive")],
+)  # fmt: skip
+def test_ratings(score: Any, word: str) -> None:
+    """Each word covers up to its whole number; what is no score of the scale is inconclusive."""
+    assert rating_of(score) == word
+    assert word in (*RATINGS, "Inconclusive")
+
+
+def test_what_is_there_is_told_apart_from_what_only_looks_like_it() -> None:
+    """Calls without a result give no results, and a context of nothing but tool definitions is none."""
+    rubrics = [Rubric(criterion_name="a", needs=("tool_results",)), Rubric(criterion_name="b", needs=("context",))]
+    bare = {"tool_calls": [{"name": "t", "arguments": {}}], "context": {"tools": [{"name": "t"}]}}
+    judge = ScriptedJudge(fallback={"a": answer(True), "b": answer(True)})
+    found = judged(judge, EvaluationInput.model_validate({"response": "An answer.", **bare}), rubrics=rubrics)
+    assert [one.skip_reason for one in found] == ["no tool results", "no context"]
+    assert judge.calls == 0
+    full = {"tool_calls": [{"name": "t", "arguments": {}, "result": 7}], "context": {"tools": [], "page": "p"}}
+    found = judged(judge, EvaluationInput.model_validate({"response": "An answer.", **full}), rubrics=rubrics)
+    assert [one.score for one in found] == [True, True]
+    assert '"tool_results": [{"name": "t", "result": 7}]' in judge.requests[0].prompt
+
+
+def test_a_template_brings_the_parts_of_its_rubric_along() -> None:
+    """Own wording leads; steps, levels or claims, and cases at the edge follow, and the texts stay data."""
+    judge = ScriptedJudge(fallback={"claims": [{"quote": "An answer", "evidence": "e", "holds": True}], "reason": ""})
+    (result,) = judged(judge, rubrics=["Truth"], prompt_template="Is {{response}} true?")
+    prompt = judge.requests[0].prompt
+    assert result.score == 1.0
+    assert prompt.startswith('Is [data: "response"] true?\nHow to go about it:\n1. ')
+    assert prompt.index('Of "Truth": Claims: ') < prompt.index("Cases at the edge:") < prompt.index('"An answer."')

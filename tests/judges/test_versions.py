@@ -1,0 +1,60 @@
+"""Fingerprints: what an answer depends on is in them, what is paid, kept or waited for is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.judges import AnthropicJudge
+from tests.judges.asking import CANARY
+
+OF_NO_MATTER: dict[str, Any] = {
+    "spend": {"usd_per_day": 1}, "breaker": None, "cache": {}, "api_key": CANARY, "api_key_env": "OTHER",
+    "deadline_s": 5, "max_retries": 0, "retry_share": 0.5, "retry_base_s": 1, "max_answer_bytes": 4_096,
+    "allow_private": True, "extra_headers": {"x-team": "a"},
+}  # fmt: skip
+OF_MATTER: dict[str, Any] = {
+    "model": "m-2", "base_url": "https://other.example", "response_format": "none", "extra_body": {"thinking": 1},
+}  # fmt: skip
+
+
+def judge(**settings: Any) -> AnthropicJudge:
+    return AnthropicJudge.load({"model": "m-1", **settings})
+
+
+def evaluator(judge: AnthropicJudge, **settings: Any) -> LLMJudge:
+    return LLMJudge(criterion_name="c", description="Right?", judge=judge, **settings)
+
+
+def test_every_field_of_a_judge_is_one_or_the_other() -> None:
+    """A new field has to be thought about: here, and in the judge's list."""
+    assert set(OF_NO_MATTER) | set(OF_MATTER) == set(AnthropicJudge.model_fields)
+    assert AnthropicJudge.unversioned == set(OF_NO_MATTER)
+
+
+@pytest.mark.parametrize("name", OF_NO_MATTER)
+def test_what_no_answer_depends_on_changes_no_version(name: str) -> None:
+    """Neither the evaluator's version nor the key of kept verdicts changes."""
+    other = judge(**{name: OF_NO_MATTER[name]})
+    assert evaluator(other).fingerprint == evaluator(judge()).fingerprint
+    assert other.versioned() == judge().versioned()
+    assert CANARY not in other.versioned()
+
+
+@pytest.mark.parametrize("name", OF_MATTER)
+def test_what_answers_depend_on_changes_the_version(name: str) -> None:
+    """Another model or another way to ask it is another instrument."""
+    other = judge(**{name: OF_MATTER[name]})
+    assert evaluator(other).fingerprint != evaluator(judge()).fingerprint
+    assert other.versioned() != judge().versioned()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"description": "Kind?"}, {"system_prompt": "Judge."}, {"scale": "likert5"}, {"max_tokens": 99}],
+)  # fmt: skip
+def test_the_wording_is_in_the_version(settings: dict[str, Any]) -> None:
+    """So is every change of rubric, prompt and scale."""
+    changed = LLMJudge(**{"criterion_name": "c", "description": "Right?", "judge": judge(), **settings})
+    assert changed.fingerprint != evaluator(judge()).fingerprint

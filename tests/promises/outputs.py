@@ -1,0 +1,128 @@
+"""What judge models may write instead of an answer, and a reader of one's own that says what may come of it.
+
+The generator knows nothing of how answers are read. The reader is the slowest and plainest that there is: all of the
+text is one JSON object (a fence around it aside), without a name twice, with what the form asks for, and its score is a
+number of the scale. Whatever else becomes a score was invented.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["NO_SCORE", "honest", "some_output"]
+
+NO_SCORE: Final = object()
+"""What `honest` gives where no score may come of a text."""
+
+_SCORES = (
+    "4", "1", "5", "0", "6", "-1", "4.0", "4.5", "1e0", "1e999", "-1e999", "NaN", "Infinity", "-Infinity", "null",
+    "true", "false", '"4"', '"8/10"', '"4 of 5"', '"four"', '"\u0664"', '"\uff14"', '"5"', "[4]", '{"value": 4}', "[]",
+    "9" * 400, "0.5", "0.999999999999999999", "1.0000001", "-0", "-0.0", "04", "+4", "0x4", "4_0", ".5", "5.", "1e-400",
+    '"pass"', '"true"', '"yes"', '"high"', '"HIGH "', '"low|high"', '""', '" "', "\u0664", "4 / 5",
+)  # fmt: skip
+_PARTS = {
+    "evidence": (('["a quote"]', "[]", '["\\ud800"]', '["\\"score\\": 5"]'), ('"a quote"', "null", "[1]", "{}")),
+    "reason": (('"so it is"', '""', '"a \\"score\\": 5 in it"', '"\u202e5"'), ("null", "7", "[]", '{"score": 5}')),
+    "score": (("4", "1", "5", "0", "true", "0.5", '"high"', '"LOW "', "4.0"), _SCORES),
+}  # fmt: skip
+_WRAPS: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    lambda text: f" \n{text}\n",
+    lambda text: f"```json\n{text}\n```",
+    lambda text: f"```\n{text}\n```",
+    lambda text: f"```python\n{text}\n```",
+    lambda text: f"Here is my verdict:\n{text}",
+    lambda text: f"{text}\nI hope that this helps.",
+    lambda text: f"```json\n{text}\n```\nand\n```json\n{text}\n```",
+    lambda text: text + text,
+    lambda text: f"{text},\n{text}",
+    lambda text: f"[{text}]",
+    lambda text: f'"{text}"',
+    lambda text: f'{{"answer": {text}}}',
+    lambda text: f"<thinking>{text}</thinking>{text}",
+    lambda text: f"// a remark\n{text}",
+    lambda text: text.replace('"', "'"),
+    lambda text: text.replace("}", ",}"),
+    lambda text: "\ufeff" + text,
+    lambda text: text + "\0",
+    lambda text: '{"a": ' * 40 + text + "}" * 40,
+    lambda text: "[" * 5_000 + text,
+    lambda text: " " * 100_000 + text,
+    lambda text: json.dumps(text),
+    lambda text: text.replace("{", '{"score": 5, ', 1),
+    lambda text: text[:-1] + ', "score": 1}',
+    lambda text: text[:-1] + ', "reason": "again"}',
+)  # fmt: skip
+_TEXTS = (
+    "", " ", "\n\n", "I cannot help with that.", "Score: 5", "SCORE: 5\nREASON: good", "5", "null", "true", "[]", "{}",
+    "NaN", "4/5", "**5**", "score=5", "yes", '{"score"', '{"score": ', "{'score': 5}", "{score: 5}", "\ud800", "[[5]]",
+    '{"error": "overloaded"}', '{"evidence": [], "reason": "x"}', '{"score": 5}', '{"reason": "x", "score": 5}',
+    "9" * 9_999,
+)  # fmt: skip
+
+
+def _some_part(dice: random.Random, good: tuple[str, ...], wrong: tuple[str, ...]) -> str:
+    return dice.choice(good if dice.random() < 0.8 else wrong)
+
+
+def some_output(dice: random.Random) -> str:
+    """One output: an answer with something wrong with it, or with nothing."""
+    if dice.random() < 0.1:
+        return dice.choice(_TEXTS)
+    fields = [f'"{name}": {_some_part(dice, *parts)}' for name, parts in _PARTS.items()]
+    if dice.random() < 0.1:
+        fields.pop(dice.randrange(3))
+    if dice.random() < 0.2:
+        dice.shuffle(fields)
+    if dice.random() < 0.1:
+        fields.append(dice.choice([*fields, '"Score": 5', '"score ": 5', '"final_score": 5', '"x": [1, {"score": 5}]']))
+    text = "{" + ", ".join(fields) + "}"
+    if dice.random() < 0.4:
+        text = dice.choice(_WRAPS)(text)
+    if dice.random() < 0.1:
+        cut = dice.randrange(len(text) + 1)
+        text = (
+            text[:cut] + dice.choice(["", "", "}", '"', "\\", "\x1b", "9", "\u2028"]) + text[cut + dice.randrange(3) :]
+        )
+    return text
+
+
+def honest(text: str, allowed: Callable[[Any], bool]) -> Any:
+    """The score that the text gives, for a form of evidence, reason and score; `NO_SCORE` where it gives none."""
+    found = _whole(text.strip())
+    if not isinstance(found, dict) or not {"evidence", "reason", "score"} <= found.keys():
+        return NO_SCORE
+    if not _is_list_of_text(found["evidence"]) or not isinstance(found["reason"], str):
+        return NO_SCORE
+    return found["score"] if allowed(found["score"]) else NO_SCORE
+
+
+def _whole(text: str) -> Any:
+    if text.startswith("```") and text.endswith("```") and text.split("\n")[0] in ("```", "```json"):
+        text = text.partition("\n")[2][:-3]
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({name for name, _ in pairs}) < len(pairs):
+            raise ValueError("twice")
+        return dict(pairs)
+
+    def finite(digits: str) -> float:
+        if not math.isfinite(float(digits)):
+            raise ValueError("beyond")
+        return float(digits)
+
+    def none(_: str) -> Any:
+        raise ValueError("NaN")
+
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_float=finite, parse_int=finite, parse_constant=none)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_list_of_text(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)

@@ -1,0 +1,382 @@
+"""B5: what judges may cost has a hard ceiling: past a limit by the calls that are in flight, and by no more.
+
+What was spent is counted where it is spent: by the judge that is asked, or by the provider on loopback. The books are
+those that settings name: this process's, or a SQLite file's that processes share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel.errors import EvaluationSkipped, JudgeError
+from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
+from agenteval_otel.judges.governor import Governor
+from agenteval_otel.judges.guarded import Guarded
+from agenteval_otel.judges.ledgers import MemoryLedger
+from agenteval_otel.judges.prices import NANO
+from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
+from tests.judges.asking import GOOD, QUESTION, hosted
+from tests.judges.doubles import CountingJudge, asked, verdict
+from tests.promises.figures import Recorder, sized
+
+AT_ONCE, DAY_S, NOON = 64, 86_400.0, 20_000 * 86_400.0 + 43_200.0
+PRICES = {"small-*": {"input": 1.0, "output": 5.0}}
+BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
+
+
+def _cost(read: int, answered: int) -> int:
+    """Billionths of a dollar."""
+    return read * 1_000 + answered * 5_000
+
+
+class Spender:
+    """Calls that may use more than anybody foresaw, fail or be cancelled; keeps what they cost and how many ran."""
+
+    def __init__(self, dice: random.Random, dearest: tuple[int, int]) -> None:
+        self.dice, self.dearest = dice, dearest
+        self.spent = self.tokens = self.calls = self.skips = self.flying = self.most_flying = 0
+
+    async def ask(self, governor: Governor, model: str = "small-1") -> bool:
+        """One call as `Guarded` makes it; False where it was not let through."""
+        try:
+            reservation = await governor.reserve(asked("a" * 300, most=100), model)
+        except EvaluationSkipped:
+            self.skips += 1
+            return False
+        self.calls, self.flying = self.calls + 1, self.flying + 1
+        self.most_flying = max(self.most_flying, self.flying)
+        read, answered = (self.dice.randrange(1, most + 1) for most in self.dearest)
+        how = self.dice.randrange(10)
+        try:
+            for _ in range(self.dice.randrange(4)):
+                await asyncio.sleep(0)
+        finally:
+            self.spent, self.tokens = self.spent + _cost(read, answered), self.tokens + read + answered
+            self.flying -= 1
+            word = "refusal" if how < 2 else None
+            governor.settle(reservation, JudgeUsage(input_tokens=read, output_tokens=answered), error_type=word)
+        return True
+
+
+async def _until_refused(governor: Governor, spender: Spender, at_once: int = AT_ONCE, **kind: Any) -> None:
+    async def work() -> None:
+        # A limit that does not hold ends somewhere too, with more than it allows.
+        while spender.calls < 5_000 and await spender.ask(governor, **kind):
+            pass
+
+    await asyncio.gather(*(work() for _ in range(at_once)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
+def test_64_at_once_that_are_dearer_than_foreseen(in_file: bool, seed: int, tmp_path: Path, promise: Recorder) -> None:
+    """Calls of up to three times what was reserved: past the limit by the calls in flight, of the dearest kind."""
+    dearest = (400, 300)
+    limits = SpendLimits(
+        prices=PRICES, usd_per_day=0.05, ease_from=0.5, path=tmp_path / "spend.db" if in_file else None,
+        account=f"a{seed}", patience_s=10,
+    )  # fmt: skip
+    spender = Spender(random.Random(seed), dearest)
+    books = {} if in_file else {"ledger": MemoryLedger()}
+    governor = Governor(limits, clock=lambda: NOON, draw=lambda: 0.0, **books)  # type: ignore[arg-type]
+    asyncio.run(_until_refused(governor, spender))
+    over = spender.spent - 0.05 * NANO
+    most = spender.most_flying * _cost(*dearest)
+    promise(
+        "B5", figure=f"{spender.most_flying} at once: over the limit by {max(0, over) / most:.2f} of calls in flight"
+    )
+    assert over <= most
+    assert spender.most_flying > AT_ONCE // 4
+    assert spender.spent > 0.5 * 0.05 * NANO
+
+
+def test_reservations_keep_within_the_limit() -> None:
+    """Calls that use no more than was reserved for them do not pass the limit at all, however many are under way."""
+    spender = Spender(random.Random(3), (100, 100))
+    governor = Governor(SpendLimits(prices=PRICES, usd_per_day=0.05), ledger=MemoryLedger(), clock=lambda: NOON)
+    asyncio.run(_until_refused(governor, spender))
+    assert 0 < spender.spent <= 0.05 * NANO
+
+
+@pytest.mark.parametrize(
+    "prices", [{}, {"another": {"input": 1.0, "output": 1.0}}, {"Small-1": {"input": 0, "output": 0}}]
+)
+def test_without_a_price_tokens_are_capped(prices: Any, promise: Recorder) -> None:
+    """A model that the table does not know is held to tokens where dollars are limited, the default cap included."""
+    for most in (20_000, None):
+        fields = {} if most is None else {"unpriced_tokens_per_day": most}
+        limits = SpendLimits(prices=prices, usd_per_day=1.0, **fields)
+        spender = Spender(random.Random(5), (4_000, 1_000) if most is None else (150, 100))
+        governor = Governor(limits, ledger=MemoryLedger(), clock=lambda: NOON, draw=lambda: 0.0)
+        asyncio.run(_until_refused(governor, spender))
+        cap = most or 1_000_000
+        assert cap // 2 < spender.tokens <= cap + AT_ONCE * sum(spender.dearest)
+    promise("B5", figure=f"no price: {spender.tokens} tokens where 1000000 are allowed")
+
+
+def test_a_cheap_name_is_no_cheaper_price() -> None:
+    """What counts is the model that was asked for: a provider that answers under a cheaper name changes no price."""
+    prices = {"judge-1": {"input": 10.0, "output": 50.0}, "free": {"input": 0, "output": 0}}
+    with ModelServer([ModelReply(text=GOOD, model="free", input_tokens=100, output_tokens=10)]) as server:
+        for kind in (AnthropicJudge, OpenAICompatibleJudge):
+            judge = hosted(kind, server, spend=SpendLimits(prices=prices, usd_per_day=1.0, account=kind.__name__))
+            found = asyncio.run(judge.guarded().judge(QUESTION))
+            assert (found.model, found.cost_usd) == ("free", pytest.approx(1_500e-6))
+
+
+STEPS: dict[str, Callable[[random.Random], float]] = {
+    "a day forward and back": lambda dice: dice.choice([DAY_S, -DAY_S]),
+    "a second back": lambda dice: -1.0,
+    "anywhere": lambda dice: dice.uniform(-40 * DAY_S, 40 * DAY_S),
+    "around midnight": lambda dice: dice.choice([0.5, -0.5]) * DAY_S,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
+def test_a_clock_that_steps_gives_no_second_day(in_file: bool, step: str, tmp_path: Path, promise: Recorder) -> None:
+    """Every day that the clock shows has its limit once, however often the clock leaves it and comes back."""
+    dice, clock = random.Random(7), [NOON]
+    limits = SpendLimits(prices=PRICES, usd_per_day=0.01, path=tmp_path / "s.db" if in_file else None, patience_s=10)
+    books = {} if in_file else {"ledger": MemoryLedger()}
+    governor = Governor(limits, clock=lambda: clock[0], draw=lambda: 0.0, **books)  # type: ignore[arg-type]
+    spent: dict[int, int] = {}
+
+    async def one() -> None:
+        day = int(clock[0] // DAY_S)
+        spender = Spender(dice, (100, 100))
+        await spender.ask(governor)
+        spent[day] = spent.get(day, 0) + spender.spent
+
+    async def work() -> None:
+        for _ in range(60):
+            await asyncio.gather(*(one() for _ in range(AT_ONCE // 4)))
+            clock[0] += STEPS[step](dice)
+
+    asyncio.run(work())
+    assert max(spent.values()) <= 0.01 * NANO + AT_ONCE * _cost(100, 100)
+    share = max(spent.values()) / (0.01 * NANO)
+    promise("B5", figure=f"clock steps: at most {share:.2f} of a day's limit on any of {len(spent)} days")
+
+
+HOSTILE: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"input_tokens": -10**9, "output_tokens": 1}, "negative"),
+    ({"input_tokens": -5, "output_tokens": -5, "cache_read_tokens": -10**18}, "all negative"),
+    ({"input_tokens": 2**53, "output_tokens": 2**53, "cache_write_tokens": 2**63}, "absurd"),
+    ({"input_tokens": 10**400}, "beyond every number"),
+    ({"input_tokens": 0, "output_tokens": 0}, "nothing"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("usage", "_name"), HOSTILE, ids=[name for _, name in HOSTILE])
+@pytest.mark.parametrize("cost_usd", [None, -1e9, float("nan"), float("inf"), 1e308])
+@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
+def test_usage_that_makes_no_sense_gives_no_money(
+    usage: dict[str, Any], _name: str, cost_usd: float | None, in_file: bool, tmp_path: Path
+) -> None:
+    """A judge that tells of negative, absurd or infinite use neither grows the budget nor breaks the books."""
+    limits = SpendLimits(
+        prices=PRICES, usd_per_day=0.05, tokens_per_day=100_000, path=tmp_path / "s.db" if in_file else None,
+        patience_s=10, account=f"{_name}{cost_usd}",
+    )  # fmt: skip
+    lies = verdict().model_copy(update={
+        "usage": JudgeUsage.model_construct(**{**JudgeUsage().model_dump(), **usage}), "cost_usd": cost_usd,
+    })  # fmt: skip
+    books = {} if in_file else {"ledger": MemoryLedger()}
+    clock = [NOON]
+    governor = Governor(limits, clock=lambda: clock[0], draw=lambda: 0.0, **books)  # type: ignore[arg-type]
+    judge = Guarded(CountingJudge(model="small-1", answer=lambda _: lies), governor=governor)
+
+    async def work() -> int:
+        calls = 0
+        with contextlib.suppress(EvaluationSkipped):
+            while calls < 1_000:
+                found = await judge.judge(asked())
+                assert found.cost_usd is None or 0.0 <= found.cost_usd < 1e9
+                calls += 1
+        clock[0] += DAY_S  # the next day is another one, whatever was told of the last
+        await judge.judge(asked())
+        return calls
+
+    assert 1 <= asyncio.run(work()) <= 0.05 * NANO / _cost(1, 0)
+    left = governor.remaining_usd()["day"]
+    assert 0.0 <= left <= 0.05
+    if in_file:
+        assert getattr(governor._ledger, "troubles", 0) == 0
+
+
+@BOTH
+def test_the_real_clients_at_64_at_once(kind: type[Judge], promise: Recorder) -> None:
+    """What the provider on loopback has answered, at its own prices: past the limit by calls in flight at most."""
+    reply = ModelReply(text=GOOD, input_tokens=900, output_tokens=300, delay_s=0.02)
+    cost, most = 900 * 1e-6 + 300 * 5e-6, 0.2
+    with ModelServer([reply]) as server:
+        limits = SpendLimits(prices={"judge-*": PRICES["small-*"]}, usd_per_day=most, account=f"real {kind.__name__}")
+        guarded = hosted(kind, server, spend=limits).guarded()
+
+        async def one() -> None:
+            with contextlib.suppress(EvaluationSkipped):
+                while True:
+                    await guarded.judge(QUESTION)
+
+        async def work() -> None:
+            await asyncio.gather(*(one() for _ in range(AT_ONCE)))
+
+        asyncio.run(work())
+        spent = len(server.requests) * cost
+    promise("B5", figure=f"real clients, {AT_ONCE} at once: {spent:.3f} dollars where {most} are allowed")
+    assert 0.5 * most < spent <= most + AT_ONCE * cost
+
+
+_PROGRAM = """
+import asyncio, contextlib, json, os, resource, sys
+from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.judges import JudgeRequest
+from agenteval_otel.testing import ScriptedJudge
+
+path, most, at_once, told, largest = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+if largest:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+judge = ScriptedJudge.load({
+    "model": "small-1", "fallback": {"score": True}, "input_tokens": 130, "output_tokens": 90, "delay_s": 0.002,
+    "spend": {"prices": {"small-*": {"input": 1, "output": 5}}, "usd_per_day": most, "path": path, "patience_s": 10},
+})
+calls = os.open(told, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+async def one():
+    with contextlib.suppress(EvaluationSkipped):
+        while True:
+            await judge.guarded().judge(JudgeRequest(prompt="a" * 300, max_tokens=100))
+            if not largest: os.write(calls, b".")
+
+async def work():
+    await asyncio.gather(*(one() for _ in range(at_once)))
+    ledger = judge.guarded().governor._ledger
+    print(json.dumps({"calls": judge.calls, "troubles": ledger.troubles, "flushed": ledger.flush(10)}))
+
+asyncio.run(work())
+"""
+_COST = _cost(130, 90)
+
+
+def _start(path: Path, most: float, told: Path, *, at_once: int = AT_ONCE, largest: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _PROGRAM, str(path), str(most), str(at_once), str(told), str(largest)]
+    env = os.environ | {"PYTHONPATH": os.getcwd()}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+
+
+def _ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    told: dict[str, Any] = json.loads(out)
+    return told
+
+
+@pytest.mark.sized
+def test_two_processes_kills_and_restarts_on_one_file(tmp_path: Path, promise: Recorder) -> None:
+    """Two processes with sixty-four calls each, killed and started again: one limit, over by what was in flight."""
+    path, told, most, kills = tmp_path / "spend.db", tmp_path / "calls", 0.4, sized(2, 6)
+    for number in range(kills):
+        pair = [_start(path, most, told) for _ in range(2)]
+        goal = (number + 1) * most * NANO / _COST / (kills + 2)
+        while (told.stat().st_size if told.exists() else 0) < goal and all(one.poll() is None for one in pair):
+            pass
+        for one in pair:
+            one.send_signal(signal.SIGKILL)
+            one.communicate()
+    pair = [_start(path, most, told) for _ in range(2)]
+    ended = [_ended(one) for one in pair]
+    assert [(one["troubles"], one["flushed"]) for one in ended] == [(0, True)] * 2
+    spent = told.stat().st_size * _COST
+    in_flight = (kills + 1) * 2 * AT_ONCE
+    assert 0.5 * most * NANO <= spent <= most * NANO + in_flight * _COST
+    again = _ended(_start(path, most, told))
+    assert again["calls"] <= AT_ONCE // 2, "a restart finds what was spent"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    promise("B5", figure=f"2 processes, {2 * kills} kills, restarts: {spent / (most * NANO):.2f} of the limit spent")
+
+
+def test_a_disk_that_is_full_neither_stops_nor_frees(tmp_path: Path, promise: Recorder) -> None:
+    """Where the file can no longer grow, a tenth of the limit may be spent, as long as that lasts."""
+    path, told, most = tmp_path / "spend.db", tmp_path / "calls", 0.2
+    ended = _ended(_start(path, most, told, at_once=16, largest=8_192))
+    assert ended["troubles"] > 0
+    assert 0 < ended["calls"] * _COST <= 0.1 * most * NANO + 16 * 2 * _COST
+    promise("B5", figure=f"no room on the disk: {ended['calls'] * _COST / (most * NANO):.2f} of the limit spent")
+
+
+@pytest.mark.parametrize("damage", ["not a database", "cut", "another schema", "negative", "a folder's", "empty"])
+def test_a_file_that_was_tampered_with_gives_no_money(damage: str, tmp_path: Path) -> None:
+    """Whatever stands in the file: no more than the limit is spent, and no call waits or raises for it."""
+    path = tmp_path / "spend.db"
+    limits = SpendLimits(prices=PRICES, usd_per_day=0.02, path=path, patience_s=1, account=damage)
+    first = Governor(limits, clock=lambda: NOON, draw=lambda: 0.0)
+    asyncio.run(Spender(random.Random(1), (100, 100)).ask(first))
+    assert first._ledger.flush(5.0)  # type: ignore[attr-defined]
+    _damaged(path, damage)
+    spender = Spender(random.Random(2), (100, 100))
+    asyncio.run(_until_refused(Governor(limits, clock=lambda: NOON, draw=lambda: 0.0), spender))
+    assert spender.calls < 1_000
+    assert 0 < spender.spent <= 0.02 * NANO
+
+
+def _damaged(path: Path, damage: str) -> None:
+    if damage == "not a database":
+        path.write_bytes(os.urandom(8_192))
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[:5_000])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "a folder's":
+        path.unlink()
+        path.mkdir()
+    else:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            if damage == "another schema":
+                connection.execute("DROP TABLE spent")
+                connection.execute("CREATE TABLE spent (x)")
+            else:
+                connection.execute("UPDATE spent SET nano_usd = -1000000000000, tokens = -1000000000000")
+
+
+def test_failures_that_cost_are_counted() -> None:
+    """Refused, truncated and unreadable answers are paid for; what broke off may have been: both count."""
+    replies = [
+        ModelReply(text="no", finish_reason="content_filter", input_tokens=900, output_tokens=100),
+        ModelReply(text=GOOD, finish_reason="length", input_tokens=900, output_tokens=100),
+        ModelReply(text="prose", input_tokens=900, output_tokens=100), ModelReply(text=GOOD, cut_after=1),
+    ]  # fmt: skip
+    clock = ManualClock(NOON)
+    with ModelServer(replies) as server:
+        governor = Governor(
+            SpendLimits(prices={"judge-*": PRICES["small-*"]}, usd_per_day=1.0), ledger=MemoryLedger(), clock=clock
+        )
+        guarded = Guarded(hosted(AnthropicJudge, server, max_retries=0), governor=governor)
+
+        async def work() -> list[str]:
+            found = []
+            for _ in replies:
+                try:
+                    await guarded.judge(QUESTION)
+                except JudgeError as error:
+                    found.append(error.error_type)
+            await governor.reserve(QUESTION, "judge-1")
+            return found
+
+        words = asyncio.run(work())
+    assert words == ["refusal", "truncated", "malformed_answer", "connection_error"]
+    assert governor.remaining_usd()["day"] <= 1.0 - (3 * 1_400e-6 + QUESTION.max_tokens * 5e-6)

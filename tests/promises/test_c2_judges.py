@@ -1,0 +1,213 @@
+"""C2, of judges: no answer of a model that is none becomes a score, and every way of failing has its own word.
+
+The failures come through the real clients: the `anthropic` SDK and the judge of compatible servers against a provider
+on loopback, then evaluator, result and event. The fuzzed outputs are held against a reader of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.judges import ERROR_TYPES, AnthropicJudge, Judge, OpenAICompatibleJudge
+from agenteval_otel.models import EvaluationResult
+from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry, ScriptedJudge
+from tests.judges.asking import hosted
+from tests.judges.test_failures import ONE_TRY, RETRIED
+from tests.promises.bench import AN_ERROR, Bench, assert_average, assert_emitted, assert_one_of_three
+from tests.promises.figures import Recorder, sized
+from tests.promises.outputs import NO_SCORE, honest, some_output
+
+OUTPUTS = sized(600, 5_000)
+BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
+
+GOOD = '{"evidence": ["it is"], "reason": "so it is", "score": 4}'
+READ, WROTE = 70, 9
+
+
+def _said(text: str, **fields: Any) -> ModelReply:
+    return ModelReply(text=text, input_tokens=READ, output_tokens=WROTE, **fields)
+
+
+OWN: dict[str, tuple[ModelReply, str]] = {
+    "out of range": (_said(GOOD.replace("4", "9")), "out_of_range"),
+    "between two levels": (_said(GOOD.replace("4", "3.5")), "malformed_answer"),
+    "no score": (_said('{"evidence": [], "reason": "x"}'), "malformed_answer"),
+    "text for a score": (_said(GOOD.replace("4", '"8/10"')), "malformed_answer"),
+    "two objects": (_said(GOOD + GOOD), "malformed_answer"),
+    "a name twice": (_said(GOOD[:-1] + ', "score": 5}'), "malformed_answer"),
+    "NaN": (_said(GOOD.replace("4", "NaN")), "malformed_answer"),
+    "refusal": (_said("I will not.", finish_reason="content_filter"), "refusal"),
+    "truncated": (_said(GOOD[:20], finish_reason="length"), "truncated"),
+    "nothing at all": (_said(""), "empty_answer"),
+    "a tool instead": (ModelReply(tool_calls=[{"name": "score", "arguments": {"score": 5}}]), "malformed_answer"),
+    "429 until tomorrow": (ModelReply(status=429, headers={"Retry-After": "86400"}), "rate_limited"),
+    "529 until tomorrow": (ModelReply(status=529, headers={"Retry-After": "86400"}), "overloaded"),
+    "half-open": (ModelReply(hangs="before"), "timeout"),
+    "half a body": (_said(GOOD, hangs="body"), "timeout"),
+    "trickling": (_said(GOOD, trickle_s=0.05), "timeout"),
+}  # fmt: skip
+FAILURES = {**ONE_TRY, **RETRIED, **OWN}
+TOLD = ("out of range", "no score", "two objects", "a name twice", "NaN", "refusal", "truncated", "nothing at all")
+"""Those that the provider told the usage of."""
+
+
+@pytest.fixture
+def bench(telemetry: RecordedTelemetry) -> Any:
+    made = Bench(telemetry)
+    yield made
+    made.close()
+
+
+def judged_by(judge: Judge, **fields: Any) -> LLMJudge:
+    return LLMJudge(judge=judge, criterion_name="helpful", scale="likert5", **fields)
+
+
+@BOTH
+def test_each_failure_of_a_provider_has_its_word(kind: type[Judge], bench: Bench, promise: Recorder) -> None:
+    """Through the real clients to the event: the failure's own word, no score, and the tokens that were told of."""
+    reply = ModelReply(text=GOOD)
+    with ModelServer([lambda _: reply]) as server:
+        patient, hasty = (
+            judged_by(hosted(kind, server, max_retries=0, deadline_s=deadline_s, breaker=None))
+            for deadline_s in (20.0, 0.8)
+        )
+        assert _one(bench, patient).score == 4
+        results = {}
+        for name, (reply, word) in FAILURES.items():
+            before = len(server.requests)
+            results[name] = _one(bench, hasty if word == "timeout" and reply.status == 200 else patient)
+            assert len(server.requests) <= before + 1, name
+    found = {name: result.error_type for name, result in results.items()}
+    assert found == {name: word for name, (_, word) in FAILURES.items()}
+    for result in results.values():
+        assert_one_of_three(result)
+    for name in TOLD:
+        told = results[name].judgement
+        assert told is not None, name
+        assert (told.input_tokens, told.output_tokens) == (READ, WROTE), name
+    assert assert_emitted(bench) == {"scored": 1, "failed": len(FAILURES), "skipped": 0}
+    events = [event.attributes[AN_ERROR] for event in bench.telemetry.events() if AN_ERROR in event.attributes]
+    assert sorted(events) == sorted(found.values())
+    words = set(found.values())
+    assert words >= {*ERROR_TYPES, "out_of_range"} - {"budget_exhausted", "breaker_open"}
+    promise("C2", figure=f"{len(FAILURES)} failures of a provider, {len(words)} words, 0 scores")
+
+
+@pytest.mark.parametrize("word", ERROR_TYPES)
+def test_each_word_of_a_judge_reaches_the_event(word: str, bench: Bench) -> None:
+    """Whatever a judge says went wrong, the guards' own refusals included, is a failure under this word."""
+    judge = ScriptedJudge(error=word, input_tokens=READ, output_tokens=WROTE)
+    result = _one(bench, judged_by(judge))
+    assert (result.error_type, result.status, result.score) == (word, "failed", None)
+    assert result.judgement is not None
+    assert result.judgement.input_tokens == READ
+    assert assert_emitted(bench)["failed"] == 1
+
+
+SCALES: dict[str, tuple[dict[str, Any], Callable[[Any], bool]]] = {
+    "likert5": ({"scale": "likert5"}, lambda score: _is_number(score) and score in (1, 2, 3, 4, 5)),
+    "0-10": ({"scale": "0-10"}, lambda score: _is_number(score) and score in range(11)),
+    "numeric": ({"scale": "numeric"}, lambda score: _is_number(score) and 0 <= score <= 1),
+    "pass/fail": ({"scale": "pass/fail"}, lambda score: isinstance(score, bool)),
+    "words": ({"scale": "low|high"}, lambda score: isinstance(score, str) and score.strip().lower() in ("low", "high")),
+    "levels": ({"scale": "rank", "levels": {1: "bad", 2: "fair", 4: "good"}},
+               lambda score: _is_number(score) and score in (1, 2, 3, 4)),
+}  # fmt: skip
+
+
+def _is_number(score: Any) -> bool:
+    return isinstance(score, int | float) and not isinstance(score, bool)
+
+
+@pytest.mark.sized
+def test_fuzzed_answers_of_a_judge(bench: Bench, promise: Recorder) -> None:
+    """Of thousands of outputs those that are an answer are scored with what they say, and no other is."""
+    dice = random.Random(7)
+    text = ""
+    evaluators = {
+        scale: LLMJudge(judge=ScriptedJudge(answer=lambda _: text), criterion_name="judged", **fields)
+        for scale, (fields, _) in SCALES.items()
+    }
+    for number in range(OUTPUTS):
+        scale, text = dice.choice(list(SCALES)), some_output(dice)
+        result = _one(bench, evaluators[scale])
+        assert_one_of_three(result)
+        assert_average(bench.kept.results[-1])
+        expected = honest(text, SCALES[scale][1])
+        if result.status == "scored":
+            assert _equal(result.score, expected), f"output {number} on {scale}: {text[:300]!r} gave {result.score!r}"
+        else:
+            assert expected is NO_SCORE, f"output {number} on {scale}: {text[:300]!r} was refused: {result.error}"
+            assert result.error_type in ("malformed_answer", "empty_answer", "out_of_range"), text[:300]
+    tally = assert_emitted(bench)
+    assert min(tally["scored"], tally["failed"]) > OUTPUTS // 20
+    promise(
+        "C2",
+        figure=f"{OUTPUTS} outputs of a judge: {tally['scored']} answers scored, {tally['failed']} failed, 0 invented",
+    )
+
+
+def _equal(score: Any, said: Any) -> bool:
+    if isinstance(score, str) and isinstance(said, str):
+        return score == said.strip().lower()
+    return bool(score == said) and isinstance(score, bool) == isinstance(said, bool)
+
+
+@BOTH
+def test_fuzzed_answers_through_the_wire(kind: type[Judge], bench: Bench) -> None:
+    """What a provider sends of them is read the same way."""
+    dice = random.Random(11)
+    texts = [text for text in (some_output(dice) for _ in range(60)) if text.isprintable() and len(text) < 10_000]
+    with ModelServer(texts) as server:
+        evaluator = judged_by(hosted(kind, server, breaker=None))
+        for text in texts:
+            result, expected = _one(bench, evaluator), honest(text, SCALES["likert5"][1])
+            assert (result.score, result.status == "scored") == (
+                (None, False) if expected is NO_SCORE else (expected, True)
+            ), text[:300]
+        assert len(server.requests) == len(texts)
+    assert_emitted(bench)
+
+
+def test_several_criteria_of_one_answer(bench: Bench) -> None:
+    """What is wrong with one criterion's part costs that criterion, and none gets another's score."""
+    good = {"evidence": [], "reason": "r", "score": 4}
+    rubrics = [{"criterion_name": name, "scale": "likert5"} for name in ("first", "score", "criterion_4", "is-it.so")]
+    answers: list[tuple[Any, list[Any]]] = [
+        ({"first": good, "score": {**good, "score": 2}, "criterion_4": {**good, "score": 3}}, [4, 2, 3, None]),
+        (good, [None] * 4),
+        ({**good, "first": good}, [4, None, None, None]),
+    ]
+    for answer, expected in answers:
+        evaluator = LLMJudge(judge=ScriptedJudge(fallback=json.dumps(answer)), rubrics=rubrics)
+        assert [result.score for result in bench.judge(evaluator)] == expected
+    evaluator = LLMJudge(judge=ScriptedJudge(fallback={}), rubrics=rubrics)
+    keys = list(evaluator.question_for(_an_input())[0].answer_form["properties"])
+    assert len(set(keys)) == len(rubrics), "two criteria share a place in the answer"
+    parts = {key: {**good, "score": index + 1} for index, key in enumerate(keys)}
+    scored = bench.judge(LLMJudge(judge=ScriptedJudge(fallback=parts), rubrics=rubrics))
+    assert {result.criterion_name: result.score for result in scored} == {
+        "first": 1, "score": 2, "criterion_4": 3, "is-it.so": 4,
+    }  # fmt: skip
+    parts[keys[1]]["score"] = 9
+    scored = bench.judge(LLMJudge(judge=ScriptedJudge(fallback=parts), rubrics=rubrics))
+    assert [(result.score, result.error_type) for result in scored] == [
+        (1, None), (None, "out_of_range"), (3, None), (4, None),
+    ]  # fmt: skip
+
+
+def _an_input() -> Any:
+    from agenteval_otel import EvaluationInput
+
+    return EvaluationInput(response="an answer", prompt="a question")
+
+
+def _one(bench: Bench, evaluator: LLMJudge) -> EvaluationResult:
+    (result,) = bench.judge(evaluator)
+    return result

@@ -1,0 +1,323 @@
+"""Escalation through `@monitor`: which answers the judge saw, and what is emitted and counted of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+from agenteval_otel import accounting, annotate, configure, flush, monitor
+from agenteval_otel.config.process import forget
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import LLMJudge, ResponseHealth
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, Score
+from agenteval_otel.pipeline import default_pipeline
+from agenteval_otel.sampling import Escalation, FunctionSampler, LabelSampler
+from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.sampling.escalation import second_draw
+from agenteval_otel.storage import JsonFileStorageProvider
+from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry, ScriptedJudge
+from tests.testing.doubles import Free, Keeping, Thinking
+
+
+@pytest.fixture(autouse=True)
+def _no_handler_is_left() -> Iterator[None]:
+    """Handlers follow the settings for as long as they live: those of another test would refuse this one's."""
+    yield
+    gc.collect()
+    forget()
+
+
+CALLS, FLOOR = 400, 0.1
+REFUSAL = "I'm sorry, but I cannot help with that request."
+RULES = {"floor": FLOOR, "rules": [{"type": "label", "criteria": ["response_health"]}]}
+
+
+class Numbered(IdGenerator):
+    """Trace ids that are always the same."""
+
+    def __init__(self) -> None:
+        self._numbers = random.Random(7)
+
+    def generate_trace_id(self) -> int:
+        return self._numbers.getrandbits(128) or 1
+
+    def generate_span_id(self) -> int:
+        return self._numbers.getrandbits(64) or 1
+
+
+def good_judge(judge: ScriptedJudge) -> LLMJudge:
+    return LLMJudge(judge=judge, criterion_name="good", description="whether the answer is good")
+
+
+def approving() -> ScriptedJudge:
+    return ScriptedJudge(fallback={"evidence": [], "reason": "fine", "score": True})
+
+
+def answered(telemetry: RecordedTelemetry, escalation: Any, *, sample_rate: float = 1.0, **settings: Any) -> list[int]:
+    """Answer `CALLS` questions, every tenth with a refusal, each in a trace of its own; gives the traces' ids."""
+    judge = approving()
+    settings = {"evaluators": [good_judge(judge), ResponseHealth()], **settings}
+    configure(
+        storage=[telemetry.storage()], dispatcher=InlineDispatcher(), sample_rate=sample_rate, escalation=escalation,
+        **settings,
+    )  # fmt: skip
+
+    @monitor(agent="support")
+    def answer(number: int) -> str:
+        return REFUSAL if number % 10 == 0 else f"The answer to question {number}."
+
+    tracer, ids = TracerProvider(id_generator=Numbered()).get_tracer("host"), []
+    for number in range(CALLS):
+        with tracer.start_as_current_span("request") as span:
+            ids.append(span.get_span_context().trace_id)
+            answer(number)
+    return ids
+
+
+def judged(telemetry: RecordedTelemetry) -> dict[int, tuple[float, str]]:
+    return {
+        event.trace_id: (
+            event.attributes["agenteval.sampling.probability"], event.attributes["agenteval.sampling.reason"],
+        )
+        for event in telemetry.events() if event.attributes["gen_ai.evaluation.name"] == "good"
+    }  # fmt: skip
+
+
+def expected(ids: list[int]) -> dict[int, tuple[float, str]]:
+    """What an escalation by `RULES` must have the judge see, worked out by hand."""
+    floor = {one for one in ids if second_draw(one & (DRAW_RANGE - 1)) < round(FLOOR * DRAW_RANGE)}
+    return {
+        one: (FLOOR, "floor") if number % 10 else (1.0, "label")
+        for number, one in enumerate(ids) if not number % 10 or one in floor
+    }  # fmt: skip
+
+
+def test_the_judge_sees_what_the_rules_and_the_floor_choose(telemetry: RecordedTelemetry) -> None:
+    """Every refusal, and of the rest those whose salted draw lies below the floor; every result is accounted for."""
+    judge = approving()
+    ids = answered(telemetry, RULES, evaluators=[good_judge(judge), ResponseHealth()])
+    assert judged(telemetry) == expected(ids)
+    assert judge.calls == len(expected(ids))
+    outcomes = accounting()
+    assert (outcomes["evaluated"], sum(outcomes.values())) == (CALLS, CALLS)
+    scored = CALLS + judge.calls
+    assert default_pipeline().accounting.results == {"scored": scored, "skipped": 2 * CALLS - scored, "failed": 0}
+    assert not default_pipeline().accounting.failures
+
+
+def test_every_signal_has_the_probability_and_the_reason(telemetry: RecordedTelemetry) -> None:
+    """Event and result span say it for the criterion, the run span for the answer; the weights follow from it."""
+    ids = answered(telemetry, RULES)
+    wanted = expected(ids)
+    result_spans = telemetry.spans("evaluation good")
+    assert {
+        (span.attributes["agenteval.sampling.probability"], span.attributes["agenteval.sampling.reason"])
+        for span in result_spans if span.attributes is not None
+    } == {(FLOOR, "floor"), (1.0, "label")}  # fmt: skip
+    assert len(result_spans) == len(wanted)
+    runs = telemetry.spans("evaluation support")
+    assert len(runs) == CALLS
+    for span in runs:
+        assert span.attributes is not None
+        assert (span.attributes["agenteval.sampling.probability"], span.attributes["agenteval.sampling.reason"]) == (
+            1.0, "ratio",
+        )  # fmt: skip
+        shown = span.parent is not None and span.parent.trace_id in wanted
+        assert ("gen_ai.evaluation.good.score" in span.attributes) == shown
+    weights = sum(1 / probability for probability, _ in wanted.values())
+    for metric, total in (("weight", weights), ("weighted_score", weights),
+                          ("weight_squared", sum(1 / one**2 for one, _ in wanted.values()))):  # fmt: skip
+        found = {
+            point.attributes["gen_ai.evaluation.name"]: point.value
+            for point in telemetry.points(f"agenteval.evaluation.{metric}")
+            if point.value
+        }
+        assert found["good"] == pytest.approx(total)
+    assert abs(weights - CALLS) <= 3 * math.sqrt(0.9 * CALLS * (1 - FLOOR) / FLOOR), "they stand for all the answers"
+
+
+def test_the_same_traces_in_every_process(telemetry: RecordedTelemetry) -> None:
+    """The decision belongs to the trace: another pipeline, with another sample rate, escalates the same ones."""
+    ids = answered(telemetry, RULES)
+    first = judged(telemetry)
+    forget()
+    again = RecordedTelemetry()
+    assert answered(again, RULES, sample_rate=0.5) == ids
+    sampled = {event.trace_id for event in again.events()}
+    assert judged(again) == {
+        one: (probability / 2, reason) for one, (probability, reason) in first.items() if one in sampled
+    }
+    assert 0.4 * CALLS < len(sampled) < 0.6 * CALLS
+    again.shutdown()
+
+
+def test_without_a_floor_no_probability_is_claimed(telemetry: RecordedTelemetry) -> None:
+    """Nothing is known of what no rule matches: the results have no probability, and no part in the weights."""
+    answered(telemetry, {**RULES, "floor": 0})
+    events = [one for one in telemetry.events() if one.attributes["gen_ai.evaluation.name"] == "good"]
+    assert len(events) == CALLS / 10
+    assert not any("agenteval.sampling.probability" in one.attributes for one in events)
+    assert {one.attributes["agenteval.sampling.reason"] for one in events} == {"label"}
+    weighed = [point.attributes["gen_ai.evaluation.name"] for point in telemetry.points("agenteval.evaluation.weight")]
+    assert set(weighed) == {"response_health"}
+
+
+def test_a_broken_rule_is_counted(telemetry: RecordedTelemetry) -> None:
+    """It has no say; the answer is evaluated all the same, and each time is counted."""
+
+    def explode(_: EvaluationInput) -> bool:
+        raise RuntimeError
+
+    answered(telemetry, Escalation(floor=FLOOR, rules=[FunctionSampler(function=explode)]))
+    pipeline = default_pipeline()
+    assert pipeline.accounting.failures == {"escalation:function": CALLS}
+    assert accounting()["evaluated"] == CALLS
+    assert {reason for _, reason in judged(telemetry).values()} == {"floor"}
+
+
+def handler(number: int = 0) -> str:
+    return "An answer."
+
+
+def seen_by(kept: Keeping) -> list[str | None]:
+    (aggregated,) = kept.saved
+    kept.saved.clear()
+    return [result.skip_reason for result in aggregated.results]
+
+
+def test_settings_agents_and_decorators() -> None:
+    """The decorator's escalation counts before the agent's entry, that before the settings'; false is none."""
+    kept = Keeping()
+    rare, surely = {"floor": 1e-9}, {"floor": 1.0}
+    configure(
+        storage=[kept], dispatcher=InlineDispatcher(), sample_rate=1.0, evaluators=[Free(), Thinking()],
+        escalation=rare, agents={"all": {"escalation": False}, "sure": {"escalation": surely}, "heir": {}},
+    )  # fmt: skip
+    for agent, arguments, expected_skip in (
+        ("other", {}, "not_escalated"), ("heir", {}, "not_escalated"), ("all", {}, None), ("sure", {}, None),
+        ("other", {"escalation": False}, None), ("sure", {"escalation": rare}, "not_escalated"),
+        ("other", {"escalation": Escalation(floor=1.0)}, None),
+        ("other", {"evaluators": [Thinking()], "escalation": surely}, None),
+    ):  # fmt: skip
+        monitor(agent=agent, **arguments)(handler)()
+        assert seen_by(kept)[-1] == expected_skip, (agent, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "said"),
+    [({"escalation": {"floor": 7}}, "escalation.floor", "expected at most 1"),
+     ({"escalation": {"rules": [{"type": "label", "ratio": 2}]}}, "escalation.rules[0].ratio", "expected at most 1"),
+     ({"escalation": 0.1}, "escalation", "expected a mapping, or false for none, found float"),
+     ({"escalation": {"floor": 0.1}, "evaluators": [ResponseHealth()]}, "escalation", "no evaluator asks a model"),
+     ({"escalation": {"rules": [{"type": "label", "criteria": ["x"]}]}, "evaluators": [Free(), Thinking()]},
+      "escalation.rules[0].criteria[0]", "no evaluator scores 'x': rules look at the first stage; known: fixed")],
+)  # fmt: skip
+def test_a_decorators_escalation_is_checked_at_decoration(arguments: Any, path: str, said: str) -> None:
+    """By its place, with the choices."""
+    with pytest.raises(ConfigurationError) as caught:
+        monitor(**arguments)(handler)
+    assert caught.value.path == path
+    assert said in str(caught.value)
+
+
+def test_handlers_may_come_before_the_settings() -> None:
+    """Decorated before anything is configured, a handler is held against the evaluators once they are known."""
+    early = monitor(agent="a", escalation={"floor": 1e-9, "rules": [LabelSampler(criteria=["fixed"])]})(handler)
+    assert early() == "An answer."
+    with pytest.raises(ConfigurationError, match="no evaluator scores 'fixed'"):
+        configure(storage=[], dispatcher=InlineDispatcher(), evaluators=[ResponseHealth(), Thinking()])
+    kept = Keeping()
+    configure(storage=[kept], dispatcher=InlineDispatcher(), evaluators=[Free(), Thinking()])
+    early()
+    assert seen_by(kept) == [None, "not_escalated"]
+
+
+def test_a_decorators_escalation_is_held_against_inherited_evaluators() -> None:
+    """Where the evaluators come from the settings, it is refused with them, and a reload that takes them away too."""
+    configure(storage=[], dispatcher=InlineDispatcher(), evaluators=[Free(), Thinking()])
+    with pytest.raises(ConfigurationError, match="no evaluator scores 'x'"):
+        monitor(agent="a", escalation={"rules": [LabelSampler(criteria=["x"])]})(handler)()
+    fitting = monitor(agent="a", escalation={"rules": [LabelSampler(criteria=["fixed"])]})(handler)
+    fitting()
+    with pytest.raises(ConfigurationError, match="no evaluator asks a model"):
+        configure(storage=[], dispatcher=InlineDispatcher(), evaluators=[Free()])
+    assert fitting() == "An answer."
+    assert accounting()["evaluated"] == 2
+
+
+def test_an_answer_is_judged_by_the_rules_that_it_came_under() -> None:
+    """The settings change while its first stage runs: it ends by the old ones, the next one goes by the new."""
+    kept, entered, leave = Keeping(), threading.Event(), threading.Event()
+
+    async def first(_: EvaluationInput) -> Score:
+        entered.set()
+        await asyncio.to_thread(leave.wait, 20)
+        return Score(value=0.1)
+
+    small, large = Thinking(criterion_name="small", action=first), Thinking(criterion_name="large")
+    on: dict[str, Any] = {"rules": [{"type": "score", "criteria": ["small"], "below": 0.5}], "criteria": ["large"]}
+    watched = monitor(agent="a")(handler)
+    parts: dict[str, Any] = {"storage": [kept], "sample_rate": 1.0, "evaluators": [small, large]}
+    configure(**parts, escalation={**on, "floor": 1e-9}, dispatcher=PoolDispatcher(linger_s=0.0))
+    watched()
+    assert entered.wait(20)
+    rare = {"floor": 1e-9, "criteria": ["large"]}
+    configure(**parts, escalation=rare, dispatcher=PoolDispatcher(linger_s=0.0))
+    watched()
+    leave.set()
+    assert flush(20.0)
+    assert sorted(aggregated.results[1].sampling_reason or "" for aggregated in kept.saved) == ["floor", "score"]
+    assert Counter(aggregated.results[1].skip_reason for aggregated in kept.saved) == {None: 1, "not_escalated": 1}
+
+
+def test_a_conversation_goes_on_whole_at_the_floor() -> None:
+    """Where conversations are sampled, their number decides: at the floor all turns go on, or none."""
+    kept = Keeping()
+    configure(
+        storage=[kept], dispatcher=InlineDispatcher(), sampler={"type": "conversation"}, escalation={"floor": 0.5},
+        evaluators=[Free(), Thinking()],
+    )  # fmt: skip
+
+    @monitor(agent="chat")
+    def chat(number: int) -> str:
+        annotate(conversation_id=f"c-{number // 4}")
+        return "An answer."
+
+    for number in range(80):
+        chat(number)
+    turns = Counter(one.conversation_id for one in kept.saved if one.results[1].skip_reason is None)
+    assert set(turns.values()) == {4}
+    assert 3 <= len(turns) <= 17
+
+
+def test_the_stored_result_says_what_was_passed_over(tmp_path: Path) -> None:
+    """A JSON file holds the skips with their word, and the scores with probability and reason."""
+    file = tmp_path / "results.jsonl"
+    configure(
+        storage=[JsonFileStorageProvider(path=file)], dispatcher=InlineDispatcher(), sample_rate=1.0,
+        evaluators=[ResponseHealth(), Thinking()], escalation=RULES,
+    )  # fmt: skip
+    watched = monitor(agent="a")(lambda number: REFUSAL if number else "An answer.")
+    tracer = TracerProvider(id_generator=Numbered()).get_tracer("host")
+    with tracer.start_as_current_span("not below the floor") as span:
+        assert second_draw(span.get_span_context().trace_id & (DRAW_RANGE - 1)) > FLOOR * DRAW_RANGE
+        watched(0)
+        watched(1)
+    flush(10.0)
+    passed_over, escalated = (
+        AggregatedEvaluationResult.model_validate_json(line).results[1] for line in file.read_text().splitlines()
+    )
+    assert (passed_over.skip_reason, passed_over.score, passed_over.probability) == ("not_escalated", None, FLOOR)
+    assert (escalated.score, escalated.probability, escalated.sampling_reason) == (0.75, 1.0, "label")
