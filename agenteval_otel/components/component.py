@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.components.explained import Explained, explain_validation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import mask
@@ -28,7 +29,7 @@ from agenteval_otel.registry import Registry
 __all__ = ["Component"]
 
 
-class Component(BaseModel, metaclass=Explained):
+class Component(FreshCopies, BaseModel, metaclass=Explained):
     """A part chosen by ``type``: frozen, strict about unknown fields, dumped with its type.
 
     Field names are snake_case; camelCase is read too and written with ``by_alias``. Lazily made parts belong into

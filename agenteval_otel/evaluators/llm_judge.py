@@ -139,10 +139,10 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             raise PartError(ConfigurationError.of(said_of), of_model=True) from None
         if len(set(names)) < len(names):
             raise ValueError("two rubrics have the same criterion_name")
-        if self.reply_form != "evidence" and len(names) > 1:
-            raise ValueError(f"reply_form {self.reply_form} is for one criterion")
         if self.reply_form == "number" and self._asked(self.criteria())[0].scale.schema["type"] != "integer":
             raise ValueError("reply_form number is for a scale of whole numbers, such as likert5 or 0-10")
+        if self.reply_form != "evidence" and (len(names) > 1 or self.all_rubrics[0].claims):
+            raise ValueError(f"reply_form {self.reply_form} is for one criterion, and for none with claims")
         if self.placement == "inline" and self.prompt_template is None:
             raise ValueError("placement inline needs a prompt_template")
         return self

@@ -103,6 +103,7 @@ def _scale_of(
             return asked_on(criterion, levels), _place_between(*bounds)
         if set(levels) in _TRUTH:
             return asked_on(criterion.model_copy(update={"scale": "pass/fail"}), {}), float
+        return asked_on(criterion, {}), _as_it_is  # they lie on the scale already
     return asked_on(criterion, levels), _as_it_is
 
 

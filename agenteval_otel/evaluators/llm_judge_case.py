@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -40,6 +40,8 @@ CaseFields = Annotated[
 _IN_WORDS = {"question": "question", "ground_truth": "ground truth", "tool_calls": "tool calls",
              "tool_results": "tool results", "tool_definitions": "tool definitions"}  # fmt: skip
 _DEFINITIONS = ("tools", "tool_definitions", "toolDefinitions")
+_DEEPEST = 8
+_LEAST_OF_AN_ENTRY = 100
 
 
 def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
@@ -66,7 +68,7 @@ def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]]
     Args:
         evaluation_input: The input.
         fields: The judge's name of a field, and the field's own.
-        limit: Characters; data that is longer as JSON is shortened as text.
+        limit: Characters; data that is longer as JSON is shortened as text, tool calls each for itself.
 
     Raises:
         CaptureError: A value's own methods raised.
@@ -75,7 +77,7 @@ def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]]
     for name, field in fields:
         value = value_of(evaluation_input, field)
         if value is not None:
-            found[name] = _limited(value, limit)
+            found[name] = _limited(value, limit, by_entry=field == "tool_calls")
     return found
 
 
@@ -103,7 +105,18 @@ def fields_shown(evaluation_input: EvaluationInput, wanted: Sequence[str]) -> li
 
 def _is_there(evaluation_input: EvaluationInput, field: str) -> bool:
     value = value_of(evaluation_input, field)
-    return value is not None and (not isinstance(value, str) or field == "response" or bool(value.strip()))
+    if field == "response" and isinstance(value, str):
+        return True  # an empty answer is refused by its own word
+    return _says(value)
+
+
+def _says(value: Any, depth: int = 0) -> bool:
+    """Whether there is anything in it: a text that is not blank, a number, or something that holds one."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    if depth < _DEEPEST and isinstance(value, Mapping | list | tuple):
+        return any(_says(one, depth + 1) for one in (value.values() if isinstance(value, Mapping) else value))
+    return value is not None
 
 
 def _said(evaluation_input: EvaluationInput, field: str) -> Any:
@@ -124,13 +137,28 @@ def _results(evaluation_input: EvaluationInput) -> list[dict[str, Any]] | None:
     return [{"name": call.name, "result": call.result} for call in calls if call.result is not None] or None
 
 
-def _limited(value: Any, limit: int) -> CaseText:
+def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
     if isinstance(value, str):
         return shortened(value, limit)
     data = plain([item.model_dump(by_alias=True, exclude_none=True) if hasattr(item, "model_dump") else item
                   for item in value] if isinstance(value, list | tuple) else value)  # fmt: skip
     text = json.dumps(data, ensure_ascii=False)
-    return shortened(text, limit) if len(text) > limit or not _is_strict(data) else CaseText(data)
+    if len(text) <= limit and _is_strict(data):
+        return CaseText(data)
+    if by_entry and len(data) * _LEAST_OF_AN_ENTRY <= limit:
+        return _each_shortened(data, limit)
+    return shortened(text, limit)
+
+
+def _each_shortened(entries: list[Any], limit: int) -> CaseText:
+    """All of the entries, the long ones among them as shortened text."""
+    found, left_out = [], 0
+    for entry in entries:
+        text = json.dumps(entry, ensure_ascii=False)
+        short = shortened(text, limit // len(entries))
+        left_out += short.left_out
+        found.append(short.text if short.left_out or not _is_strict(entry) else entry)
+    return CaseText(found, left_out)
 
 
 def _is_strict(data: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ from agenteval_otel.judges.prompt import CaseText
 
 __all__ = ["Counted", "claims_form", "counted"]
 
-_GAP = re.compile(r"\s*(?:\[\s*)?(?:\.\.\.|\u2026)(?:\s*\])?\s*")
+_GAP = re.compile(r"\.\.\.|\u2026")  # space and brackets around it are no word anyhow
+_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 _NO_WORD = re.compile(r"[\W_]+")
 _MOST_CHARACTERS = 2_000
 
@@ -39,7 +41,7 @@ def counted(given: Any, claims: Claims, source: CaseText | None) -> Counted:
     Args:
         given: What the answer has for ``claims``.
         claims: What was asked for.
-        source: The field that they are quoted from, as the judge saw it; of a list each entry is one claim.
+        source: The field that they are quoted from, as the judge saw it; of tool calls each one is a claim.
 
     Raises:
         EvaluationError: ``malformed_answer`` where one is no claim, where tool calls and verdicts are not equally many,
@@ -49,7 +51,8 @@ def counted(given: Any, claims: Claims, source: CaseText | None) -> Counted:
     if not isinstance(given, list):
         raise EvaluationError("the judge's answer has no list of claims", error_type="malformed_answer")
     held = source.text if source is not None else ""
-    each = len(held) if isinstance(held, list) else None
+    entries = held if isinstance(held, list) and claims.source == "tool_calls" else None
+    each = None if entries is None else len(entries)
     if each is None and len(given) > claims.most:
         raise EvaluationError(f"the judge listed {len(given)} claims, of at most {claims.most}",
                               error_type="out_of_range")  # fmt: skip
@@ -58,7 +61,7 @@ def counted(given: Any, claims: Claims, source: CaseText | None) -> Counted:
     listed = [_claim(one) for one in given]
     if not listed:
         raise EvaluationSkipped("no claims")
-    texts = [_text_of(one) for one in held] if isinstance(held, list) else [_text_of(held)] * len(listed)
+    texts = [_text_of(held)] * len(listed) if entries is None else [_text_of(one) for one in entries]
     found = [one for one, text in zip(listed, texts, strict=True) if _stands_in(one["quote"], text)]
     unfound = len(listed) - len(found)
     if unfound > len(found):
@@ -82,24 +85,39 @@ def _claim(given: Any) -> dict[str, Any]:
 
 def _text_of(held: Any) -> tuple[str, str]:
     """A source as it stands, and its letters and digits only: models change quotation marks, spaces and emphasis."""
-    text = held if isinstance(held, str) else json.dumps(held, ensure_ascii=False)
+    text = held if isinstance(held, str) else _ESCAPE.sub(" ", json.dumps(held, ensure_ascii=False))
     return text, _bare(text)
 
 
 def _stands_in(quote: str, source: tuple[str, str]) -> bool:
     """Whether each part of the quote, where it leaves something out, is in the source, one behind the other."""
     text, bare = source
-    parts = [part for part in map(_bare, _GAP.split(quote)) if part]
+    parts = _parts_of(quote)
     if not parts:  # symbols only
         return quote.strip() in text
+    if _stand_in(parts, bare):
+        return True
+    # A judge that copies what it sees copies JSON: a line's end is a backslash and an n there.
+    return "\\" in quote and _stand_in(_parts_of(_ESCAPE.sub(" ", quote)), bare)
+
+
+def _parts_of(quote: str) -> list[str]:
+    return [part for part in map(_bare, _GAP.split(quote)) if part]
+
+
+def _stand_in(parts: list[str], bare: str) -> bool:
     at = 0
     for part in parts:
         at = bare.find(part, at)
         if at < 0:
             return False
         at += len(part)
-    return True
+    return bool(parts)
 
 
 def _bare(text: str) -> str:
-    return _NO_WORD.sub("", text).casefold()
+    """Letters and digits, in whatever form they are written; marks go first, of which a long row takes long to sort."""
+    bare = _NO_WORD.sub("", text)
+    if not bare.isascii():
+        bare = _NO_WORD.sub("", unicodedata.normalize("NFKD", bare))
+    return bare.casefold()

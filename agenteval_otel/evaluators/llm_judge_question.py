@@ -91,7 +91,7 @@ def question(
         if reply_form == "lines" and system_prompt is None:
             system = ""  # GoGrid sends the template as one message and nothing else
         if reply_form == "evidence":
-            system = f"{system}\n\n{_told(asked, reply_form)}"
+            system = "\n\n".join(filter(None, (system, "\n".join(_parts(asked)), _told(asked, reply_form))))
     else:
         before = _criteria_text(asked) if template is None else _referring(template, asked, case)
         prompt = render(before, case, f"{_restated(asked, case)}\n{_told(asked, reply_form)}")
@@ -229,13 +229,18 @@ def _referring(template: Template, asked: Sequence[Asked], case: Mapping[str, Ca
         return f"[data: {neutral_json(name)}]" if name in case else _ABSENT
 
     filled = fill(template.text, _pattern(template.rubric is not None), put)
-    told = [filled]
+    return "\n".join([filled, *_parts(asked)])
+
+
+def _parts(asked: Sequence[Asked]) -> list[str]:
+    """What belongs to the criteria beside a template: steps, levels or claims, and cases at the edge."""
+    told: list[str] = []
     for one in asked:
         key = neutral_json(one.key)
         levels = [f"Levels of {key}:", *_levels(one)] if one.levels else []
         claims = [f"Of {key}: {_listing(one.claims)}"] if one.claims else []
         told += [*_steps(one), *levels, *claims, *_edges(one)]
-    return "\n".join(told)
+    return told
 
 
 def _trusted(name: str, template: Template, asked: Sequence[Asked]) -> str:

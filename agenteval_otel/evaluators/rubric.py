@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Self
@@ -19,6 +20,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 
 from agenteval_otel.components import Explained, PartError
+from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.catalogue import names, rubric_fields
 from agenteval_otel.evaluators.llm_judge_case import CaseField, CaseFields
@@ -74,7 +76,7 @@ class Claims(BaseModel, metaclass=Explained):
         return value
 
 
-class Rubric(BaseModel, metaclass=Explained):
+class Rubric(FreshCopies, BaseModel, metaclass=Explained):
     """One criterion of an `LLMJudge`: of the user's own words, or the catalogue's by its name.
 
     ``Coherence``, or ``{type: Coherence, threshold: 5}``, is the catalogue's criterion of that name.
@@ -87,7 +89,8 @@ class Rubric(BaseModel, metaclass=Explained):
             any other word, whose scores are texts.
         levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; with levels of the
             user's own words, those are the scale. With ``numeric``, levels that are whole numbers are asked for, and
-            the score is the place between the lowest and the highest, 0-1; so are ``true`` and ``false`` as 1 and 0.
+            the score is the place between the lowest and the highest, 0-1; so are ``true`` and ``false`` as 1 and 0;
+            levels from 0 to 1 describe a score that may lie between them.
         edge_cases: What is easily judged wrongly, and what it gets.
         claims: In the place of levels: what is listed and judged one by one; the score is the share that holds.
         needs: What an input has to have for this criterion; what the evaluator says when left out.
@@ -146,6 +149,15 @@ class Rubric(BaseModel, metaclass=Explained):
             raise ValueError(f"claims give a share: no levels, and as scale {', '.join(_OF_CLAIMS)} or two ends")
         return self
 
+    @model_validator(mode="after")
+    def _levels_have_a_place(self) -> Self:
+        if self.scale == "numeric" and self.levels and not (
+            set(self.levels) in _PAIRS or bounds_of_levels(self.levels) or all(map(_is_share, self.levels))
+        ):  # fmt: skip
+            raise ValueError("levels of numeric are two whole numbers or more, true and false, pass and fail, or lie "
+                             "between 0 and 1")  # fmt: skip
+        return self
+
     @cached_property
     def criterion(self) -> EvaluationCriteria:
         """The criterion, for where the input does not bring it."""
@@ -163,7 +175,12 @@ class Rubric(BaseModel, metaclass=Explained):
 
 
 _TWO = {"true", "false", "pass", "fail"}
+_PAIRS = ({"true", "false"}, {"pass", "fail"})
 _OF_CLAIMS = ("numeric", "likert5")
+
+
+def _is_share(level: str) -> bool:
+    return re.fullmatch(r"0(\.\d{1,9})?|1(\.0{1,9})?", level) is not None
 
 
 class _ByName:

@@ -32,6 +32,7 @@ from agenteval_otel.restraint import Restraint, RestraintSettings
 from agenteval_otel.runner import Lanes, aggregate
 from agenteval_otel.runner.stages import check_escalation
 from agenteval_otel.sampling import Escalation, Sampler
+from agenteval_otel.sampling.base import probability_of
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage
@@ -252,7 +253,7 @@ class Pipeline:
         self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput, started_ns: int, tick: int
     ) -> AggregatedEvaluationResult:
         decision = call.decision
-        probability = decision.probability if decision else None
+        probability = probability_of(decision) if decision else None
         plan.watch_judges(call.span_context)
         outcome = await plan.runner.run(
             evaluation_input, draw=call.draw, probability=probability, code_only=self.restraint.code_only

@@ -14,7 +14,7 @@ from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.ground_truth import with_ground_truth
 from agenteval_otel.masking import message_of
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, RunError
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.snapshot import snapshot_of
 from agenteval_otel.models.value import replaced
 from agenteval_otel.runner.aggregated import aggregate
@@ -22,6 +22,7 @@ from agenteval_otel.runner.blocking import blocking
 from agenteval_otel.runner.config import EvaluationRunConfig
 from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.runner.run import EvaluationRunner
+from agenteval_otel.runner.stages import facts_of
 from agenteval_otel.telemetry.log import log
 
 __all__ = ["OfflineRun", "run_evaluation", "run_evaluation_sync"]
@@ -70,6 +71,7 @@ class OfflineRun:
             outcome = await self.runner.run(given, probability=None if config.escalation is None else 1.0)
         finally:
             CURRENT.reset(token)
+        outcome.results[:] = map(_weighted, outcome.results)
         outcome.errors.extend(_error_of("GroundTruthStore", trouble) for trouble in troubles)
         aggregated = aggregate(
             given, outcome, runner=self.runner, started_ns=started_ns,
@@ -112,6 +114,13 @@ async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRu
 def run_evaluation_sync(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
     """`run_evaluation` for code without an event loop; blocks. Inside of a running loop it uses a thread of its own."""
     return blocking(lambda: run_evaluation(evaluation_input, config))
+
+
+def _weighted(result: EvaluationResult) -> EvaluationResult:
+    """With the probability that only its evaluator knows of, such as a spend limit's; all inputs are evaluated."""
+    if result.probability is not None or result.probability_given_sampled == 1.0:
+        return result
+    return replaced(result, facts_of(result, {"probability": 1.0}))
 
 
 def _error_of(part: str, error: BaseException) -> RunError:

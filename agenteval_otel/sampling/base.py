@@ -14,7 +14,7 @@ of a combination share one draw, and the inclusion probability of their union is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import ConfigurationError
@@ -23,6 +23,7 @@ from agenteval_otel.semconv import NOT_SAMPLED
 
 __all__ = [
     "DRAW_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "bound_of", "expect_before_results",
+    "probability_of",
 ]  # fmt: skip
 
 DRAW_RANGE = 1 << 64
@@ -101,6 +102,17 @@ class Sampler(Component, contract="sampler"):
 def bound_of(ratio: float) -> int:
     """The draw below which a ratio samples: ratio x 2^64, rounded as OpenTelemetry's SDK rounds it."""
     return round(ratio * DRAW_RANGE)
+
+
+def probability_of(decision: SamplingDecision) -> float | None:
+    """The decision's probability; None where it is unknown, or none that a decision like this one can have.
+
+    Samplers from outside say what they like, and one weight that is no number would spoil every sum for good.
+    """
+    said: Any = decision.probability
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return None
+    return said if 0.0 < said <= 1.0 or (said == 0.0 and not decision.sampled) else None
 
 
 def expect_before_results(sampler: Sampler, *, path: str) -> Sampler:

@@ -9,6 +9,7 @@ draw that sampled the answer, and the probabilities multiply.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
@@ -17,9 +18,10 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.components import Explained, PartError, load_each, resolve
+from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of, probability_of
 from agenteval_otel.sampling.combined import union_of
 from agenteval_otel.sampling.ratio import LOW_64
 from agenteval_otel.sampling.rules import RuleSampler
@@ -32,7 +34,7 @@ _SALT = b"escalation"
 _NO = ("false", "no", "off")
 
 
-class Escalation(BaseModel, metaclass=Explained):
+class Escalation(FreshCopies, BaseModel, metaclass=Explained):
     """Cheap evaluators first; what they found decides which answers the others see.
 
     Attributes:
@@ -125,10 +127,10 @@ class Question:
             try:
                 decision = rule.decide(context)
                 if decision.settled:
-                    self._known.append(decision)
+                    self._known.append(decision._replace(probability=probability_of(decision)))
                 elif results is None:
                     still_open.append(rule)
-            except (Exception, SystemExit) as error:  # of a rule of the user's own
+            except (Exception, SystemExit, CancelledError) as error:  # of a rule of the user's own; nobody awaits here
                 self.broken.append((rule.type, error))
         self._open = still_open
         decision = union_of(self._known)

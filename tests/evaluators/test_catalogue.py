@@ -62,6 +62,8 @@ def test_a_file_says_all_that_a_criterion_has(name: str) -> None:
     if "levels" in entry:
         texts = list(entry["levels"].values())
         assert list(entry["levels"]) == ([1, 2, 3, 4, 5] if entry["scale"] == "likert5" else [True, False])
+        # A harm's name and a question whose yes is bad would have judges give true for what is to fail.
+        assert ("True is good: " in entry["description"]) == (entry["scale"] == "pass/fail")
         assert len(set(texts)) == len(texts)
     else:
         assert entry["scale"] == "numeric"

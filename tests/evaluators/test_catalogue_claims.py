@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
 
 import pytest
@@ -64,6 +65,47 @@ def test_a_share_on_other_scales(scale: str, score: Any, normalized: float) -> N
 def test_quotes_are_found_as_models_write_them(quote: str) -> None:
     """Other quotation marks, emphasis, space, case, and dots where something was left out, are the same words."""
     assert of(claim(quote)).unfound == 0
+
+
+@pytest.mark.parametrize(
+    ("quote", "source"),
+    [
+        ("caf\u00e9", unicodedata.normalize("NFD", "Un caf\u00e9 cr\u00e8me.")),
+        (unicodedata.normalize("NFD", "caf\u00e9"), "Un caf\u00e9 cr\u00e8me."),
+        ("\uff11\uff10\uff10 yen", "It costs 100 yen."),
+        ("first line\\nsecond", "The first line\nsecond line."),
+        ("the pass\\u200bword", "It is the pass\u200bword."),
+        ("C:\\new", "It is in C:\\new today."),
+        ("first line\nsecond", {"text": "The first line\nsecond line."}),
+        ('due on "Tuesday"', {"text": ['It is due on "Tuesday"']}),
+        ('"amount": 5', {"amount": 5}),
+    ],
+)
+def test_quotes_are_found_whatever_form_the_text_is_written_in(quote: str, source: Any) -> None:
+    """Composed or not, in full width, as it stands in JSON or as JSON says it, and in what is no text itself."""
+    assert of(claim(quote), source=source).unfound == 0
+
+
+def test_only_of_tool_calls_each_entry_is_a_claim() -> None:
+    """A conversation, which is a list too, is a text to quote from."""
+    said = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "It is sent, and due."}]
+    spoken = Claims(listed="a statement.", holds="true if so.", source="history")
+    assert of(claim("It is sent"), claim("due", False), claim("Hello"), claims=spoken, source=said).share == 2 / 3
+
+
+@pytest.mark.parametrize("size", [10, 40])
+def test_tool_calls_that_are_shortened_stay_one_claim_each(size: int) -> None:
+    """Long results are cut call by call, so that the judge sees each call, and its verdicts can be counted."""
+    calls = [{"name": "search", "arguments": {"q": "x"}, "result": "found " * 400} for _ in range(size)]
+    given = EvaluationInput.model_validate({**FULL.model_dump(), "tool_calls": calls})
+    answer = {"claims": [claim("search")] * (size - 1) + [claim("search", False)], "reason": ""}
+    evaluator = built("ToolCallAccuracy", ScriptedJudge(fallback=answer))
+    (result,) = results(evaluator, given)
+    assert result.score == (size - 1) / size
+    prompt, case = evaluator.question_for(given)[0].prompt, evaluator.question_for(given)[1]
+    assert prompt.count("search") >= size
+    assert len(prompt) < 2 * evaluator.max_field_chars
+    assert case["tool_calls"].left_out > 0
 
 
 @pytest.mark.parametrize("quote", ["sent on Friday", "Tuesday ... Monday", "It is free", "\U0001f44e"])
@@ -194,6 +236,21 @@ def test_no_generated_list_becomes_an_invented_score(listed: list[dict[str, Any]
     holding = [one["holds"] for one in listed if one["quote"] in ("sent", "due")]
     assert all(type(one["holds"]) is bool for one in listed)
     assert found.share == sum(holding) / len(holding)
+
+
+@pytest.mark.parametrize("gap", [" ", "[ ", ".", "\\u200b", "\u0301"])
+def test_no_quote_takes_long(gap: str) -> None:
+    """What a quote leaves out is found in one go, however much space or how many marks stand around it."""
+    import time
+
+    def spent(between: str) -> float:
+        quotes = [claim("it is" + between * (1_900 // len(between)) + "sent")] * 20
+        begun = time.process_time()
+        found = counted(quotes, Claims(listed="l", holds="h"), CaseText(f"it is{'a' * 1_900}sent, it is sent"))
+        assert found.unfound == 0
+        return time.process_time() - begun
+
+    assert min(spent(gap) for _ in range(3)) < 100 * max(min(spent("a") for _ in range(3)), 1e-4)
 
 
 def test_finding_quotes_takes_time_in_proportion_to_the_text() -> None:

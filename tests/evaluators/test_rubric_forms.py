@@ -157,6 +157,88 @@ def test_what_is_there_is_told_apart_from_what_only_looks_like_it() -> None:
     assert '"tool_results": [{"name": "t", "result": 7}]' in judge.requests[0].prompt
 
 
+@pytest.mark.parametrize(
+    ("field", "held", "reason"),
+    [
+        ("ground_truth", {}, "no ground truth"),
+        ("ground_truth", [], "no ground truth"),
+        ("ground_truth", {"answer": " "}, "no ground truth"),
+        ("context", {"page": " ", "note": None}, "no context"),
+        ("context", {"documents": []}, "no context"),
+        ("response", {}, "no response"),
+        ("response", [""], "no response"),
+        ("ground_truth", 0, None),
+        ("ground_truth", False, None),
+        ("context", {"found": 0}, None),
+    ],
+)
+def test_nothing_in_a_wrapping_is_nothing(field: str, held: Any, reason: str | None) -> None:
+    """Empty lists, mappings and blank texts inside of them are no material; a zero and a no are."""
+    judge = ScriptedJudge(fallback=answer(True))
+    given = EvaluationInput.model_validate({"prompt": "q", "response": "An answer.", field: held})
+    if reason is None:
+        assert judged(judge, given, criterion_name="c", needs=[field])[0].score is True
+        return
+    with pytest.raises(EvaluationSkipped, match=f"^{reason}$"):
+        judged(judge, given, criterion_name="c", needs=[field])
+    assert judge.calls == 0
+
+
+@pytest.mark.parametrize("levels", [{"low": "a", "high": "b"}, {3: "a"}, {"true": "a", "3": "b"}, {0: "a", 1.5: "b"}])
+def test_levels_that_have_no_place_from_0_to_1_are_refused(levels: Any) -> None:
+    """A word that is no number would be a score that counts for nothing, and a lone 3 one of 3 percent."""
+    with pytest.raises(ConfigurationError, match="numeric"):
+        LLMJudge(judge=ScriptedJudge(), criterion_name="c", scale="numeric", levels=levels)
+
+
+def test_levels_between_0_and_1_describe_the_scale() -> None:
+    """They are told, and any number from 0 to 1 is a score."""
+    judge = ScriptedJudge(fallback=answer(0.7))
+    (result,) = judged(judge, criterion_name="c", scale="numeric", levels={0: "none", 0.5: "half", 1: "all"})
+    assert (result.score, result.normalized) == (0.7, 0.7)
+    assert "- 0.5: half" in judge.requests[0].prompt
+    assert "a number from 0 (worst) to 1 (best)" in judge.requests[0].prompt
+
+
+def test_a_changed_copy_is_judged_by_its_own_words() -> None:
+    """What was worked out of the old fields (criteria, version) stays behind, of a rubric too."""
+    evaluator = LLMJudge(judge=ScriptedJudge(), criterion_name="c", scale="likert5", threshold=4)
+    before = (evaluator.criteria(), evaluator.fingerprint)
+    changed = evaluator.model_copy(update={"threshold": 5.0})
+    assert changed.criteria()[0].threshold == 5.0
+    assert changed.fingerprint != before[1]
+    assert (evaluator.criteria(), evaluator.model_copy().fingerprint) == before
+    rubric = Rubric(criterion_name="c", scale="likert5", threshold=4)
+    assert rubric.criterion.threshold == 4
+    assert rubric.model_copy(update={"threshold": 5.0}).criterion.threshold == 5.0
+
+
+@pytest.mark.parametrize("form", ["score", "lines"])
+def test_claims_have_a_form_of_their_own(form: Any) -> None:
+    """A list has no place in a bare score, and every answer would be a failure: refused at load."""
+    with pytest.raises(ConfigurationError, match=f"reply_form {form} is for one criterion, and for none with claims"):
+        LLMJudge(judge=ScriptedJudge(), rubrics=["Truth"], reply_form=form)
+
+
+def test_a_template_with_its_texts_inline_tells_the_rubric_too() -> None:
+    """The template holds the author's words and the case; levels and claims would be unknown to the judge."""
+    judge = ScriptedJudge(fallback={"claims": [{"quote": "An answer", "evidence": "e", "holds": True}], "reason": ""})
+    (result,) = judged(judge, rubrics=["Truth"], prompt_template="Is {{response}} true?", placement="inline")
+    assert result.score == 1.0
+    assert judge.requests[0].prompt == "Is An answer. true?"
+    assert 'Of "Truth": Claims: ' in judge.requests[0].system
+    judge = ScriptedJudge(fallback=answer(5))
+    judged(judge, rubrics=["Fluency"], prompt_template="Is {{response}} fluent?", placement="inline")
+    assert 'Levels of "Fluency":\n- 1: Hardly' in judge.requests[0].system
+
+
+@pytest.mark.parametrize("threshold", ["9", 9, "0.5"])
+def test_a_threshold_beyond_the_scale_is_refused_as_text_too(threshold: Any) -> None:
+    """Variables say everything as text."""
+    with pytest.raises(ConfigurationError, match="Coherence goes from 1 to 5"):
+        LLMJudge(judge=ScriptedJudge(), rubrics=[{"type": "Coherence", "threshold": threshold}])
+
+
 def test_a_template_brings_the_parts_of_its_rubric_along() -> None:
     """Own wording leads; steps, levels or claims, and cases at the edge follow, and the texts stay data."""
     judge = ScriptedJudge(fallback={"claims": [{"quote": "An answer", "evidence": "e", "holds": True}], "reason": ""})

@@ -206,6 +206,13 @@ def test_it_is_multiplied_with_the_escalations() -> None:
     assert told(outcome)[0] == ("raw", "scored", 0.25, "score")
 
 
+def test_what_a_spend_limit_lets_through_is_weighted_offline_too() -> None:
+    """Every input is evaluated, and a criterion whose evaluator saw a quarter of them stands for four."""
+    found = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.25)
+    result = run_evaluation_sync(INPUT, EvaluationRunConfig(evaluators=[Raw(results=(found,)), Free(value=0.1)]))
+    assert [one.probability for one in result.results] == [0.25, None]
+
+
 def test_it_comes_back_from_the_child_process() -> None:
     """What is left out of dumps is not lost between the processes."""
     found = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.5)

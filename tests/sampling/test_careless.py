@@ -12,7 +12,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import FunctionSampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import DRAW_RANGE
 from agenteval_otel.sampling.conversation import draw_of_conversation
-from agenteval_otel.testing import InlineDispatcher
+from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.testing.doubles import Free
 
 UNSETTLED = SamplingDecision(True, None, "later", settled=False)
@@ -38,6 +38,21 @@ def test_a_decision_that_is_none_is_counted(decision: Any) -> None:
     assert monitor(pipeline=pipeline)(str.upper)("a") == "A"
     assert {name: count for name, count in pipeline.accounting.outcomes().items() if count} == {"pipeline_failed": 1}
     assert pipeline.accounting.failures == {"sampler": 1}
+
+
+@pytest.mark.parametrize("claimed", [float("nan"), 2.5, 0.0, -1.0, "0.5"])
+def test_what_is_no_probability_is_unknown(claimed: Any) -> None:
+    """The answer is evaluated, and its scores have no weight: one that is no number would spoil every sum for good."""
+    telemetry = RecordedTelemetry()
+    pipeline = Pipeline(
+        sampler=Late(SamplingDecision(True, claimed, "odd")),  # type: ignore[arg-type]
+        evaluators=(Free(),), storage=[telemetry.storage()], dispatcher=InlineDispatcher(),
+    )  # fmt: skip
+    monitor(pipeline=pipeline)(str.upper)("a")
+    (event,) = telemetry.events()
+    telemetry.shutdown()
+    assert "agenteval.sampling.probability" not in event.attributes
+    assert pipeline.accounting.outcomes()["evaluated"] == 1
 
 
 class Boxed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 from collections.abc import Sequence
@@ -137,6 +138,42 @@ def test_a_rule_that_raises_has_no_say() -> None:
         assert (found.probability, found.settled) == (0.5, True)
         assert [name for name, _ in question.broken] == ["function"]
     assert 430 < taken < 570
+
+
+class Careless(RuleSampler):
+    """Says whatever it was told to."""
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        return SamplingDecision(True, self.ratio, "careless")
+
+
+@pytest.mark.parametrize("claimed", [math.nan, math.inf, 2.5, -1.0, 0.0, True, "0.5"])
+def test_what_is_no_probability_is_unknown(claimed: Any) -> None:
+    """A rule of the user's own may say what it likes; a weight made of it would spoil every sum for good."""
+    rule = Careless.model_construct(ratio=claimed)
+    found = decided(Escalation(floor=0.1, rules=[rule]), DRAW_RANGE - 1)
+    assert (found.sampled, found.probability, found.reason) == (True, None, "careless")
+
+
+def test_a_changed_copy_decides_by_its_own_floor() -> None:
+    """Bounds that were worked out of the old fields stay behind, of an escalation and of a sampler."""
+    everything = Escalation(floor=1.0)
+    assert decided(everything, 0).sampled
+    assert not any(decided(everything.model_copy(update={"floor": 0.0}), draw).sampled for draw in draws(20))
+    ratio = RatioSampler(ratio=1.0)
+    assert ratio.decide(SamplingContext("a", 0)).sampled
+    assert not ratio.model_copy(update={"ratio": 0.0}).decide(SamplingContext("a", 0)).sampled
+
+
+def cancel(_: EvaluationInput) -> float:
+    raise asyncio.CancelledError
+
+
+def test_a_rule_that_claims_to_be_cancelled_is_broken_and_nothing_else() -> None:
+    """It never waits, so nobody can have cancelled it: the answer goes on being evaluated."""
+    question = Question(Escalation(floor=1.0, rules=[FunctionSampler(function=cancel)]), MADE, 0)
+    assert question.decide().sampled
+    assert [name for name, _ in question.broken] == ["function"]
 
 
 def test_a_function_is_asked_once() -> None:

@@ -61,9 +61,9 @@ def rubric_fields(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     own, scale = entry["scale"], given.get("scale") or entry["scale"]
     if scale not in scales_of(name):
         raise ConfigurationError(f"{name} is given on {' or '.join(scales_of(name))}, found {scale!r}", path="scale")
-    threshold = given.get("threshold")
+    threshold = _number_of(given.get("threshold"))
     low, high = _ENDS.get(scale, (0, 1))
-    if isinstance(threshold, int | float) and not low <= threshold <= high:
+    if threshold is not None and not low <= threshold <= high:
         said = f"{name} goes from {low} to {high} on the scale {scale}, found {threshold:g}"
         raise ConfigurationError(said, path="threshold")
     if scale != own:
@@ -72,6 +72,14 @@ def rubric_fields(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _ENDS = {"likert5": (1, 5)}
+
+
+def _number_of(given: Any) -> float | None:
+    """The number, also as text, as variables say it; None for what the rubric itself will refuse."""
+    try:
+        return float(given)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _moved(threshold: float, own: str, scale: str) -> float:
