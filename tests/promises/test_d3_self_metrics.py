@@ -14,11 +14,12 @@ import pytest
 from agenteval_otel import Score, annotate, monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth
+from agenteval_otel.evaluators import Evaluator, Func, LLMJudge, ResponseHealth
+from agenteval_otel.judges import BreakerSettings, SpendLimits
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS, MAX_AGENTS, MAX_SERIES, OUTCOMES
-from agenteval_otel.testing import RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.promises.figures import Recorder
 
 ORDINARY = 200
@@ -54,11 +55,18 @@ def of(function: Any, name: str) -> Evaluator:
     return Func.of(function, criterion_name=name)
 
 
+JUDGE = ScriptedJudge(
+    fallback={"evidence": [], "reason": "as asked", "score": True}, input_tokens=400, output_tokens=60,
+    spend=SpendLimits(prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=100.0), breaker=BreakerSettings(),
+)  # fmt: skip
 EIGHT = {
     "support": (ResponseHealth(), of(verdict, "polite"), of(judged, "helpful")),
-    "search": (of(verdict, "grounded"), of(broken, "cites"), of(judged, "relevant")),
+    "search": (
+        of(verdict, "grounded"), of(broken, "cites"),
+        LLMJudge(judge=JUDGE, criterion_name="relevant", description="Is it about the question?"),
+    ),
     "router": (of(verdict, "routed"), of(broken, "valid")),
-}
+}  # fmt: skip
 
 
 @pytest.fixture
