@@ -11,7 +11,9 @@ import atexit
 import os
 import queue
 import threading
+import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cache
@@ -26,10 +28,14 @@ __all__ = ["Database"]
 T = TypeVar("T")
 _IDLE_S: Final = 1.0
 _AT_FORK_S: Final = 0.05
+_SHORTLY_S: Final = 0.01
 _AT_EXIT_S: Final = 1.0
 _MOST_WAITING: Final = 10_000
 
 Work = Callable[["sqlite3.Connection"], T]
+Item = tuple[Future[Any], Work[Any]]
+_LOOK_AHEAD: Final[Item] = (Future(), lambda connection: None)
+"""Stands in the queue for work that goes first."""
 
 
 class Database:
@@ -54,8 +60,10 @@ class Database:
     def __repr__(self) -> str:
         return f"<Database {self.path}>"
 
-    def submit(self, work: Work[T]) -> Future[T]:
+    def submit(self, work: Work[T], *, first: bool = False) -> Future[T]:
         """Have work done in a transaction of its own, after all that was handed over before; never waits.
+
+        With `first` before all that waits, but for what was handed over so too.
 
         The future holds `sqlite3.Error` or OSError where the file cannot be used, and RuntimeError where the process is
         ending or too much waits already.
@@ -65,7 +73,9 @@ class Database:
             with self._starting:
                 if self._queue.qsize() >= _MOST_WAITING:
                     raise RuntimeError(f"{self.path}: too much waits to be written")
-                self._queue.put((future, work))
+                if first:
+                    self._ahead.append((future, work))
+                self._queue.put(_LOOK_AHEAD if first else (future, work))
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="agenteval-judges", daemon=True)
                     self._thread.start()
@@ -86,7 +96,8 @@ class Database:
         return not thread.is_alive()
 
     def _begin(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[Future[Any], Work[Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._ahead: deque[Item] = deque()
         self._starting, self._at_work = threading.Lock(), threading.Lock()
         self._thread = self._connection = None
 
@@ -96,8 +107,11 @@ class Database:
                 item = self._queue.get(timeout=_IDLE_S)
             except queue.Empty:
                 item = None
+            while self._ahead:
+                self._do(*self._ahead.popleft())
             if item is not None:
-                self._do(*item)
+                if item is not _LOOK_AHEAD:
+                    self._do(*item)
                 continue
             self._let_go()  # takes as long as the disk does: before the lock that those who submit wait for
             with self._starting:
@@ -143,7 +157,7 @@ class Database:
             self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
         )  # fmt: skip
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            self._write_ahead(connection)
             # Survives the end of a process; of the machine, but for the last moments.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
@@ -154,6 +168,20 @@ class Database:
             connection.close()
             raise
         return connection
+
+    def _write_ahead(self, connection: sqlite3.Connection) -> None:
+        # Where several open a new file at once SQLite refuses some without waiting, whatever their timeout is.
+        import sqlite3
+
+        until = time.monotonic() + self._patience_s
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_SHORTLY_S)
 
     def _let_go(self) -> None:
         with self._at_work:

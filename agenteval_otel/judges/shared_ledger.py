@@ -98,13 +98,14 @@ class SharedLedger:
         return True
 
     def settle(self, entry: Entry, amount: Amount) -> None:
-        """As `Ledger.settle`: the file learns of it after what was handed over before."""
+        """As `Ledger.settle`: the file learns of it before it is asked for anything else."""
         if entry.entry_id in self._in_own:
             self._in_own.discard(entry.entry_id)
             self._own.settle(entry, amount)
             self._owe(entry, amount)
             return
-        future = self._database.submit(lambda connection: self._settle(connection, entry, amount))
+        # First: reservations that wait must not be given what this call has spent beyond its own.
+        future = self._database.submit(lambda connection: self._settle(connection, entry, amount), first=True)
         future.add_done_callback(lambda done: self._settled(done, entry, amount))
 
     def known(self, keys: Iterable[Key]) -> None:

@@ -11,6 +11,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -540,6 +541,33 @@ async def work():
 asyncio.run(work())
 print(json.dumps([spent, calls, governor._ledger.troubles, governor._ledger.flush(10)]))
 """
+
+
+def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path) -> None:
+    """SQLite refuses at once to write ahead in a file that somebody is about to write; we wait as long as we may."""
+    path = tmp_path / "spend.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        database = Database(path, SCHEMA, patience_s=30)
+        asked = database.submit(lambda connection: connection.execute("SELECT 1").fetchone())
+        with pytest.raises(TimeoutError):
+            asked.result(0.2)
+        other.execute("COMMIT")
+    assert asked.result(30) == (1,)
+    assert database.close(10)
+
+
+def test_what_goes_first_passes_what_waits(tmp_path: Path) -> None:
+    """What calls have spent is in the file before it is asked for more, in the order in which they ended."""
+    database, order, held = Database(tmp_path / "spend.db", SCHEMA), list[str](), threading.Event()
+    database.submit(lambda connection: held.wait(30))
+    for name in ("reserve 1", "reserve 2"):
+        database.submit(lambda connection, name=name: order.append(name))  # type: ignore[misc]
+    for name in ("settle 1", "settle 2"):
+        database.submit(lambda connection, name=name: order.append(name), first=True)  # type: ignore[misc]
+    held.set()
+    assert database.close(30)
+    assert order == ["settle 1", "settle 2", "reserve 1", "reserve 2"]
 
 
 def test_processes_share_a_limit(tmp_path: Path) -> None:
