@@ -7,7 +7,7 @@ reaches the host: the pipeline counts it instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agenteval_otel.embedders.base import EmbedderUsage
@@ -91,8 +91,11 @@ class ModelError(EvaluationError):
         message: What happened, without what the other side said in its own words.
         error_type: Which way it failed, in a word of a closed list.
         retryable: Whether asking again may help.
+        usage: What the provider counted all the same; None where it said nothing.
         retry_after_s: How long the provider asks to wait.
     """
+
+    usage: Any
 
     def __init__(
         self,
@@ -100,63 +103,28 @@ class ModelError(EvaluationError):
         *,
         error_type: str | None = None,
         retryable: bool = False,
+        usage: Any = None,
         retry_after_s: float | None = None,
     ) -> None:
-        self.retryable, self.retry_after_s = retryable, retry_after_s
+        self.retryable, self.usage, self.retry_after_s = retryable, usage, retry_after_s
         super().__init__(message, error_type=error_type)
 
 
 class JudgeError(ModelError):
-    """The model that judges gave no answer.
-
-    Args:
-        message: What happened, without what the other side said in its own words.
-        error_type: Which way it failed: one of `judges.ERROR_TYPES`.
-        retryable: Whether asking again may help.
-        usage: What the provider counted all the same; None where it said nothing.
-        retry_after_s: How long the provider asks to wait.
+    """The model that judges gave no answer; ``error_type`` is one of `judges.ERROR_TYPES`.
 
     Attributes:
         probability: With what probability the governor let the call be made; 1 where nothing limits it.
     """
 
     probability: float = 1.0
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        error_type: str | None = None,
-        retryable: bool = False,
-        usage: JudgeUsage | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        self.usage = usage
-        super().__init__(message, error_type=error_type, retryable=retryable, retry_after_s=retry_after_s)
+    usage: JudgeUsage | None
 
 
 class EmbedderError(ModelError):
-    """The model that embeds gave no vectors.
+    """The model that embeds gave no vectors; ``error_type`` is a word of `JudgeError`'s, or ``invalid_embedding``."""
 
-    Args:
-        message: What happened, without what the other side said in its own words.
-        error_type: Which way it failed, in the words of `JudgeError`, or ``invalid_embedding``.
-        retryable: Whether asking again may help.
-        usage: What was used all the same.
-        retry_after_s: How long the provider asks to wait.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        error_type: str | None = None,
-        retryable: bool = False,
-        usage: EmbedderUsage | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        self.usage = usage
-        super().__init__(message, error_type=error_type, retryable=retryable, retry_after_s=retry_after_s)
+    usage: EmbedderUsage | None
 
 
 class StorageError(AgentEvalError):
