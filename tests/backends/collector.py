@@ -117,6 +117,7 @@ class Collector(BackendProcess):
             "COLLECTOR_HEALTH_PORT": str(self.ports.health),
             "COLLECTOR_PROMETHEUS_PORT": str(self.ports.prometheus),
             "COLLECTOR_FILE_PATH": str(self._output),
+            "COLLECTOR_QUEUE_DIRECTORY": str(self._folder / "queue"),
             **self._more_environment,
         }
 

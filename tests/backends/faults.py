@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
-__all__ = ["BlackHole", "black_hole", "free_ports", "refused_port"]
+__all__ = ["Answering", "BlackHole", "answering", "black_hole", "free_ports", "refused_port"]
 
 LOOPBACK = "127.0.0.1"
 
@@ -69,3 +73,55 @@ def refused_port() -> Iterator[int]:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as holder:
         holder.bind((LOOPBACK, 0))
         yield holder.getsockname()[1]
+
+
+class Answering:
+    """An HTTP endpoint that answers every POST with one status, after a while.
+
+    Attributes:
+        status: What it answers; may be changed while it runs.
+        delay_s: How long an answer takes.
+        taken: How many posts it answered, by status.
+    """
+
+    def __init__(self, status: int, delay_s: float) -> None:
+        self.status = status
+        self.delay_s = delay_s
+        self.taken: dict[int, int] = {}
+        self.server = ThreadingHTTPServer((LOOPBACK, 0), _handler(self))
+        self.server.daemon_threads = True
+        self.endpoint = f"http://{LOOPBACK}:{self.server.server_port}"
+
+    def __repr__(self) -> str:
+        return f"Answering(status={self.status}, taken={self.taken})"
+
+
+@contextmanager
+def answering(status: int, *, delay_s: float = 0.0) -> Iterator[Answering]:
+    """An endpoint that refuses, is slow or takes everything, until the block ends."""
+    made = Answering(status, delay_s)
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.server.shutdown()
+        thread.join()
+        made.server.server_close()
+
+
+def _handler(endpoint: Answering) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            time.sleep(endpoint.delay_s)
+            status = endpoint.status
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            endpoint.taken[status] = endpoint.taken.get(status, 0) + 1
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Silent: the test says what came."""
+
+    return Handler

@@ -17,14 +17,21 @@ import pytest
 from .build import BUILD_COMMAND, installed
 from .collector import Collector
 from .jaeger import Jaeger
+from .loki import Loki
 from .postgresql import PostgreSQL
 from .process import BackendProcess
 
 __all__ = [
+    "alertmanager_binary_fixture",
+    "amtool_binary_fixture",
     "collector_binary_fixture",
     "collector_fixture",
+    "compose_binary_fixture",
     "jaeger_binary_fixture",
     "jaeger_fixture",
+    "kubernetes_validate_fixture",
+    "loki_binary_fixture",
+    "loki_fixture",
     "own_collector_fixture",
     "postgresql_binary_fixture",
     "postgresql_fixture",
@@ -94,6 +101,43 @@ def prometheus_binary_fixture() -> Path:
 def promtool_binary_fixture() -> Path:
     """The built promtool, which checks Prometheus configurations and rules."""
     return require("promtool")
+
+
+@pytest.fixture(scope="session", name="alertmanager_binary")
+def alertmanager_binary_fixture() -> Path:
+    """The built Alertmanager program; whom it tells is each test's own business."""
+    return require("alertmanager")
+
+
+@pytest.fixture(scope="session", name="amtool_binary")
+def amtool_binary_fixture() -> Path:
+    """The built amtool, which checks Alertmanager configurations and routes."""
+    return require("amtool")
+
+
+@pytest.fixture(scope="session", name="compose_binary")
+def compose_binary_fixture() -> Path:
+    """The built reader of Compose files."""
+    return require("compose")
+
+
+@pytest.fixture(scope="session", name="kubernetes_validate")
+def kubernetes_validate_fixture() -> Path:
+    """The Python with the schemas of Kubernetes."""
+    return require("kubernetes-validate")
+
+
+@pytest.fixture(scope="session", name="loki_binary")
+def loki_binary_fixture() -> Path:
+    """The built Loki program."""
+    return require("loki")
+
+
+@pytest.fixture(scope="session", name="loki")
+def loki_fixture(loki_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loki]:
+    """One running Loki for the whole session: read it by service, do not stop it."""
+    with running(Loki(loki_binary, tmp_path_factory.mktemp("loki"))) as started:
+        yield started
 
 
 @pytest.fixture(scope="session", name="postgresql_binary")

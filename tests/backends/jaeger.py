@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .faults import LOOPBACK
@@ -75,11 +76,22 @@ class JaegerTrace:
 
 
 class Jaeger(BackendProcess):
-    """One Jaeger process and its API. Its web pages are not in the build."""
+    """One Jaeger process and its API. Its web pages are not in the build.
+
+    Args:
+        binary: The built program.
+        folder: An own, empty folder for its log and data.
+        config: A configuration whose traces are on disk below `/badger`, which is a folder of its own here; in memory
+            when left out.
+    """
 
     title = "Jaeger"
     ports_type = JaegerPorts
     ports: JaegerPorts
+
+    def __init__(self, binary: Path, folder: Path, *, config: Path | None = None) -> None:
+        super().__init__(binary, folder)
+        self._config = config
 
     @property
     def otlp_endpoint(self) -> str:
@@ -123,6 +135,10 @@ class Jaeger(BackendProcess):
             raise
         return _trace(answer["data"][0])
 
+    def raw_trace(self, trace_id: str) -> str:
+        """All that Jaeger has of a trace, as it answers: what spans log too."""
+        return self._get(self.ports.query_http, f"/api/traces/{trace_id}")
+
     def _arguments(self) -> list[str]:
         ports = self.ports
         listeners = {
@@ -134,11 +150,16 @@ class Jaeger(BackendProcess):
             "collector.http-server.host-port": ports.collector_http,
             "collector.grpc-server.host-port": ports.collector_grpc,
         }
-        return [*(f"--{flag}={LOOPBACK}:{port}" for flag, port in listeners.items()), "--log-level=warn"]
+        arguments = [*(f"--{flag}={LOOPBACK}:{port}" for flag, port in listeners.items()), "--log-level=warn"]
+        if self._config is not None:
+            own = self._folder / "jaeger.yaml"
+            own.write_text(self._config.read_text().replace("/badger", str(self._folder / "badger")))
+            arguments.append(f"--config-file={own}")
+        return arguments
 
     def _environment(self) -> dict[str, str]:
         # No sampler: Jaeger sends traces of itself to port 4317, whoever listens there, and waits for it at its end.
-        return {"SPAN_STORAGE_TYPE": "memory", "OTEL_TRACES_SAMPLER": "always_off"}
+        return {"SPAN_STORAGE_TYPE": "badger" if self._config else "memory", "OTEL_TRACES_SAMPLER": "always_off"}
 
     def _health(self) -> tuple[int, str]:
         return self.ports.admin, "/"

@@ -41,7 +41,7 @@ class Prometheus(BackendProcess):
     Args:
         binary: The built program.
         folder: An own, empty folder for its configuration, log and data.
-        config: What it scrapes, see `scraping`; nothing when left out.
+        config: What it scrapes and which rules it has, see `scraping`; nothing when left out.
     """
 
     title = "Prometheus"
@@ -62,14 +62,20 @@ class Prometheus(BackendProcess):
         """For `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` with the protocol `http/protobuf`."""
         return f"{self.url}/api/v1/otlp/v1/metrics"
 
-    def query(self, expression: str) -> list[Sample]:
-        """The instant vector of a PromQL expression, now.
+    def query(self, expression: str, *, at: float | None = None) -> list[Sample]:
+        """The instant vector of a PromQL expression, now or at a time in seconds since the epoch.
 
         Raises:
             BackendError: Prometheus refused the expression; the message holds its reason.
         """
-        answer = self._get_json(self.ports.web, "/api/v1/query", {"query": expression})
+        asked = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
+        answer = self._get_json(self.ports.web, "/api/v1/query", asked)
         return [Sample(found["metric"], float(found["value"][1])) for found in answer["data"]["result"]]
+
+    def firing(self) -> list[Mapping[str, str]]:
+        """The labels of the alerts that fire now, `alertname` among them."""
+        found = self._get_json(self.ports.web, "/api/v1/alerts")["data"]["alerts"]
+        return [alert["labels"] for alert in found if alert["state"] == "firing"]
 
     def exemplars(self, expression: str, *, since_s: float = 3600.0) -> list[tuple[Mapping[str, str], Exemplar]]:
         """The exemplars of the series that the expression selects, each with its series' labels."""
@@ -119,12 +125,24 @@ def prometheus_names(name: str, unit: str, kind: str) -> tuple[str, ...]:
     return (f"{found}_bucket", f"{found}_sum", f"{found}_count") if kind == "histogram" else (found,)
 
 
-def scraping(shipped: Path, *, port: int, every_s: float) -> dict[str, Any]:
-    """A shipped Prometheus configuration with nothing changed but where it scrapes on loopback, and how often."""
+def scraping(
+    shipped: Path, *, port: int, every_s: float, rules: Path | None = None, alertmanager: str | None = None
+) -> dict[str, Any]:
+    """A shipped Prometheus configuration with nothing changed but where it finds the others, and how often it looks.
+
+    Args:
+        shipped: The configuration.
+        port: Of the Collector's `prometheus` exporter on loopback.
+        every_s: How often it scrapes.
+        rules: The folder of the rule files; without one there are no rules.
+        alertmanager: `Alertmanager.address`; without one alerts are sent to nobody.
+    """
     config: dict[str, Any] = yaml.safe_load(shipped.read_text())
+    config["rule_files"] = [str(rules / Path(pattern).name) for pattern in config["rule_files"] if rules]
+    config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []
     for job in config["scrape_configs"]:
         job["static_configs"] = [{"targets": [f"{LOOPBACK}:{port}"]}]
-        job["scrape_interval"] = job["scrape_timeout"] = f"{every_s:g}s"
+        job["scrape_interval"] = job["scrape_timeout"] = f"{round(every_s * 1000)}ms"
     return config
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from .collector import Collector
 from .faults import LOOPBACK
 from .fixtures import running
 from .jaeger import Jaeger, JaegerSpan, JaegerTrace
-from .process import bare_environment, http_get
+from .process import http_get
+from .programs import finish, started, wait_for_what_was_sent
 from .prometheus import Prometheus, prometheus_names, scraping
 from .sdk import sdk_to
 from .test_collector_harness import SHIPPED, send_one_of_each
@@ -33,10 +33,9 @@ from .test_collector_harness import SHIPPED, send_one_of_each
 pytestmark = pytest.mark.backend
 
 ROOT = SHIPPED.parents[1]
-SHIPPED_PROMETHEUS = SHIPPED.with_name("prometheus.yaml")
+SHIPPED_PROMETHEUS = SHIPPED.parent / "prometheus" / "prometheus.yml"
 README = SHIPPED.with_name("README.md")
 DEMO, SHOP = "agenteval-demo", "shop"
-TRAFFIC_LIMIT_S = 120.0
 ARRIVAL_LIMIT_S = 30.0
 
 # Every instrument that semconv has, so that a new one is looked for at once.
@@ -88,10 +87,10 @@ def seen(
         scraped = stack.enter_context(running(Prometheus(prometheus_binary, folder("scraping"), config=scrape)))
         alone = scrape | {"scrape_configs": []}
         direct = stack.enter_context(running(Prometheus(prometheus_binary, folder("direct"), config=alone)))
-        demo = _started(
+        demo = started(
             "-m", "agenteval_otel", "demo", "--seconds=10", "--no-live", f"--otlp-endpoint={collector.grpc_endpoint}"
         )
-        shop = _started(
+        shop = started(
             "-m",
             "tests.backends.shop",
             OTEL_SERVICE_NAME=SHOP,
@@ -99,42 +98,9 @@ def seen(
             OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=direct.otlp_metrics_endpoint,
             OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="http/protobuf",
         )
-        _finish(demo, shop)
-        _wait_for_what_was_sent(collector, scraped)
+        finish(demo, shop)
+        wait_for_what_was_sent(collector, scraped)
         yield Seen(jaeger, scraped, direct)
-
-
-def _wait_for_what_was_sent(collector: Collector, scraped: Prometheus) -> None:
-    """Sends one more metric the same way; when it is seen, so is everything before it."""
-    with sdk_to(collector, service="last") as sdk:
-        sdk.meters.get_meter("last").create_counter("last").add(1)
-    scraped.wait_for(lambda seen: seen.query('last_total{job="last"}'), ARRIVAL_LIMIT_S)
-
-
-def _started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """A Python program of its own."""
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=bare_environment(**environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _finish(*programs: subprocess.Popen[str]) -> None:
-    """Waits for the programs, and ends those that are still there when something went wrong."""
-    try:
-        for program in programs:
-            output, errors = program.communicate(timeout=TRAFFIC_LIMIT_S)
-            assert program.returncode == 0, f"{program.args}: {errors}\n{output}"
-    finally:
-        for program in programs:
-            if program.poll() is None:
-                program.kill()
-                program.communicate()
 
 
 def moved() -> list[Any]:
@@ -295,7 +261,7 @@ def test_the_interval_of_the_readme_is_right(seen: Seen) -> None:
 
 
 def test_promtool_accepts_the_shipped_configuration(promtool_binary: Path) -> None:
-    """`collector-config/prometheus.yaml` passes Prometheus' own check as it stands."""
+    """`collector-config/prometheus/prometheus.yml` passes Prometheus' own check as it stands."""
     checked = subprocess.run(
         [str(promtool_binary), "check", "config", str(SHIPPED_PROMETHEUS)],
         capture_output=True,

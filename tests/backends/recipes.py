@@ -1,0 +1,137 @@
+"""How each real program of the backend tests is built: which version, by which commands. `build.py` follows them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["PROGRAMS", "Program", "Step", "go_program", "python_program"]
+
+HERE = Path(__file__).resolve().parent
+PROMETHEUS = "github.com/prometheus/prometheus/cmd"
+ALERTMANAGER = "github.com/prometheus/alertmanager/cmd"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a build, run in the build folder. `{version}` and `{recipe}` are filled in."""
+
+    says: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """How one real program is built.
+
+    Attributes:
+        name: What tests ask for.
+        version: The pinned version; part of the cache key.
+        executable: Where the build leaves the program, relative to the build folder.
+        needs: Commands that must be on the PATH.
+        steps: The commands, in order. `go install` leaves its programs in `bin/`.
+        recipe: A file the steps read; its content is part of the cache key.
+        keeps: The folder that is kept whole, for a program that needs what is around it; the executable alone when
+            left out.
+    """
+
+    name: str
+    version: str
+    executable: str
+    needs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    recipe: Path | None = None
+    keeps: str = ""
+
+    @property
+    def key(self) -> str:
+        """Folder name in the cache: program, version and a hash of everything that decides the result."""
+        decides = hashlib.sha256(repr((self.executable, self.steps)).encode())
+        if self.recipe is not None:
+            decides.update(self.recipe.read_bytes())
+        return f"{self.name}-{self.version}-{decides.hexdigest()[:12]}"
+
+    def command(self, step: Step) -> list[str]:
+        """The step's command with the placeholders filled in."""
+        return [part.format(version=self.version, recipe=self.recipe) for part in step.command]
+
+
+def go_program(name: str, *, version: str, package: str, tags: str = "") -> Program:
+    """A program that is one main package of a public Go module: required by an empty module, then built there."""
+    build = ("go", "build", "-ldflags=-s -w", *([f"-tags={tags}"] if tags else []), "-o", name, package)
+    return Program(
+        name=name,
+        version=version,
+        executable=name,
+        needs=("go",),
+        steps=(
+            Step("an empty module", ("go", "mod", "init", "backend")),
+            # As a tool: the module graph of the program's own release, its checksums verified.
+            Step(f"the modules of {name}", ("go", "get", "-tool", f"{package}@v{{version}}")),
+            Step(name, build),
+        ),
+    )
+
+
+def python_program(name: str, *, version: str) -> Program:
+    """A Python environment with the packages that a file of the same name lists, each in one version."""
+    environment = ("uv", "venv", "--no-project", "--python", ">=3.11,<3.15", "whole")
+    packages = ("uv", "pip", "install", "--compile-bytecode", "--no-deps", "--python", "whole", "-r", "{recipe}")
+    return Program(
+        name=name,
+        version=version,
+        executable="whole/bin/python",
+        needs=("uv",),
+        steps=(Step("an environment", environment), Step("its packages", packages)),
+        recipe=HERE / f"{name}.txt",
+        keeps="whole",
+    )
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program(
+        name="collector",
+        version="0.158.0",
+        executable="_build/otelcol-agenteval",
+        needs=("go",),
+        steps=(
+            Step("the Collector's builder", ("go", "install", "go.opentelemetry.io/collector/cmd/builder@v{version}")),
+            Step("the Collector", ("bin/builder", "--config", "{recipe}")),
+        ),
+        recipe=HERE / "collector-manifest.yaml",
+    ),
+    # The newest Jaeger whose modules can all be had; without its web pages, which the API does not need.
+    go_program("jaeger", version="1.65.0", package="github.com/jaegertracing/jaeger/cmd/all-in-one"),
+    # 0.314 is the module's number for release 3.14. Left out: its web pages, which need a Node build, and the search
+    # for targets in clouds and clusters, half a thousand packages.
+    go_program("prometheus", version="0.314.0", package=f"{PROMETHEUS}/prometheus", tags="remove_all_sd"),
+    go_program("promtool", version="0.314.0", package=f"{PROMETHEUS}/promtool", tags="remove_all_sd"),
+    # The newest whose web pages, which it does not build without, are in its module.
+    go_program("alertmanager", version="0.31.0", package=f"{ALERTMANAGER}/alertmanager"),
+    go_program("amtool", version="0.31.0", package=f"{ALERTMANAGER}/amtool"),
+    Program(
+        name="loki",
+        version="3.7.8",
+        executable="loki",
+        needs=("go", "sh"),
+        steps=(Step("Loki", ("sh", "{recipe}", "{version}")),),
+        recipe=HERE / "loki.sh",
+    ),
+    # What Docker Compose reads its files with, against the specification's schema; it starts nothing.
+    go_program("compose", version="2.9.0", package="github.com/compose-spec/compose-go/v2/cmd"),
+    # The extra's packages and a model's weights, 4 GB of which PyTorch is nearly all.
+    python_program("sentence-transformers", version="6.2.0"),
+    # The schemas of Kubernetes, and what holds objects against them.
+    python_program("kubernetes-validate", version="1.37.0"),
+    # The last one: only Debian and its relatives have the packages.
+    Program(
+        name="postgresql",
+        version="debian",
+        executable="whole/bin/postgres",
+        needs=("sh",),
+        steps=(Step("PostgreSQL", ("sh", "{recipe}")),),
+        recipe=HERE / "postgresql.sh",
+        keeps="whole",
+    ),
+)
