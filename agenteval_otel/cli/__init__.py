@@ -20,6 +20,7 @@ _COMMANDS = {
     "evaluate": "score recorded answers (JSONL, CSV) with the same evaluators, for CI: reports and an exit code",
     "check": "explain what is wrong with a settings file, or what it will run",
     "schema": "print the JSON Schema of settings files, for editors",
+    "provision": "write dashboards, alerts and Collector configurations for exactly what your settings score",
     "explain": "why there is no score: what became of calls, in words, with what to do",
 }
 

@@ -122,14 +122,25 @@ def test_weights_are_the_inverse_of_the_probability(watch: Watch) -> None:
         watch.call(handler)
     taken = made.accounting.outcomes()["evaluated"]
     assert 0 < taken < 60
-    of_label, of_agent = {("support", "half", "pass")}, {("support", "half")}
+    passed, failed, of_agent = ("support", "half", "pass"), ("support", "half", "fail"), {("support", "half")}
     for name, keys, each in [
-        ("weight", of_label, 2.0), ("weight_squared", of_label, 4.0), ("weighted_score", of_agent, 0.5),
+        ("weight", {passed, failed}, 2.0), ("weight_squared", {passed, failed}, 4.0), ("weighted_score", of_agent, 0.5),
         ("weighted_score_w2", of_agent, 1.0), ("weighted_score_squared_w2", of_agent, 0.25),
     ]:  # fmt: skip
         found = points(watch.telemetry, f"agenteval.evaluation.{name}")
         assert found.keys() == keys
-        assert next(iter(found.values())) == pytest.approx(each * taken)
+        assert sum(found.values()) == pytest.approx(each * taken)
+
+
+def test_both_verdicts_weigh_from_zero_and_a_category_weighs_alone(watch: Watch) -> None:
+    """The first failure after many passes increases its weight; a category has no verdicts' weights beside it."""
+    calm = Free(criterion_name="sorted", action=lambda _: Score(value=1.0, label="calm"))
+    watch.answer(Free(criterion_name="judged", value=1.0, threshold=0.5), calm)
+    for name in ("weight", "weight_squared"):
+        found = points(watch.telemetry, f"agenteval.evaluation.{name}")
+        assert found == {
+            ("support", "judged", "pass"): 1.0, ("support", "judged", "fail"): 0.0, ("support", "sorted", "calm"): 1.0
+        }  # fmt: skip
 
 
 def test_durations_of_models_and_of_runs(watch: Watch) -> None:

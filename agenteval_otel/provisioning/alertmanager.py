@@ -1,0 +1,81 @@
+"""Alertmanager's configuration for the alerts of the plan: who is told of what, and what is left unsaid beside it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from agenteval_otel.provisioning.files import GeneratedFiles, yaml_text
+from agenteval_otel.provisioning.plan import MonitoringPlan
+from agenteval_otel.provisioning.prometheus import alerts_of
+from agenteval_otel.provisioning.prometheus.rules import GROUP, literal
+
+__all__ = ["files_of"]
+
+_NOBODY, _WEBHOOK = "nobody", "webhook"
+_OF_AGENT = GROUP[:2]
+_OF_JOB = GROUP[:1]
+_VANISHED: Final = "AgentevalTelemetryVanished"
+_QUALITY: Final = (
+    "AgentevalObjectiveBurnFast", "AgentevalObjectiveBurnSlow", "AgentevalFailureSeen", "AgentevalMeanBelowThreshold",
+)  # fmt: skip
+_LEAST_S: Final = 1.0
+"""No time is scaled below this, so that a live test is not told of the same thing again and again."""
+
+_SAYS: Final = """Who is told of the alerts. `{receiver}` is told of all of them; for others beside it add receivers
+(email_configs, slack_configs, pagerduty_configs, ...) and name them in the routes."""
+_SAYS_NOBODY: Final = """So far `nobody` is told: give `--webhook URL`, or this receiver something of its own, such as
+webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
+
+
+def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFiles:
+    """Alertmanager's configuration, ``alertmanager.yml``.
+
+    Args:
+        plan: What is scored; inhibitions are between the alerts that it has.
+        webhook: The address that alerts are posted to; nobody is told when left out.
+    """
+    receiver = _NOBODY if webhook is None else _WEBHOOK
+    configured = {} if webhook is None else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
+    inhibitions = _inhibitions({alert.name for alert in alerts_of(plan)})
+    tree = {
+        "route": _route(plan, receiver),
+        **({"inhibit_rules": inhibitions} if inhibitions else {}),
+        "receivers": [{"name": receiver, **configured}],
+    }
+    says = _SAYS.format(receiver=receiver) + ("" if webhook else f"\n{_SAYS_NOBODY}")
+    return {"alertmanager.yml": yaml_text(tree, command="alertmanager", says=says)}
+
+
+def _route(plan: MonitoringPlan, receiver: str) -> dict[str, Any]:
+    def times(*, wait_s: float, interval_s: float, repeat_s: float) -> dict[str, str]:
+        seconds = {"group_wait": wait_s, "group_interval": interval_s, "repeat_interval": repeat_s}
+        return {name: plan.duration(one, at_least_s=_LEAST_S) for name, one in seconds.items()}
+
+    # One message about a criterion of an agent, whatever alerts it has; what is about a whole service comes together.
+    return {
+        "receiver": receiver, "group_by": list(GROUP), **times(wait_s=30.0, interval_s=300.0, repeat_s=86_400.0),
+        "routes": [{
+            "matchers": ['severity="page"'], "receiver": receiver,
+            **times(wait_s=10.0, interval_s=60.0, repeat_s=3_600.0),
+        }],
+    }  # fmt: skip
+
+
+def _inhibitions(names: set[str]) -> list[dict[str, Any]]:
+    """What is not said while something else is: the same told twice, and what follows from a cause."""
+    fast, slow = "AgentevalObjectiveBurnFast", "AgentevalObjectiveBurnSlow"
+    others = [name for name in sorted(names) if name != _VANISHED]
+    wanted: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
+        (fast, [slow], GROUP),
+        ("AgentevalMonitorBlind", list(_QUALITY), _OF_AGENT),
+        (_VANISHED, others, _OF_JOB),
+    )
+    rules: list[dict[str, Any]] = []
+    for source, targets, equal in wanted:
+        there = [name for name in targets if name in names]
+        if source in names and there:
+            rules.append({
+                "source_matchers": [f'alertname="{source}"'], "target_matchers": [f'alertname=~"{"|".join(there)}"'],
+                "equal": list(equal),
+            })  # fmt: skip
+    return rules

@@ -1,0 +1,118 @@
+"""Collectors from the settings, and what stands around them: Jaeger, Tempo, Loki, Prometheus, Compose, Kubernetes.
+
+The files beside this module are the texts, comments and all, as the user reads them; parts that several have in common
+stand once, in ``parts``. What a plan decides is filled in: which criteria tail sampling looks at, how long it waits,
+how long a series stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from textwrap import indent
+from typing import Final
+
+from agenteval_otel import semconv
+from agenteval_otel.provisioning.files import GeneratedFiles
+from agenteval_otel.provisioning.plan import MonitoringPlan
+
+__all__ = ["CONTENT", "files_of"]
+
+CONTENT: Final = (
+    # Of the conventions, now and before.
+    r"gen_ai[.](input[.]messages|output[.]messages|system_instructions)",
+    r"gen_ai[.]tool[.](definitions|call[.](arguments|result))",
+    r"gen_ai[.](prompt|completion|content)([.].*)?",
+    # Ours.
+    r"gen_ai[.]evaluation[.](explanation|user_prompt)",
+    r"gen_ai[.]full_nl_response",
+    # Other libraries' own.
+    r"(input|output)[.]value",
+    r"llm[.](input|output)_messages([.].*)?",
+    r"traceloop[.]entity[.](input|output)",
+)
+"""Attributes that hold what people and models wrote, as regular expressions of whole names."""
+
+_FILES: Final = files(__package__).joinpath("files")
+_PLACES: Final = {
+    "otel-collector": "otel-collector.yaml",
+    "tail-sampling": "collector/tail-sampling.yaml",
+    "gateway": "collector/gateway.yaml",
+    "gateway-agent": "collector/gateway-agent.yaml",
+    "azure-monitor": "collector/azure-monitor.yaml",
+    "jaeger": "jaeger/jaeger.yaml",
+    "tempo": "tempo/tempo.yaml",
+    "loki": "loki/loki.yaml",
+    "compose": "compose.yaml",
+    "collector-sidecar": "kubernetes/collector-sidecar.yaml",
+}
+_ALONE: Final = {"where": "", "collector": "127.0.0.1", "alertmanager": "127.0.0.1"}
+_COMPOSED: Final = {
+    "where": "\n# As prometheus.yml, with the names that the others have in compose.yaml.",
+    "collector": "collector",
+    "alertmanager": "alertmanager",
+}
+_INCLUDED: Final = re.compile(r"^( *)#\+ ([a-z_-]+)\n", re.MULTILINE)
+_WORD: Final = re.compile(r"@([a-z_]+)@")
+
+
+def files_of(plan: MonitoringPlan) -> GeneratedFiles:
+    """The Collectors' configurations and those of what stands around them, by path.
+
+    ``prometheus/prometheus.yml`` is the Prometheus beside a Collector on one machine, ``prometheus-compose.yml`` that
+    of ``compose.yaml``.
+    """
+    words = {
+        "metric_expiration": _duration(3600.0, plan, at_least_s=300.0),
+        "decision_wait": _duration(60.0 if plan.judge_models else 15.0, plan, at_least_s=1.0),
+    }
+    lines = {f"without_content_of_{record}": _without_content(record) for record in ("span", "spanevent", "log")}
+    lines["failing"] = _failing(plan)
+    made = {path: _filled(_whole(f"{name}.yaml", lines), words) for name, path in _PLACES.items()}
+    prometheus = _whole("prometheus.yml", {})
+    return made | {
+        "prometheus/prometheus.yml": _filled(prometheus, _ALONE),
+        "prometheus/prometheus-compose.yml": _filled(prometheus, _COMPOSED),
+    }
+
+
+def _without_content(record: str) -> str:
+    """Statements of the transform processor; ``$$`` is the Collector's ``$``."""
+    return "".join(f'- delete_matching_keys({record}.attributes, "^{pattern}$$")\n' for pattern in CONTENT)
+
+
+def _failing(plan: MonitoringPlan) -> str:
+    """One policy of tail sampling for each criterion that can fail, or a comment where none can."""
+    names = dict.fromkeys(one.name for one in plan.criteria if one.has_verdicts)
+    if not names:
+        return "# (No configured criterion has a threshold: nothing fails.)\n"
+    return "".join(
+        f"- name: fails-{name}\n"
+        "  type: string_attribute\n"
+        f"  string_attribute: {{ key: {semconv.criterion_label(name)}, values: [{semconv.LABEL_FAIL}] }}\n"
+        for name in names
+    )
+
+
+def _duration(seconds: float, plan: MonitoringPlan, *, at_least_s: float) -> str:
+    """A duration as the Collector reads it, scaled."""
+    scaled = max(at_least_s, seconds * plan.time_scale)
+    return f"{scaled / 60:g}m" if scaled % 60 == 0 else f"{scaled:g}s"
+
+
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    return _WORD.sub(lambda found: words[found[1]], text)
+
+
+def _whole(name: str, lines: Mapping[str, str]) -> str:
+    """A text with what its lines ``#+ ...`` name: lines that a plan decides, parts, other texts."""
+    text = _FILES.joinpath(name).read_text(encoding="utf-8")
+    return _INCLUDED.sub(lambda found: indent(_part(found[2], lines), found[1]), text)
+
+
+def _part(name: str, lines: Mapping[str, str]) -> str:
+    if name in lines:
+        return lines[name]
+    shared = f"parts/{name}.yaml"
+    return _whole(shared if _FILES.joinpath(shared).is_file() else f"{name}.yaml", lines)

@@ -1,0 +1,91 @@
+"""GeneratedFiles: the texts that a target consists of, written into a folder or held against it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agenteval_otel.errors import ConfigurationError
+
+__all__ = ["MARK", "GeneratedFiles", "differing", "write", "yaml_text"]
+
+GeneratedFiles = Mapping[str, str]
+"""Text by path, relative to the folder; ``/`` separates."""
+
+MARK = "agenteval-otel provision"
+"""Stands in every generated file: one without it is somebody's own, and is not written over."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Never an alias, lists indented under their key, long texts as blocks."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    # Line breaks that only some readers take for such (NEL, LS, PS) stand escaped: plain, they come back as spaces.
+    odd = any(not char.isprintable() and char not in " \n" for char in value)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style='"' if odd else "|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def yaml_text(tree: Any, *, command: str, says: str) -> str:
+    """A tree as YAML, in its own order, under a comment that says what the file is and what writes it."""
+    head = "".join(f"# {line}\n" for line in (*says.splitlines(), f"Written by `{MARK} {command}`."))
+    body = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return f"{head}\n{body}"
+
+
+def differing(folder: Path, files: GeneratedFiles) -> list[str]:
+    """The paths whose file is not there or says something else, in order."""
+    return [name for name, text in files.items() if _read(folder / name) != text]
+
+
+def write(folder: Path, files: GeneratedFiles, *, force: bool = False) -> list[str]:
+    """Write what differs, each file whole or not at all; gives the paths that were written.
+
+    Raises:
+        ConfigurationError: The folder cannot be written to, or a file there was not generated and `force` is not set;
+            then nothing was written.
+    """
+    changed = differing(folder, files)
+    if not force:
+        for name in changed:
+            text = _read(folder / name)
+            if text is not None and MARK not in text:
+                raise ConfigurationError("was not generated; --force writes over it", path=str(folder / name))
+    for name in changed:
+        _replace(folder / name, files[name])
+    return changed
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError):
+        return ""  # something is there that is none of ours
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(beside, 0o644)  # read by Prometheus, Grafana and others, which run as somebody else
+        os.replace(beside, path)
+    except OSError as error:
+        raise ConfigurationError(f"cannot be written: {error.strerror}", path=str(path)) from error

@@ -1,0 +1,93 @@
+"""What panels ask: PromQL and LogQL with Grafana's variables in them, names of agents and criteria guarded from them.
+
+Grafana replaces ``$name``, ``${name}`` and ``[[name]]`` in queries, wherever they stand. A name that looks so is
+written with escapes that PromQL and LogQL undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agenteval_otel import semconv
+from agenteval_otel.provisioning.plan import PlannedCriterion
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, joined, label_name, one_of, selector
+from agenteval_otel.semconv import Instrument
+
+__all__ = [
+    "EACH", "OF_AGENT", "PROCESS", "WHOLE", "events", "failing", "guarded", "latest", "of_names", "of_planned",
+    "quantile", "rate", "share",
+]  # fmt: skip
+
+EACH = "$__rate_interval"
+"""The window of a point of a graph."""
+WHOLE = "$__range"
+"""The window of a single value: what the dashboard shows."""
+
+PROCESS = 'job=~"$job", instance=~"$instance"'
+"""Matches the processes that are chosen."""
+_CHOSEN_AGENT = f"{AGENT}=~`${{agent:regex}}`"
+# Between backticks nothing is escaped twice; what Grafana does for double quotes leaves those in names alone.
+
+OF_AGENT = f"{PROCESS}, {_CHOSEN_AGENT}"
+"""Matches what the chosen processes measured of the chosen agents."""
+
+_NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
+
+
+def guarded(static: str) -> str:
+    """Text of a query that comes from names, with nothing in it that Grafana would replace."""
+    return static.replace("$", "\\x24").replace("[[", "\\x5b[")
+
+
+def of_planned(planned: PlannedCriterion, *more: str) -> str:
+    """Matches the results of one criterion, of its own agents as far as they are chosen."""
+    return joined(OF_AGENT, guarded(selector(planned)[1:-1]), *more)
+
+
+def of_names(names: Iterable[str]) -> str:
+    """Matches the results of these criteria, of the chosen agents."""
+    return joined(OF_AGENT, guarded(one_of(CRITERION, tuple(names))))
+
+
+def rate(instrument: Instrument, by: tuple[str, ...], matchers: str = PROCESS) -> str:
+    """How many a second."""
+    return f"sum by ({', '.join(by)}) (rate({instrument.prometheus_name}{{{matchers}}}[{EACH}]))"
+
+
+def latest(instrument: Instrument, by: tuple[str, ...], *, how: str = "max") -> str:
+    """A gauge as it stands, of the chosen processes; `how` says what becomes of several."""
+    return f"{how} by ({', '.join(by)}) ({instrument.prometheus_name}{{{PROCESS}}})"
+
+
+def quantile(instrument: Instrument, of: float, by: tuple[str, ...] = (), matchers: str = PROCESS) -> str:
+    """A quantile of a histogram, between its bounds."""
+    labels = ", ".join(("le", *by))
+    counted = f"rate({instrument.prometheus_name}_bucket{{{matchers}}}[{EACH}])"
+    return f"histogram_quantile({of:g}, sum by ({labels}) ({counted}))"
+
+
+def share(outcomes: str, of_outcomes: str = ".*", *, window: str = EACH) -> str:
+    """The share of calls that ended in one of the outcomes, of those that ended in one of others; both patterns."""
+    name, outcome = semconv.METRIC_RESPONSES.prometheus_name, label_name(semconv.OUTCOME)
+    some, all_ = (
+        f'sum(increase({name}{{{OF_AGENT}, {outcome}=~"{pattern}"}}[{window}]))' for pattern in (outcomes, of_outcomes)
+    )
+    return f"({some} or 0 * {all_}) / ({all_} > 0)"
+
+
+def events(name: str, *stages: str) -> str:
+    """The events of a criterion's results, LogQL, with further stages."""
+    named = (f'event_name="{semconv.EVENT_RESULT}"', one_of(CRITERION, (name,)), _CHOSEN_AGENT)
+    return '{service_name=~"$service"} | ' + " | ".join((*named, *stages))
+
+
+def failing(planned: PlannedCriterion) -> str:
+    """The events of results that fail; of a criterion without verdicts those in the lower half."""
+    worst = f'{LABEL}="{semconv.LABEL_FAIL}"' if planned.has_verdicts else f"{_NORMALIZED} < 0.5"
+    return events(planned.name, *_agents_of(planned), worst)
+
+
+def _agents_of(planned: PlannedCriterion) -> tuple[str, ...]:
+    if planned.agents:
+        return (guarded(one_of(AGENT, planned.agents)),)
+    return (guarded(one_of(AGENT, planned.other_agents, sign="!~")),) if planned.other_agents else ()

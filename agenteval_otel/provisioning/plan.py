@@ -1,0 +1,129 @@
+"""MonitoringPlan: what the running configuration scores and asks, as rules, dashboards and Collectors need it.
+
+Read from a pipeline, which is what handlers meet: the criteria are those that will be in the telemetry, with what
+criteria sets change of them, for exactly the agents that have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.models.value import Value
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline.judges import judges_of
+from agenteval_otel.scoring import normalize
+from agenteval_otel.scoring.scales import BOOLEAN_SCALES
+
+__all__ = ["MonitoringPlan", "PlannedCriterion"]
+
+_EVERY_OTHER = ""
+
+
+class PlannedCriterion(Value):
+    """A criterion as it is scored for some agents.
+
+    Attributes:
+        agents: The agents whose answers are scored so; empty for every agent but `other_agents`.
+        other_agents: The agents that have something else, where `agents` is empty.
+        calls_model: Whether an evaluator of it asks a judge.
+    """
+
+    criterion: EvaluationCriteria
+    agents: tuple[str, ...] = ()
+    other_agents: tuple[str, ...] = ()
+    calls_model: bool = False
+
+    @property
+    def name(self) -> str:
+        """The criterion's name, as ``gen_ai.evaluation.name`` has it."""
+        return self.criterion.name
+
+    @property
+    def objective(self) -> float | None:
+        """The share of passing results that it should hold, 0 to 1; None where none is set."""
+        return self.criterion.objective
+
+    @property
+    def threshold(self) -> float | None:
+        """The normalized score from which on it passes, 0 to 1; None without one, or where the scale has no place."""
+        threshold = self.criterion.threshold
+        return None if threshold is None else normalize(threshold, self.criterion)
+
+    @property
+    def has_verdicts(self) -> bool:
+        """Whether its results are ``pass`` or ``fail`` by what it declares; others may come from evaluators."""
+        return self.criterion.threshold is not None or self.criterion.scale in BOOLEAN_SCALES
+
+    @property
+    def is_alerted(self) -> bool:
+        """Whether its objective can be missed: an objective above 0, and verdicts to hold against it.
+
+        Of an objective of 1 a single failure is a miss: there is no budget to burn, it has an alert of its own.
+        """
+        return bool(self.objective) and self.has_verdicts
+
+
+class MonitoringPlan(Value):
+    """Everything that is generated comes from this and from nothing else.
+
+    Attributes:
+        criteria: By name, then by agents.
+        agents: The agents that the settings name and do not switch off.
+        judge_models: The models of all judges, in alphabetical order.
+        has_spend_limit: Whether any judge has a limit of what its calls may cost.
+        time_scale: What every window and waiting time is multiplied with: 1 for production, less for a live test.
+    """
+
+    criteria: tuple[PlannedCriterion, ...] = ()
+    agents: tuple[str, ...] = ()
+    judge_models: tuple[str, ...] = ()
+    has_spend_limit: bool = False
+    time_scale: float = 1.0
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, *, time_scale: float = 1.0) -> MonitoringPlan:
+        """The plan of a pipeline's handlers, those of the agents that it names and every other."""
+        agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled)
+        found: dict[EvaluationCriteria, dict[str, bool]] = {}
+        evaluators: list[Evaluator] = []
+        for agent in (_EVERY_OTHER, *agents):
+            runner = pipeline.plan(agent).runner
+            evaluators += runner.evaluators
+            asked = {one.name for part in runner.evaluators if part.lane == "model" for one in part.criteria()}
+            for criterion in runner.criteria:
+                found.setdefault(criterion, {})[agent] = criterion.name in asked
+        planned = [_planned(criterion, of_agents, agents) for criterion, of_agents in found.items()]
+        judges = [judge for _, judge in judges_of(tuple(evaluators))]
+        return cls(
+            criteria=tuple(sorted(planned, key=lambda one: (one.name, one.agents))), agents=tuple(agents),
+            judge_models=tuple(sorted({judge.model for judge in judges})),
+            has_spend_limit=any(judge.spend is not None for judge in judges), time_scale=time_scale,
+        )  # fmt: skip
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all criteria, each once, in alphabetical order."""
+        return tuple(dict.fromkeys(one.name for one in self.criteria))
+
+    def duration(self, seconds: float, *, at_least_s: float = 0.001) -> str:
+        """A duration of PromQL and of Prometheus's files, scaled: ``6h``, ``90s``, ``250ms``.
+
+        Args:
+            seconds: The duration in production.
+            at_least_s: What it is never scaled below.
+        """
+        milliseconds = round(max(at_least_s, seconds * self.time_scale) * 1_000)
+        for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+            if milliseconds % size == 0:
+                return f"{milliseconds // size}{unit}"
+        return f"{milliseconds}ms"
+
+
+def _planned(criterion: EvaluationCriteria, of_agents: dict[str, bool], agents: Iterable[str]) -> PlannedCriterion:
+    calls_model = any(of_agents.values())
+    if _EVERY_OTHER not in of_agents:
+        return PlannedCriterion(criterion=criterion, agents=tuple(of_agents), calls_model=calls_model)
+    others = tuple(agent for agent in agents if agent not in of_agents)
+    return PlannedCriterion(criterion=criterion, other_agents=others, calls_model=calls_model)

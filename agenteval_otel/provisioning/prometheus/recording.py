@@ -1,0 +1,72 @@
+"""Recording rules: shares of failures, numbers of verdicts, means with their intervals, objectives and thresholds.
+
+Alerts read nothing else about quality, so each figure of an alert can be drawn as the alert saw it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from agenteval_otel.provisioning import promql
+from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
+from agenteval_otel.provisioning.prometheus.rules import GROUP, figure, recorded, window
+
+__all__ = [
+    "COUNT", "FAIL_SHARE", "HALF_WIDTH", "MEAN", "OBJECTIVE", "THRESHOLD", "VERDICTS", "held_thresholds",
+    "recording_rules",
+]  # fmt: skip
+
+FAIL_SHARE: Final = "evaluation_fail:ratio"
+VERDICTS: Final = "evaluation_verdicts:increase"
+MEAN: Final = "evaluation_score:mean"
+HALF_WIDTH: Final = "evaluation_score:half_width"
+COUNT: Final = "evaluation_score:count"
+OBJECTIVE: Final = "evaluation_objective"
+THRESHOLD: Final = "evaluation_threshold"
+
+_OF_VERDICTS = ("30m", "2h", "6h", "1d")
+_OF_SCORES = "1h"
+
+
+def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
+    """The recording rules that the plan's alerts need, each after those that it reads."""
+    rules: list[dict[str, Any]] = []
+    objectives = {one: one.objective for one in plan.criteria if one.is_alerted}
+    thresholds = held_thresholds(plan)
+    if objectives:
+        for name in _OF_VERDICTS:
+            size = window(plan, name)
+            rules.append(_record(recorded(FAIL_SHARE, name), promql.fail_share("", size, GROUP)))
+            rules.append(_record(recorded(VERDICTS, name), promql.verdict_count("", size, GROUP)))
+        rules.append(_record(recorded(OBJECTIVE), _constants(objectives, recorded(VERDICTS, "1d"))))
+    if thresholds:
+        size = window(plan, _OF_SCORES)
+        rules += [
+            _record(recorded(MEAN, _OF_SCORES), promql.weighted_mean("", size, GROUP)),
+            _record(recorded(HALF_WIDTH, _OF_SCORES), promql.mean_half_width("", size, GROUP)),
+            _record(recorded(COUNT, _OF_SCORES), promql.score_count("", size, GROUP)),
+            _record(recorded(THRESHOLD), _constants(thresholds, recorded(COUNT, _OF_SCORES))),
+        ]
+    return rules
+
+
+def held_thresholds(plan: MonitoringPlan) -> dict[PlannedCriterion, float]:
+    """The thresholds that a mean is held against, normalized: of criteria without an objective.
+
+    Who sets an objective has said how many may fail. A threshold of 0 cannot be missed, and of 1 any failure at all
+    would pull the mean below it.
+    """
+    return {
+        one: one.threshold
+        for one in plan.criteria
+        if not one.is_alerted and one.threshold is not None and 0.0 < one.threshold < 1.0
+    }
+
+
+def _record(name: str, expression: str) -> dict[str, Any]:
+    return {"record": name, "expr": expression}
+
+
+def _constants(values: dict[PlannedCriterion, Any], series: str) -> str:
+    """A figure for each criterion of each agent that there is, with the labels of the series that tell of it."""
+    return "\nor\n".join(f"{figure(value)} + 0 * {series}{promql.selector(one)}" for one, value in values.items())

@@ -1,0 +1,179 @@
+"""PromQL in pieces: names of our metrics, escaped selectors, weighted pass rates and means with their intervals.
+
+Rules and dashboards write their expressions with these, so both mean the same by "pass rate". Nothing here comes from
+an answer, but names of agents and criteria are anybody's: every value is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from agenteval_otel import semconv
+from agenteval_otel.provisioning.plan import PlannedCriterion
+
+__all__ = [
+    "AGENT", "CRITERION", "LABEL", "MODEL", "OUTCOME", "fail_share", "increase", "joined", "label_name", "matching",
+    "mean_half_width", "one_of", "pass_rate", "pass_rate_bound", "quoted", "score_count", "selector", "verdict_count",
+    "weighted_mean",
+]  # fmt: skip
+
+
+def label_name(attribute: str) -> str:
+    """The label that an attribute becomes: every character that a label may not have is an underscore."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", attribute)
+
+
+CRITERION = label_name(semconv.EVALUATION_NAME)
+AGENT = label_name(semconv.AGENT_NAME)
+LABEL = label_name(semconv.SCORE_LABEL)
+MODEL = label_name(semconv.REQUEST_MODEL)
+OUTCOME = label_name(semconv.OUTCOME)
+
+
+def quoted(value: str) -> str:
+    """A value as a string of PromQL and LogQL: in double quotes, escaped, other scripts as they are."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\x7f")
+
+
+def matching(value: str) -> str:
+    """A regular expression (RE2) that matches the value and nothing else."""
+    return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", value)
+
+
+def one_of(label: str, values: tuple[str, ...], *, sign: str = "=~") -> str:
+    """A matcher of a selector: the label is one of the values (``=~``), or none of them (``!~``)."""
+    if len(values) == 1:
+        return f"{label}{'=' if sign == '=~' else '!='}{quoted(values[0])}"
+    return f"{label}{sign}{quoted('|'.join(map(matching, values)))}"
+
+
+def selector(planned: PlannedCriterion, *more: str) -> str:
+    """What selects the series of one planned criterion, for its agents: ``{...}`` with further matchers."""
+    matchers = [one_of(CRITERION, (planned.name,))]
+    if planned.agents:
+        matchers.append(one_of(AGENT, planned.agents))
+    elif planned.other_agents:
+        matchers.append(one_of(AGENT, planned.other_agents, sign="!~"))
+    return "{" + ", ".join((*matchers, *more)) + "}"
+
+
+# --- what rules and dashboards ask -----------------------------------------------------------------------------------
+# Each takes `matchers`, what stands in a selector's braces (may be empty); `window`, a duration or one of Grafana's
+# variables (`$__range`, `$__rate_interval`); and `by`, the labels that stay. Without traffic each gives no series:
+# never NaN, never a 0 that nobody measured.
+
+
+def increase(instrument: semconv.Instrument, matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """By how much a counter grew in the window, over all instances."""
+    return _sum(f"increase({instrument.prometheus_name}{{{matchers}}}[{window}])", by)
+
+
+def verdict_count(matchers: str, window: str, by: Sequence[str] = (), *, label: str | None = None) -> str:
+    """How many results passed or failed; with `label` only those of one verdict."""
+    found = f'{LABEL}="{label}"' if label else _BOTH
+    return increase(semconv.METRIC_RESULTS, joined(matchers, found), window, by)
+
+
+def pass_rate(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """The share of passing results, 0 to 1: weighted (Hajek's estimate), where no weights are by plain counts."""
+    return _share(semconv.LABEL_PASS, matchers, window, by)
+
+
+def fail_share(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """The share of failing results, 0 to 1, as `pass_rate`."""
+    return _share(semconv.LABEL_FAIL, matchers, window, by)
+
+
+def pass_rate_bound(matchers: str, window: str, by: Sequence[str] = (), *, upper: bool) -> str:
+    """One end of the pass rate's 95 % interval: Wilson's, with the number of results that the weights are worth.
+
+    With P and F the weights of both verdicts, P2 and F2 their squares, the variance of the rate P/(P+F) is
+    (F^2 P2 + P^2 F2)/(P+F)^4, and the effective number n = m(1-m)/variance. Where fewer than five results are on the
+    rarer side that variance is a guess, and n is Kish's (P+F)^2/(P2+F2). As `agenteval_otel.intervals` has it.
+    """
+
+    def grown(instrument: semconv.Instrument, label: str) -> str:
+        return increase(instrument, joined(matchers, f'{LABEL}="{label}"'), window, by)
+
+    p, f = (grown(semconv.METRIC_WEIGHT, label) for label in _VERDICTS)
+    p2, f2 = (grown(semconv.METRIC_WEIGHT_SQUARED, label) for label in _VERDICTS)
+    both, squares, spread = f"({p} + {f})", f"({p2} + {f2} > 0)", f"({f} ^ 2 * {p2} + {p} ^ 2 * {f2} > 0)"
+    exact = _wilson(f"{p} ^ 2 * {f} * {both} / {spread}", f"({p} * {f}) ^ 2 / {spread}",
+                    f"{p} * {f} * {both} ^ 2 / {spread}", upper=upper)  # fmt: skip
+    kish = _wilson(f"{p} * {both} / {squares}", f"{p} * {f} / {squares}", f"{both} ^ 2 / {squares}", upper=upper)
+    passed, failed = (verdict_count(matchers, window, by, label=label) for label in _VERDICTS)
+    plain = _wilson(passed, f"{passed} * {failed} / ({passed} + {failed} > 0)", f"({passed} + {failed} > 0)",
+                    upper=upper)  # fmt: skip
+    enough = " and ".join(f"{one} * {both} / {squares} >= {_FEW}" for one in (p, f))
+    return f"({exact} and {enough}) or {kish} or {plain}"
+
+
+def weighted_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """The mean of the normalized scores, 0 to 1, weighted; where no weights are, the plain mean.
+
+    The sums know criterion and agent: `matchers` and `by` must not name a model or a label.
+    """
+    scored, weight = _grown(semconv.METRIC_WEIGHTED_SCORE, semconv.METRIC_WEIGHT)(matchers, window, by)
+    return f"{scored} / ({weight} > 0) or {_plain_mean(matchers, window, by)}"
+
+
+def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """Half of the 95 % interval of `weighted_mean`: 1.96 times the root of sum(w^2 (y-m)^2) / sum(w)^2.
+
+    Where no weights are, what it is at most for scores from 0 to 1: with the variance m(1-m).
+    """
+    sums = _grown(semconv.METRIC_WEIGHTED_SCORE, semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED,
+                  semconv.METRIC_WEIGHTED_SCORE_W2, semconv.METRIC_WEIGHTED_SCORE_SQUARED_W2)  # fmt: skip
+    wy, w, w2, w2y, w2y2 = sums(matchers, window, by)
+    mean = f"({wy} / ({w} > 0))"
+    weighted = f"{_Z} * sqrt(clamp_min({w2y2} - 2 * {mean} * {w2y} + {mean} ^ 2 * {w2}, 0)) / ({w} > 0)"
+    plain = f"({_plain_mean(matchers, window, by)})"
+    most = f"{_Z} * sqrt(clamp_min({plain} * (1 - {plain}), 0) / ({score_count(matchers, window, by)} > 0))"
+    return f"{weighted} or {most}"
+
+
+def score_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """How many results had a score that could be normalized."""
+    return _sum(f"increase({_SCORE}_count{{{matchers}}}[{window}])", by)
+
+
+def joined(*matchers: str) -> str:
+    """Matchers as one text, empty ones left out."""
+    return ", ".join(filter(None, matchers))
+
+
+_Z = 1.96
+_FEW = 5
+_VERDICTS = (semconv.LABEL_PASS, semconv.LABEL_FAIL)
+_BOTH = f'{LABEL}=~"{"|".join(_VERDICTS)}"'
+_SCORE = semconv.METRIC_SCORE.prometheus_name
+
+
+def _sum(what: str, by: Sequence[str]) -> str:
+    return f"sum by ({', '.join(by)}) ({what})" if by else f"sum({what})"
+
+
+def _grown(*instruments: semconv.Instrument) -> Callable[[str, str, Sequence[str]], list[str]]:
+    return lambda matchers, window, by: [increase(one, matchers, window, by) for one in instruments]
+
+
+def _share(label: str, matchers: str, window: str, by: Sequence[str]) -> str:
+    of_label = joined(matchers, f'{LABEL}="{label}"')
+    shares = (
+        f"{increase(one, of_label, window, by)} / ({increase(one, joined(matchers, _BOTH), window, by)} > 0)"
+        for one in (semconv.METRIC_WEIGHT, semconv.METRIC_RESULTS)
+    )
+    return " or ".join(shares)
+
+
+def _plain_mean(matchers: str, window: str, by: Sequence[str]) -> str:
+    return f"{_sum(f'increase({_SCORE}_sum{{{matchers}}}[{window}])', by)} / ({score_count(matchers, window, by)} > 0)"
+
+
+def _wilson(rate_times_n: str, spread_times_n: str, n: str, *, upper: bool) -> str:
+    """(m n + z^2/2 +- z sqrt(n m(1-m) + z^2/4)) / (n + z^2), of the products as they can be written shortest."""
+    sign, square = "+" if upper else "-", _Z * _Z
+    root = f"{_Z} * sqrt({spread_times_n} + {square / 4:.4f})"
+    return f"({rate_times_n} + {square / 2:.4f} {sign} {root}) / ({n} + {square:.4f})"

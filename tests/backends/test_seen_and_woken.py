@@ -1,0 +1,227 @@
+"""See it and be woken by it, for real: the shipped files with loopback ports and shrunken windows, the demo's traffic.
+
+Two demos run side by side for the same time, one of which gets worse half-way; beside them an application whose answers
+a model judges, one whose evaluators break, and a small shop. Everything goes through the shipped Collector to Jaeger,
+Prometheus, Loki and Alertmanager, and alerts to a webhook.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel import semconv
+from agenteval_otel.cli import main
+from tests.provisioning.queries import PanelQuery, queries_of
+
+from .alertmanager import Alertmanager
+from .collector import Collector
+from .faults import LOOPBACK
+from .fixtures import running
+from .jaeger import Jaeger
+from .loki import Loki
+from .programs import finish, started, wait_for_what_was_sent
+from .prometheus import Prometheus, scraping
+from .test_collector_harness import SHIPPED
+from .webhook import Webhook
+
+pytestmark = pytest.mark.backend
+
+FOLDER = SHIPPED.parent
+SHIPPED_PROMETHEUS = FOLDER / "prometheus/prometheus.yml"
+SETTINGS = FOLDER / "agenteval.yaml"
+FALLING, HEALTHY, REVIEWED, OTHERS, SHOP = "falling", "healthy", "reviewed", "others", "shop-in-detail"
+SECONDS = 90
+TIME_SCALE = 0.0005
+"""A day is 43 s, six hours are 11 s."""
+EVERY_S = 0.5
+ARRIVAL_LIMIT_S = 30.0
+FELL = "next_step"
+CRITERION = "gen_ai_evaluation_name"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What the operator has open, once the traffic is over.
+
+    Attributes:
+        fell_at: When the worse prompt was released, in seconds since the epoch.
+        ended_at: When the traffic was over.
+    """
+
+    jaeger: Jaeger
+    prometheus: Prometheus
+    loki: Loki
+    webhook: Webhook
+    fell_at: float
+    ended_at: float
+
+
+@pytest.fixture(scope="module", name="stack")
+def stack_fixture(
+    jaeger: Jaeger,
+    loki: Loki,
+    collector_binary: Path,
+    prometheus_binary: Path,
+    alertmanager_binary: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stack]:
+    """Everything started and provisioned, the traffic run to its end, its last metrics arrived."""
+    folder = tmp_path_factory.mktemp
+    shipped = {
+        "config": SHIPPED,
+        "environment": {
+            "COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint,
+            "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint,
+        },
+    }
+    with ExitStack() as stack:
+        webhook = stack.enter_context(Webhook())
+        rules = _provisioned(folder("provisioned"), webhook)
+        woken = Alertmanager(
+            alertmanager_binary, folder("alertmanager"), config=rules / "alertmanager/alertmanager.yml"
+        )
+        alertmanager = stack.enter_context(running(woken))
+        collector = stack.enter_context(running(Collector(collector_binary, folder("shipped"), **shipped)))
+        config = scraping(
+            SHIPPED_PROMETHEUS, port=collector.ports.prometheus, every_s=EVERY_S, rules=rules / "prometheus/rules",
+            alertmanager=alertmanager.address,
+        )  # fmt: skip
+        config["global"]["evaluation_interval"] = "1s"
+        prometheus = stack.enter_context(running(Prometheus(prometheus_binary, folder("prometheus"), config=config)))
+        began = time.time()
+        finish(*_traffic(collector.grpc_endpoint))
+        ended = time.time()
+        wait_for_what_was_sent(collector, prometheus)
+        yield Stack(jaeger, prometheus, loki, webhook, began + SECONDS / 2, ended)
+
+
+def _provisioned(folder: Path, webhook: Webhook) -> Path:
+    """The rules and routes of the shipped settings, by the command, with shrunken windows and our webhook."""
+    asked = ["--settings", str(SETTINGS), "--output", str(folder), "--time-scale", str(TIME_SCALE)]
+    assert main(["provision", "prometheus", *asked]) == 0
+    assert main(["provision", "alertmanager", *asked, "--webhook", webhook.url]) == 0
+    return folder
+
+
+def _traffic(endpoint: str) -> list[Any]:
+    """The applications, each a process of its own; metrics every half second, as fits the shrunken windows."""
+    demo = ("-m", "agenteval_otel", "demo", f"--seconds={SECONDS}", f"--calls={SECONDS * 20}", "--no-live")
+    programs = {
+        FALLING: demo,
+        HEALTHY: (*demo, "--no-drop"),
+        REVIEWED: ("-m", "tests.backends.reviewed", str(SECONDS)),
+        OTHERS: ("-m", "tests.backends.others", str(SECONDS)),
+        SHOP: ("-m", "tests.backends.shop"),
+    }
+    return [
+        started(
+            *arguments,
+            OTEL_SERVICE_NAME=service,
+            OTEL_RESOURCE_ATTRIBUTES=f"service.version={2 if service == FALLING else 1}.0",
+            OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
+            OTEL_METRIC_EXPORT_INTERVAL="500",
+            **({"AGENTEVAL_TELEMETRY__DETAIL": "result"} if service == SHOP else {}),
+        )
+        for service, arguments in programs.items()
+    ]
+
+
+def test_a_quality_drop_wakes_somebody(stack: Stack) -> None:
+    """The alert of the criterion that fell is posted to the webhook after the drop, with what it is about."""
+    fell = {"job": FALLING, CRITERION: FELL}
+    assert stack.prometheus.wait_for(lambda _: stack.webhook.firing(**fell), ARRIVAL_LIMIT_S)
+    first = stack.webhook.firing(**fell)[0]
+    assert first.at > stack.fell_at
+    assert first.labels["severity"]
+    assert first.labels["gen_ai_agent_name"] == "support"
+    assert FELL in first.annotations["summary"]
+    assert first.annotations["runbook_url"].endswith(".md")
+
+
+def test_nobody_is_woken_by_a_healthy_run(stack: Stack) -> None:
+    """In the same time the demo that stays as good has no alert, of whatever kind."""
+    assert [(one.name, dict(one.labels)) for one in stack.webhook.firing(job=HEALTHY)] == []
+
+
+def test_failing_answers_are_found_in_jaeger(stack: Stack) -> None:
+    """By the score and the label of the run span, and by those of a result's own span, as many as are counted."""
+    wanted = {semconv.criterion_score(FELL): "0", semconv.criterion_label(FELL): semconv.LABEL_FAIL}
+    (failed,) = stack.prometheus.query(
+        f'sum(agenteval_evaluation_results_total{{job="{FALLING}", {CRITERION}="{FELL}", '
+        'gen_ai_evaluation_score_label="fail"})'
+    )
+    found = stack.jaeger.wait_for(
+        lambda jaeger: (traces := jaeger.traces(FALLING, tags=wanted)) and len(traces) >= failed.value and traces,
+        ARRIVAL_LIMIT_S,
+    )
+    assert len(found) == failed.value > 0
+    result = {semconv.EVALUATION_NAME: "is_polite", semconv.SCORE_LABEL: semconv.LABEL_FAIL}
+    spans = [span for trace in stack.jaeger.traces(SHOP, tags=result) for span in trace.spans]
+    assert any(span.tags.get(semconv.SCORE_VALUE) == 0 and span.name == "evaluation is_polite" for span in spans)
+
+
+@pytest.mark.parametrize("service", [FALLING, HEALTHY, REVIEWED, OTHERS, SHOP])
+def test_jaeger_holds_nothing_against_the_traces(stack: Stack, service: str) -> None:
+    """No warning of clock skew, no parent that is missing."""
+    traces = stack.jaeger.traces(service)
+    assert traces
+    assert [warning for trace in traces for warning in trace.warnings()] == []
+    assert [name for trace in traces for name in trace.orphans()] == []
+
+
+def panels() -> list[PanelQuery]:
+    """Every query of every shipped dashboard, its variables filled in as they are when a dashboard is opened."""
+    files = {path.name: path.read_text() for path in sorted((FOLDER / "grafana/dashboards").glob("*.json"))}
+    chosen = {"baseline": "1.0", "candidate": "2.0"}
+    return queries_of({f"dashboards/{name}": text for name, text in files.items()}, chosen, interval="5s", range_="3m")
+
+
+def test_there_are_panels() -> None:
+    """The dashboards ask Prometheus and Loki."""
+    assert {panel.kind for panel in panels()} == {"prometheus", "loki"}
+    assert len(panels()) > 30
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda one: f"{one.dashboard}-{one.panel}")
+def test_every_panel_shows_data(stack: Stack, panel: PanelQuery) -> None:
+    """Each query, as the panel sends it, gives something of this traffic."""
+    if panel.kind == "loki":
+        assert stack.loki.wait_for(lambda loki: loki.query(panel.expression), ARRIVAL_LIMIT_S)
+    else:
+        assert stack.prometheus.query(panel.expression, at=stack.ended_at - 15), panel.expression
+
+
+def test_an_exemplar_leads_to_the_trace_and_to_its_events(stack: Stack) -> None:
+    """The trace id of a score's exemplar is in Jaeger, and its events are in Loki by name and trace id."""
+    series = f'gen_ai_evaluation_score_bucket{{job="{FALLING}", {CRITERION}="{FELL}"}}'
+    found = stack.prometheus.exemplars(series)
+    assert found
+    trace_id = min((exemplar for _, exemplar in found), key=lambda one: one.value).trace_id
+    trace = stack.jaeger.wait_for(lambda jaeger: jaeger.trace(trace_id), ARRIVAL_LIMIT_S)
+    assert trace is not None
+    asked = f'{{service_name="{FALLING}"}} | event_name="{semconv.EVENT_RESULT}" | trace_id="{trace_id}"'
+    events = stack.loki.wait_for(lambda loki: loki.query(asked), ARRIVAL_LIMIT_S)
+    assert FELL in {event.labels[CRITERION] for event in events}
+    run = next(span for span in trace.spans if span.name.startswith("evaluation "))
+    assert {event.labels["span_id"] for event in events} == set(run.parents)
+
+
+def test_the_example_follows_an_exemplar(stack: Stack) -> None:
+    """`examples/17_follow_an_exemplar.py` goes the same way, against these programs."""
+    example = started(
+        str(FOLDER.parent / "examples/17_follow_an_exemplar.py"),
+        PROMETHEUS_URL=stack.prometheus.url,
+        JAEGER_URL=f"http://{LOOPBACK}:{stack.jaeger.ports.query_http}",
+        LOKI_URL=stack.loki.url,
+    )
+    (output,) = finish(example)
+    assert output.startswith(f"{FELL}: the lowest exemplar is 0.00, of trace ")
+    assert "  span   evaluation support, " in output
+    assert f"  event  {FELL}: fail (no_next_step)" in output

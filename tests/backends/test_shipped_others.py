@@ -1,0 +1,90 @@
+"""What stands around the shipped Collector: Jaeger on disk, Prometheus' own check, the reader of Docker Compose.
+
+Loki's file is what every Loki of these tests runs with. Tempo, Grafana, Docker, Kubernetes and Azure are not to be had
+here: their files are held against their structure, in tests/provisioning.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from .fixtures import running
+from .jaeger import Jaeger
+from .test_collector_harness import SHIPPED
+from .test_shipped_collector import LIMIT_S
+
+pytestmark = pytest.mark.backend
+
+
+def test_jaeger_has_its_traces_after_a_restart(jaeger_binary: Path, tmp_path: Path) -> None:
+    """With jaeger.yaml traces are on disk: what was there before the restart is there after it."""
+    jaeger = Jaeger(jaeger_binary, tmp_path, config=SHIPPED.parent / "jaeger" / "jaeger.yaml")
+    with running(jaeger):
+        provider = TracerProvider()
+        provider.add_span_processor(
+            SimpleSpanProcessor(OTLPSpanExporter(f"http://{jaeger.otlp_endpoint}", insecure=True))
+        )
+        span = provider.get_tracer("t").start_span("before")
+        span.end()
+        provider.shutdown()
+        trace_id = f"{span.get_span_context().trace_id:032x}"
+        assert jaeger.wait_for(lambda seen: seen.trace(trace_id), LIMIT_S)
+
+        jaeger.stop()
+        jaeger.start()
+
+        found = jaeger.wait_for(lambda seen: seen.trace(trace_id), LIMIT_S)
+        assert found is not None
+        assert [one.name for one in found.spans] == ["before"]
+
+
+@pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-compose.yml"])
+def test_promtool_accepts_prometheus_with_its_rules(promtool_binary: Path, name: str) -> None:
+    """Both configurations pass Prometheus' own check as they stand, the rule files that they name among them."""
+    checked = subprocess.run(
+        [str(promtool_binary), "check", "config", str(SHIPPED.parent / "prometheus" / name)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+    assert "rule files found" in checked.stdout
+
+
+def test_compose_reads_the_shipped_file(compose_binary: Path) -> None:
+    """It is right by the schema of the Compose specification, its variables filled in."""
+    read = subprocess.run(
+        [str(compose_binary), str(SHIPPED.parent / "compose.yaml")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert read.returncode == 0, read.stderr
+    services = yaml.safe_load(read.stdout)["services"]
+    assert services["collector"]["depends_on"]["owners"]["condition"] == "service_completed_successfully"
+    assert len(services) == 9
+
+
+def test_compose_refuses_what_is_wrong(compose_binary: Path, tmp_path: Path) -> None:
+    """The reader does find mistakes: words that are none of the specification."""
+    shipped = (SHIPPED.parent / "compose.yaml").read_text()
+    for right, wrong in (("    restart:", "    restrat:"), ("condition: service_healthy", "condition: service_fine")):
+        (tmp_path / "compose.yaml").write_text(shipped.replace(right, wrong, 1))
+        read = subprocess.run([str(compose_binary), str(tmp_path / "compose.yaml")], capture_output=True, check=False)
+        assert read.returncode != 0, (right, wrong)
+
+
+def test_kubernetes_schemas_accept_the_manifest(kubernetes_validate: Path, tmp_path: Path) -> None:
+    """Every object has the fields of its kind and no others; a field that is none is found."""
+    shipped = SHIPPED.parent / "kubernetes" / "collector-sidecar.yaml"
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(shipped.read_text().replace("livenessProbe:", "liveness:"))
+    for manifest, code in ((shipped, 0), (wrong, 1)):
+        checked = subprocess.run(
+            [str(kubernetes_validate), "-m", "kubernetes_validate", "--strict", str(manifest)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert checked.returncode == code, checked.stderr

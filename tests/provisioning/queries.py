@@ -1,0 +1,86 @@
+"""Every query of the dashboards as Grafana would send it: read from the JSON, its variables replaced."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["PanelQuery", "dashboards_of", "interpolated", "panels_of", "queries_of", "variables_of"]
+
+_VARIABLE = re.compile(r"\$(\w+)|\[\[(\w+?)(?::\w+)?\]\]|\$\{(\w+)(?:\.[^:}]+)?(?::[^}]+)?\}")
+"""How Grafana finds variables in a text."""
+
+
+class PanelQuery(NamedTuple):
+    """One query of one panel, ready to be asked.
+
+    Attributes:
+        dashboard: The dashboard's uid.
+        panel: The panel's title.
+        kind: Whom it is for.
+        expression: PromQL or LogQL without variables.
+        instant: Asked for one moment; otherwise for the time shown.
+    """
+
+    dashboard: str
+    panel: str
+    kind: Literal["prometheus", "loki"]
+    expression: str
+    instant: bool
+
+
+def queries_of(
+    files: Mapping[str, str], values: Mapping[str, str], *, interval: str = "15s", range_: str = "1h"
+) -> list[PanelQuery]:
+    """The queries of all dashboards among the files, in the order of the panels.
+
+    Args:
+        files: Text by path; paths that are no dashboards are passed over.
+        values: What is chosen, by the variable's name. A variable that is left out is the dashboard's "All", or empty
+            where that is not offered.
+        interval: Stands for ``$__rate_interval``, ``$__interval`` and ``$__auto``.
+        range_: Stands for ``$__range``.
+    """
+    builtin = {"__rate_interval": interval, "__interval": interval, "__auto": interval, "__range": range_}
+    found = []
+    for dashboard in dashboards_of(files):
+        chosen = {**variables_of(dashboard), **values, **builtin}
+        for panel in panels_of(dashboard):
+            for target in panel["targets"]:
+                kind = target["datasource"]["type"]
+                expression = interpolated(target["expr"], chosen)
+                found.append(
+                    PanelQuery(dashboard["uid"], panel["title"], kind, expression, bool(target.get("instant")))
+                )
+    return found
+
+
+def dashboards_of(files: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The dashboards among generated files."""
+    return [json.loads(text) for path, text in files.items() if path.endswith(".json") and "dashboards/" in path]
+
+
+def panels_of(dashboard: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The panels of a dashboard, those of its rows among them; headings are left out."""
+    for panel in dashboard["panels"]:
+        if panel["type"] == "row":
+            yield from panels_of(panel)
+        else:
+            yield panel
+
+
+def variables_of(dashboard: Mapping[str, Any]) -> dict[str, str]:
+    """Each variable of a dashboard with what it stands for when all is chosen; empty where that is not offered."""
+    return {one["name"]: one.get("allValue") or "" for one in dashboard["templating"]["list"]}
+
+
+def interpolated(text: str, values: Mapping[str, str]) -> str:
+    """The text with its variables replaced; what looks like one and has no value stays, as in Grafana."""
+
+    def value(found: re.Match[str]) -> str:
+        name = next(filter(None, found.groups()))
+        return values.get(name, found[0])
+
+    return _VARIABLE.sub(value, text)

@@ -1,0 +1,175 @@
+"""Every query of the dashboards is asked for real: of Prometheus with data behind it, of Loki for its syntax."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agenteval_otel.config import Settings
+from agenteval_otel.config.assemble import build
+from agenteval_otel.provisioning import MonitoringPlan
+from agenteval_otel.provisioning.grafana import files_of
+from agenteval_otel.provisioning.grafana.boards import criterion_uid
+from agenteval_otel.provisioning.promql import AGENT, CRITERION
+from tests.backends.fixtures import loki_binary_fixture, loki_fixture, running
+from tests.backends.loki import Loki
+from tests.backends.process import bare_environment
+from tests.backends.prometheus import Prometheus
+
+from .plans import AWKWARD, FULL, planned
+from .queries import PanelQuery, queries_of
+from .traffic import JUDGED, settings
+
+__all__ = ["loki_binary_fixture", "loki_fixture"]
+
+pytestmark = pytest.mark.backend
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 9
+VERSIONS = ("1.9", "1.10")
+BREAKS = ("agenteval-c-broken", criterion_uid(JUDGED))
+WITHOUT_DATA = {
+    ("agenteval-operations", "Event loop lag"),  # the application has no event loop
+    ("agenteval-operations", "Sampling level"), ("agenteval-operations", "CPU share"),  # its restraint is off
+    ("agenteval-operations", "Added latency"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", name="plan")
+def plan_fixture() -> MonitoringPlan:
+    """The plan of the application's own settings."""
+    return MonitoringPlan.of(build(Settings(**settings())))
+
+
+@pytest.fixture(scope="module", name="prometheus")
+def prometheus_fixture(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus that both versions of the application have sent their metrics to, many times each."""
+    config = {"otlp": {"promote_resource_attributes": ["service.version"], "promote_scope_metadata": True}}
+    with ExitStack() as stack:
+        program = Prometheus(prometheus_binary, tmp_path_factory.mktemp("prometheus"), config=config)
+        prometheus = stack.enter_context(running(program))
+        programs = [_started(prometheus, version) for version in VERSIONS]
+        for program in programs:
+            stack.callback(program.kill)
+        for program in programs:
+            output, _ = program.communicate(timeout=120)
+            assert program.returncode == 0, output
+        yield prometheus
+
+
+def _started(prometheus: Prometheus, version: str) -> subprocess.Popen[str]:
+    environment = bare_environment(
+        OTEL_SERVICE_NAME="awkward", OTEL_RESOURCE_ATTRIBUTES=f"service.version={version}",
+        OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=prometheus.otlp_metrics_endpoint,
+        OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="http/protobuf", OTEL_METRIC_EXPORT_INTERVAL="500",
+    )  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.provisioning.traffic", str(SECONDS)],
+        cwd=ROOT, env=environment, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def asked(plan: MonitoringPlan, **values: str) -> list[PanelQuery]:
+    """The queries with both versions chosen, over a minute."""
+    chosen = {"baseline": VERSIONS[0], "candidate": VERSIONS[1], **values}
+    return queries_of(files_of(plan), chosen, interval="1m", range_="1m")
+
+
+def test_every_query_of_metrics_gives_data(prometheus: Prometheus, plan: MonitoringPlan) -> None:
+    """Every PromQL query gives a number; those that need something this application has not are listed."""
+    empty = {
+        (one.dashboard, one.panel)
+        for one in asked(plan)
+        if one.kind == "prometheus" and not _numbers(prometheus, one) and not _needs_something(one)
+    }
+    assert sorted(empty) == []
+
+
+def _needs_something(one: PanelQuery) -> bool:
+    if one.panel == "Errors of the evaluator":
+        return one.dashboard not in BREAKS
+    if one.dashboard == "agenteval-c-broken" or one.panel.startswith("broken"):
+        return True  # it never scores
+    return (one.dashboard, one.panel) in WITHOUT_DATA
+
+
+def _numbers(prometheus: Prometheus, one: PanelQuery) -> list[float]:
+    found = [sample.value for sample in prometheus.query(one.expression)]
+    return [value for value in found if value == value]
+
+
+@pytest.mark.parametrize("agent", AWKWARD)
+def test_an_agent_is_found_whatever_it_is_called(prometheus: Prometheus, agent: str) -> None:
+    """A criterion of one agent's own counts the results of that agent and of no other, whatever its name is."""
+    own = MonitoringPlan(criteria=(planned("short", agents=(agent,), objective=0.5),), agents=AWKWARD)
+    of_own = [one for one in asked(own) if one.dashboard == criterion_uid("short") and one.kind == "prometheus"]
+    (rate,) = (one for one in of_own if one.panel == "Pass rate")
+    assert len(_numbers(prometheus, rate)) == 1
+    columns = [one for one in of_own if one.panel == "By agent"]
+    assert len(columns) == 3
+    for one in columns:
+        assert [dict(sample.labels) for sample in prometheus.query(one.expression)] == [{AGENT: agent}]
+
+
+@pytest.mark.parametrize("agent", AWKWARD)
+def test_an_agent_can_be_chosen_whatever_it_is_called(prometheus: Prometheus, plan: MonitoringPlan, agent: str) -> None:
+    """The variable's value, formatted as Grafana's `regex` does, leaves that agent's results and no other."""
+    chosen = re.sub(r"[\\^$*+?.()|\[\]{}/]", r"\\\g<0>", agent)
+    columns = [
+        one for one in asked(plan, agent=chosen) if (one.dashboard, one.panel) == (criterion_uid("short"), "By agent")
+    ]
+    assert len(columns) == 3
+    for one in columns:
+        assert [dict(sample.labels) for sample in prometheus.query(one.expression)] == [{AGENT: agent}]
+
+
+def test_the_band_lies_around_the_pass_rate(prometheus: Prometheus, plan: MonitoringPlan) -> None:
+    """By agent: at least <= pass rate <= at most, all between 0 and 1, and narrower than everything."""
+    columns = [one for one in asked(plan) if (one.dashboard, one.panel) == (criterion_uid("short"), "By agent")]
+    rate, low, high = (
+        {sample.labels[AGENT]: sample.value for sample in prometheus.query(one.expression)} for one in columns
+    )
+    assert set(rate) == set(low) == set(high) == set(AWKWARD)
+    for agent, share in rate.items():
+        assert 0 <= low[agent] <= share <= high[agent] <= 1
+        assert high[agent] - low[agent] < 1
+
+
+def test_a_difference_of_versions_lies_in_its_interval(prometheus: Prometheus, plan: MonitoringPlan) -> None:
+    """Candidate less baseline, with ends on both sides of it, for pass rates and for means."""
+    for title in ("Pass rate: difference", "Mean score: difference"):
+        asked_for = [one.expression for one in asked(plan) if one.panel == title]
+        of_short = [
+            next(sample.value for sample in prometheus.query(one) if sample.labels[CRITERION] == "short")
+            for one in asked_for
+        ]
+        before, after, difference, low, high = of_short
+        assert difference == pytest.approx(after - before, abs=1e-6)
+        assert low < difference < high
+
+
+def test_every_expression_is_promql(promtool_binary: Path, tmp_path: Path) -> None:
+    """promtool takes each of them as a rule, those with awkward names among them."""
+    expressions = dict.fromkeys(one.expression for one in asked(FULL) if one.kind == "prometheus")
+    rules = [{"record": f"panel:query:n{number}", "expr": one} for number, one in enumerate(expressions)]
+    file = tmp_path / "queries.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    checked = subprocess.run([promtool_binary, "check", "rules", file], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(rules)} rules found" in checked.stdout
+
+
+def test_every_expression_is_logql(loki: Loki) -> None:
+    """Loki answers each query of events, and none of them with an error."""
+    expressions = [one.expression for one in asked(FULL) if one.kind == "loki"]
+    assert len(expressions) == 3 * len(FULL.criteria)
+    for one in expressions:
+        loki.query(one)

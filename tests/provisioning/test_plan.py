@@ -1,0 +1,84 @@
+"""MonitoringPlan: read from the pipeline that settings make, for exactly what its handlers meet."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from agenteval_otel.config import Settings, build
+from agenteval_otel.provisioning import MonitoringPlan
+
+from .rules import criterion, plan_of
+
+SETTINGS = """
+evaluators: [ResponseHealth]
+agents:
+  support:
+    evaluators:
+      - type: RuleBased
+        rules: [{criterion_name: tone, config: {type: regex, pattern: please}}]
+      - {type: Coherence, judge: {type: anthropic, model: model-b, spend: {usd_per_day: 1}}}
+    criteria:
+      - {name: tone, objective: 0.9}
+      - {name: Coherence, threshold: 4, objective: 0.7}
+  reviewer:
+    evaluators:
+      - {type: Coherence, judge: {type: anthropic, model: model-a}}
+  probe: {enabled: false}
+"""
+
+
+def plan_from(text: str) -> MonitoringPlan:
+    return MonitoringPlan.of(build(Settings(**yaml.safe_load(text))))
+
+
+def test_a_plan_has_each_criterion_as_each_agent_is_scored_by_it() -> None:
+    """Its own criteria for each agent that is named, the others' for the rest, with thresholds and objectives."""
+    plan = plan_from(SETTINGS)
+    found = {(one.name, one.agents, one.other_agents): one for one in plan.criteria}
+    assert set(found) == {
+        ("tone", ("support",), ()), ("Coherence", ("support",), ()), ("Coherence", ("reviewer",), ()),
+        ("response_health", (), ("reviewer", "support")),
+    }  # fmt: skip
+    assert found["tone", ("support",), ()].objective == 0.9
+    judged = found["Coherence", ("support",), ()]
+    assert (judged.objective, judged.threshold, judged.calls_model) == (0.7, 0.75, True)
+    assert not found["tone", ("support",), ()].calls_model
+    assert plan.names == ("Coherence", "response_health", "tone")
+
+
+def test_a_plan_knows_judges_and_limits_and_leaves_out_what_is_switched_off() -> None:
+    """Models in alphabetical order, a limit of any judge, agents that are evaluated."""
+    plan = plan_from(SETTINGS)
+    assert plan.judge_models == ("model-a", "model-b")
+    assert plan.has_spend_limit
+    assert plan.agents == ("reviewer", "support")
+    without = plan_from("evaluators: [ResponseHealth]")
+    assert (without.judge_models, without.has_spend_limit, without.agents) == ((), False, ())
+
+
+def test_alerts_need_an_objective_and_verdicts() -> None:
+    """An objective of 0 cannot be missed, and a score without a threshold neither passes nor fails."""
+    assert criterion("a", objective=0.9).is_alerted
+    assert criterion("a", scale="numeric", threshold=0.5, objective=0.9).is_alerted
+    assert not criterion("a", scale="numeric", objective=0.9).is_alerted
+    assert not criterion("a", objective=0.0).is_alerted
+    assert not criterion("a").is_alerted
+
+
+@pytest.mark.parametrize(
+    ("seconds", "time_scale", "written"),
+    [
+        (86_400, 1.0, "1d"), (21_600, 1.0, "6h"), (1_800, 1.0, "30m"), (90, 1.0, "90s"), (0.25, 1.0, "250ms"),
+        (86_400, 0.0005, "43200ms"), (21_600, 1 / 360, "1m"), (60, 1e-9, "1ms"),
+    ],
+)  # fmt: skip
+def test_durations_are_scaled(seconds: float, time_scale: float, written: str) -> None:
+    """In the largest unit that has no fraction, never nothing."""
+    assert plan_of(time_scale=time_scale).duration(seconds) == written
+
+
+def test_durations_have_a_floor() -> None:
+    """What must not be shorter is not, whatever the scale; without a scale the floor does nothing."""
+    assert plan_of(time_scale=0.0005).duration(1_800, at_least_s=2.0) == "2s"
+    assert plan_of().duration(1_800, at_least_s=2.0) == "30m"

@@ -1,0 +1,150 @@
+"""PromQL in pieces: what is escaped, and that Prometheus computes the same as `agenteval_otel.intervals`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenteval_otel import semconv as names
+from agenteval_otel.intervals import WeightedSums
+from agenteval_otel.provisioning import promql
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
+
+from .rules import HOSTILE, criterion, promtool
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+
+
+@given(text=TEXTS)
+def test_a_value_matches_itself(text: str) -> None:
+    """A regular expression of a value finds that value, as Python has it."""
+    assert re.fullmatch(promql.matching(text), text)
+
+
+@given(text=TEXTS)
+def test_a_string_stays_on_its_line_and_within_its_quotes(text: str) -> None:
+    """Nothing in a value ends the string: no quote that is not escaped, no control character."""
+    inner = promql.quoted(text)[1:-1]
+    assert re.fullmatch(r'(?:[^"\\\x00-\x1f\x7f]|\\["\\nrtbf]|\\u[0-9a-f]{4}|\\x7f)*', inner)
+
+
+def test_selectors_name_the_agents_of_the_criterion() -> None:
+    """Some agents, one agent, every agent but some, every agent."""
+    name = f'{CRITERION}="c"'
+    assert promql.selector(criterion("c", agents=("a.b", "c"))) == f'{{{name}, {AGENT}=~"a\\\\.b|c"}}'
+    assert promql.selector(criterion("c", agents=("a.b",))) == f'{{{name}, {AGENT}="a.b"}}'
+    assert promql.selector(criterion("c", other_agents=("a", "b"))) == f'{{{name}, {AGENT}!~"a|b"}}'
+    assert promql.selector(criterion("c", other_agents=("a",)), 'job="j"') == f'{{{name}, {AGENT}!="a", job="j"}}'
+    assert promql.selector(criterion("c")) == f"{{{name}}}"
+
+
+def test_empty_matchers_are_left_out() -> None:
+    """What is joined is a text that may stand in a selector's braces."""
+    assert promql.joined("", 'a="b"', "", "c!=''") == "a=\"b\", c!=''"
+    assert promql.joined("") == ""
+
+
+# Weights of passes and of fails; `many` have enough of both, `rare` stand on Kish's number.
+WEIGHED = {
+    "many": ([1.0] * 30 + [20.0] * 40, [1.0] * 20 + [20.0] * 9),
+    "rare": ([20.0] * 60, [1.0] * 3),
+    "all pass": ([5.0] * 40, []),
+    "all fail": ([], [2.0] * 12),
+    "even": ([1.0] * 90, [1.0] * 10),
+}  # fmt: skip
+UNWEIGHED = {"plain": (90, 10), "plain, all pass": (40, 0), "nothing": (0, 0)}
+BY = ("job",)
+
+
+def sums_of(passes: list[float], fails: list[float]) -> WeightedSums:
+    sums = WeightedSums()
+    for score, weights in ((1.0, passes), (0.0, fails)):
+        for weight in weights:
+            sums.add(score, weight)
+    return sums
+
+
+def counted(job: str, name: str, value: float, **labels: str) -> dict[str, str]:
+    # Eleven points a minute apart: within ten minutes it grows by the value.
+    pairs = {"job": job, CRITERION: HOSTILE, AGENT: "a", **labels}
+    found = ", ".join(f"{label}={promql.quoted(one)}" for label, one in pairs.items())
+    return {"series": f"{name}{{{found}}}", "values": f"0+{value / 10:.12g}x20"}
+
+
+def measured() -> list[dict[str, str]]:
+    made: list[dict[str, str]] = []
+    for job, verdicts in WEIGHED.items():
+        sums = sums_of(*verdicts)
+        for label, weights in zip((names.LABEL_PASS, names.LABEL_FAIL), verdicts, strict=True):
+            of_label = {LABEL: label}
+            made.append(counted(job, names.METRIC_RESULTS.prometheus_name, len(weights), **of_label))
+            made.append(counted(job, names.METRIC_WEIGHT.prometheus_name, sum(weights), **of_label))
+            squares = sum(one * one for one in weights)
+            made.append(counted(job, names.METRIC_WEIGHT_SQUARED.prometheus_name, squares, **of_label))
+        made.append(counted(job, names.METRIC_WEIGHTED_SCORE.prometheus_name, sums.wy))
+        made.append(counted(job, names.METRIC_WEIGHTED_SCORE_W2.prometheus_name, sums.w2y))
+        made.append(counted(job, names.METRIC_WEIGHTED_SCORE_SQUARED_W2.prometheus_name, sums.w2y2))
+    for job, (passed, failed) in UNWEIGHED.items():
+        for label, count in ((names.LABEL_PASS, passed), (names.LABEL_FAIL, failed)):
+            made.append(counted(job, names.METRIC_RESULTS.prometheus_name, count, **{LABEL: label}))
+        made.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_count", passed + failed))
+        made.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_sum", passed))
+    return made
+
+
+def expectations() -> dict[str, dict[str, float]]:
+    """What each expression should give, by job."""
+    estimates = {job: sums_of(*verdicts).estimate(z=1.96) for job, verdicts in WEIGHED.items()}
+    for job, (passed, failed) in UNWEIGHED.items():
+        estimates[job] = sums_of([1.0] * passed, [1.0] * failed).estimate(z=1.96)
+    there = {job: estimate for job, estimate in estimates.items() if estimate is not None}
+    assert "nothing" not in there
+    matchers = promql.one_of(CRITERION, (HOSTILE,))
+    counts = {job: estimate.scores for job, estimate in there.items()}
+    halves: dict[str, float] = {}
+    for job, verdicts in {**WEIGHED, **{job: ([1.0] * p, [1.0] * f) for job, (p, f) in UNWEIGHED.items()}}.items():
+        sums = sums_of(*verdicts)
+        if sums.w:
+            mean = sums.wy / sums.w
+            halves[job] = 1.96 * max(0.0, sums.w2y2 - 2 * mean * sums.w2y + mean * mean * sums.w2) ** 0.5 / sums.w
+    return {
+        promql.pass_rate(matchers, "10m", BY): {job: one.mean for job, one in there.items()},
+        promql.fail_share(matchers, "10m", BY): {job: 1.0 - one.mean for job, one in there.items()},
+        promql.weighted_mean(matchers, "10m", BY): {job: one.mean for job, one in there.items()},
+        promql.mean_half_width(matchers, "10m", BY): halves,
+        promql.pass_rate_bound(matchers, "10m", BY, upper=False): {job: one.low for job, one in there.items()},
+        promql.pass_rate_bound(matchers, "10m", BY, upper=True): {job: one.high for job, one in there.items()},
+        promql.verdict_count(matchers, "10m", BY): {**counts, "nothing": 0},
+    }
+
+
+def checked(expression: str, expected: dict[str, float]) -> list[dict[str, Any]]:
+    """The expression has exactly these series, and the value of each to a millionth."""
+    made: list[dict[str, Any]] = [{
+        "expr": f"group by (job) ({expression})", "eval_time": "15m",
+        "exp_samples": [{"labels": f"{{job={promql.quoted(job)}}}", "value": 1} for job in expected],
+    }]  # fmt: skip
+    for job, value in expected.items():
+        made.append({
+            "expr": f"abs(sum by (job) (({expression}) and on (job) group by (job) "
+                    f"(agenteval_evaluation_results_total{{job={promql.quoted(job)}}})) - {value:.12g}) < bool 1e-6",
+            "eval_time": "15m", "exp_samples": [{"labels": f"{{job={promql.quoted(job)}}}", "value": 1}],
+        })  # fmt: skip
+    return made
+
+
+@pytest.mark.backend
+def test_prometheus_computes_what_intervals_computes(promtool_binary: Path, tmp_path: Path) -> None:
+    """Rates, means and both ends of the intervals, weighted and plain; of no traffic no rate at all."""
+    asked = [one for expression, expected in expectations().items() for one in checked(expression, expected)]
+    tests = [{"interval": "1m", "input_series": measured(), "promql_expr_test": asked}]
+    tree = {"rule_files": [], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "expressions.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
+    code, said = promtool(promtool_binary, "test", "rules", tmp_path / "expressions.yaml")
+    assert code == 0, said

@@ -1,0 +1,166 @@
+"""Rules from settings: what is generated and what is not, and that promtool takes them and finds them true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agenteval_otel.provisioning import MonitoringPlan
+from agenteval_otel.provisioning.prometheus import alerts_of, files_of
+from agenteval_otel.provisioning.prometheus.quality import BURNS
+
+from .rules import EVERYTHING, HOSTILE, criterion, plan_of, promtool, written
+
+RULES = ("rules/agenteval-recording.yaml", "rules/agenteval-alerts.yaml")
+TESTS = "tests/agenteval-alerts.test.yaml"
+OBJECTIVES = (0.5, 0.8, 0.9, 0.93, 0.95, 0.99, 0.9999, 1.0)
+
+PLANS = {
+    "everything": EVERYTHING,
+    "nothing": plan_of(),
+    "no thresholds, no objectives": plan_of(criterion("a"), criterion("b", scale="numeric")),
+    "hostile names": plan_of(
+        criterion(HOSTILE, agents=(HOSTILE, "b"), objective=0.9),
+        criterion(HOSTILE, other_agents=(HOSTILE, "b", "c|d"), objective=0.97),
+        criterion(f"{HOSTILE}2", other_agents=("b",), scale="likert5", threshold=3.0),
+        judge_models=(HOSTILE,),
+    ),
+    "one agent only": plan_of(criterion("a", agents=("b",), objective=0.99), agents=("b", "c")),
+    "many agents": plan_of(
+        criterion("a", agents=("b", "c"), objective=0.9),
+        criterion("a", other_agents=("b", "c"), objective=0.95),
+        criterion("d", objective=0.9),
+    ),
+    "objectives a": plan_of(*(criterion(f"o{number}", objective=one) for number, one in enumerate(OBJECTIVES[::2]))),
+    "objectives b": plan_of(*(criterion(f"o{number}", objective=one) for number, one in enumerate(OBJECTIVES[1::2]))),
+    "thresholds": plan_of(*(criterion(f"t{number}", scale="numeric", threshold=one)
+                            for number, one in enumerate((0.0, 0.05, 0.5, 0.95, 1.0)))),
+}  # fmt: skip
+
+
+def names_of(plan: MonitoringPlan) -> set[str]:
+    return {alert.name.removeprefix("Agenteval") for alert in alerts_of(plan)}
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("name", PLANS)
+def test_promtool_finds_the_rules_valid_and_their_stories_true(
+    name: str, promtool_binary: Path, tmp_path: Path
+) -> None:
+    """Whatever the settings, the rules load without a warning, and each alert fires in its stories and in no other."""
+    folder = written(files_of(PLANS[name]), tmp_path)
+    code, said = promtool(
+        promtool_binary, "check", "rules", "--lint=all", "--lint-fatal", *(folder / one for one in RULES)
+    )
+    assert code == 0, said
+    code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_alert_has_a_story_in_which_it_fires(name: str) -> None:
+    """No alert is tested by silence alone."""
+    plan = PLANS[name]
+    tests = yaml.safe_load(files_of(plan)[TESTS])["tests"]
+    told = {one["expr"]: one["exp_samples"] for test in tests for one in test["promql_expr_test"]}
+    assert len(told) == len(names_of(plan))
+    assert all(told.values())
+
+
+def test_settings_without_criteria_have_no_rules() -> None:
+    """Nothing is scored: nothing is recorded, and nothing alerts."""
+    files = files_of(plan_of(judge_models=("m",), has_spend_limit=True))
+    assert all(yaml.safe_load(files[name]) == {"groups": []} for name in RULES)
+
+
+def test_without_thresholds_objectives_and_judges_only_the_monitoring_is_watched() -> None:
+    """No alert about quality that nobody asked for, none about judges that are not there."""
+    monitoring = {
+        "MonitorBlind", "TelemetryVanished", "QueueDropping", "PipelineFailing", "EvaluationErrors", "SamplingReduced",
+    }  # fmt: skip
+    assert names_of(PLANS["no thresholds, no objectives"]) == monitoring
+    judged = plan_of(criterion("a"), judge_models=("m",))
+    assert names_of(judged) == monitoring | {"JudgeFailing", "JudgeBreakerOpen"}
+    assert names_of(judged.model_copy(update={"has_spend_limit": True})) - names_of(judged) == {"BudgetSpent"}
+
+
+def test_a_criterion_has_the_alerts_that_its_settings_give_reason_to() -> None:
+    """An objective burns, one of 1 is missed by any failure, a mean is held against a threshold without objective."""
+
+    def quality(**fields: object) -> set[str]:
+        return names_of(plan_of(criterion("a", **fields))) - names_of(plan_of(criterion("a")))
+
+    burns = {"ObjectiveBurnFast", "ObjectiveBurnSlow"}
+    assert quality(objective=0.95) == burns
+    assert quality(objective=1.0) == {"FailureSeen"}
+    assert quality(objective=0.0) == set()
+    assert quality(objective=0.9, scale="numeric") == set()  # nothing says what passes
+    assert quality(objective=0.9, scale="numeric", threshold=0.7) == burns
+    assert quality(scale="numeric", threshold=0.7) == {"MeanBelowThreshold"}
+    assert quality(scale="likert5", threshold=5.0) == set()  # any failure would pull the mean below it
+    assert quality(scale="likert5", threshold=1.0) == set()
+    assert quality(scale="a word", threshold=7.0) == set()  # no place on a scale from 0 to 1
+
+
+@pytest.mark.parametrize("objective", [0.001, 0.1, *OBJECTIVES[:-1], 0.999])
+def test_every_limit_can_be_passed_and_lies_above_what_is_allowed(objective: float) -> None:
+    """At any objective: allowed < slow limit < fast limit < everything fails."""
+    fast, slow = (burn.limit(objective) for burn in BURNS)
+    assert 1.0 - objective < slow < fast < 1.0
+
+
+@pytest.mark.parametrize(("objective", "fast", "slow"), [(0.99, 6, 3), (0.95, 6, 3), (0.94, 6, 3), (0.9, 4.6, 2.8)])
+def test_factors_are_the_documented_ones(objective: float, fast: float, slow: float) -> None:
+    """Six and three times what is allowed, as long as that leaves room; less where many may fail."""
+    found = [burn.limit(objective) / (1.0 - objective) for burn in BURNS]
+    assert found == pytest.approx([fast, slow])
+
+
+def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
+    """With `time_scale` a day is shorter, no window is too short for two samples, and the series keep their names."""
+    scaled = files_of(EVERYTHING.model_copy(update={"time_scale": 0.0005}))
+    recording = scaled[RULES[0]]
+    assert set(re.findall(r"\[(.+?)\]", recording)) == {"43200ms", "10800ms", "3600ms", "2s"}
+    assert "agenteval:evaluation_fail:ratio_6h" in recording
+    assert [yaml.safe_load(scaled[name])["groups"][0]["interval"] for name in RULES] == ["1s", "1s"]
+    waits = {rule.get("for") for rule in yaml.safe_load(scaled[RULES[1]])["groups"][0]["rules"]}
+    assert waits == {None, "60ms", "150ms", "300ms"}
+    assert TESTS not in scaled  # the day of measurements is one of 24 hours
+
+
+@pytest.mark.backend
+def test_scaled_rules_load(promtool_binary: Path, tmp_path: Path) -> None:
+    """promtool takes the rules of a live test."""
+    folder = written(files_of(EVERYTHING.model_copy(update={"time_scale": 0.0005})), tmp_path)
+    code, said = promtool(promtool_binary, "check", "rules", "--lint-fatal", *(folder / one for one in RULES))
+    assert code == 0, said
+
+
+def test_each_alert_says_who_how_bad_and_what_to_do() -> None:
+    """Every rule has a severity, a summary, a description and the address of its runbook."""
+    rules = yaml.safe_load(files_of(EVERYTHING, runbooks="https://wiki.example/{{a}}/")[RULES[1]])["groups"][0]["rules"]
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        assert rule["annotations"]["summary"] != rule["annotations"]["description"]
+        assert rule["annotations"]["runbook_url"].startswith('https://wiki.example/{{ "{{" }}a}}/agenteval-')
+    assert {rule["alert"] for rule in rules if rule["labels"]["severity"] == "page"} == {
+        "AgentevalObjectiveBurnFast", "AgentevalMonitorBlind",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("objective", "fast", "slow"),
+    [
+        (0.5, (50, 10), (100, 20)),
+        (0.95, (50, 10), (100, 20)),
+        (0.99, (84, 10), (167, 20)),
+        (0.999, (834, 10), (1667, 20)),
+    ],
+)
+def test_a_few_failures_are_never_enough(objective: float, fast: tuple[int, int], slow: tuple[int, int]) -> None:
+    """The minimum of verdicts grows where hardly any may fail: it takes more than five failures to pass a limit."""
+    assert [burn.verdicts(objective) for burn in BURNS] == [fast, slow]
+    assert all(burn.limit(objective) * burn.verdicts(objective)[0] >= 5 for burn in BURNS)

@@ -1,0 +1,85 @@
+"""The pages about alerts: each alert has its runbook and its row, and what they say of figures and PromQL is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agenteval_otel import semconv
+from agenteval_otel.provisioning.prometheus import Alert, alerts_of, files_of
+from agenteval_otel.provisioning.prometheus.quality import BURNS
+
+from .rules import EVERYTHING, promtool
+
+RECORDING, RULES = "rules/agenteval-recording.yaml", "rules/agenteval-alerts.yaml"
+LABELS = {"agenteval_outcome", "agenteval_judge_model", "agenteval_judge_name", "agenteval_judge_period"}
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+ALERTS = {alert.name: alert for alert in alerts_of(EVERYTHING)}
+PAGES = {path.name: path.read_text() for path in (DOCS / "runbooks").glob("*.md")}
+TEXT = (DOCS / "alerts.md").read_text()
+
+
+def test_each_alert_has_its_page_and_each_page_its_alert() -> None:
+    """The address in an alert leads to a page, and no page is about an alert that is gone."""
+    assert {alert.page for alert in ALERTS.values()} == set(PAGES)
+    assert len(ALERTS) == 13
+
+
+@pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda alert: alert.name)
+def test_a_page_says_what_somebody_needs_who_is_woken(alert: Alert) -> None:
+    """Its name, how urgent it is, what it means, where to look, what causes it, what to do, how to silence it."""
+    text = PAGES[alert.page]
+    assert text.startswith(f"# {alert.name}\n\n**{alert.severity.capitalize()}.**")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
+        "What it means", "Look", "Likely causes", "What to do", "Silence",
+    ]  # fmt: skip
+    assert "```promql" in text
+    assert "Jaeger" in text
+    assert f"amtool silence add alertname={alert.name}" in text
+
+
+def test_the_table_of_alerts_is_the_alerts() -> None:
+    """Names, severities and waiting times, in the rules' order."""
+    rows = re.findall(r"^\| \[`(\w+)`\]\(runbooks/(\S+)\) \| (\w+) \| .* \| .* \| (\w+) \|$", TEXT, re.MULTILINE)
+    rules = {rule["alert"]: rule for rule in yaml.safe_load(files_of(EVERYTHING)[RULES])["groups"][0]["rules"]}
+    assert sorted(rows) == sorted(
+        (name, ALERTS[name].page, rule["labels"]["severity"], rule.get("for", "0s")) for name, rule in rules.items()
+    )
+
+
+def test_the_table_of_limits_is_what_the_rules_hold() -> None:
+    """Each row's limits and factors are those of its objective."""
+    rows = re.findall(r"^\| (0\.\d+) \| (.*) % \| (.*) % \| (.*) \| (.*) % \| (.*) \|$", TEXT, re.MULTILINE)
+    assert len(rows) == 7
+    for objective, *figures in rows:
+        allowed = 1.0 - float(objective)
+        wanted = [f"{100 * allowed:.4g}"]
+        for burn in BURNS:
+            limit = burn.limit(float(objective))
+            wanted += [f"{100 * limit:.4g}", f"{limit / allowed:.3g}"]
+        assert figures == wanted
+
+
+@pytest.mark.backend
+def test_promql_of_the_pages_is_valid(promtool_binary: Path, tmp_path: Path) -> None:
+    """Every expression of every page loads as a rule."""
+    found = [one for text in (*PAGES.values(), TEXT) for one in re.findall(r"```promql\n(.*?)```", text, re.DOTALL)]
+    rules = [{"record": f"page:{number}", "expr": one} for number, one in enumerate(found)]
+    (tmp_path / "pages.yaml").write_text(yaml.safe_dump({"groups": [{"name": "pages", "rules": rules}]}))
+    code, said = promtool(promtool_binary, "check", "rules", tmp_path / "pages.yaml")
+    assert code == 0, said
+    assert len(rules) >= len(PAGES)
+
+
+def test_metrics_and_series_that_the_pages_name_exist() -> None:
+    """What is asked for is emitted, or recorded by the rules."""
+    emitted = {one.prometheus_name for one in semconv.INSTRUMENTS}
+    recorded = set(re.findall(r"record: (\S+)", files_of(EVERYTHING)[RECORDING]))
+    for name, text in PAGES.items():
+        for block in re.findall(r"```promql\n(.*?)```", text, re.DOTALL):
+            asked = set(re.findall(r"agenteval[a-z0-9_:]*_[a-z0-9_:]+(?=[\[{ )]|$)", block, re.MULTILINE)) - LABELS
+            unknown = {one for one in asked if re.sub(r"_(bucket|sum|count)$", "", one) not in emitted} - recorded
+            assert unknown == set(), name

@@ -1,0 +1,62 @@
+"""The files of collector-config/ are what its settings give: nothing drifts, and nothing lies there by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel.config.assemble import build_loaded
+from agenteval_otel.config.load import load_settings
+from agenteval_otel.provisioning import MonitoringPlan
+from agenteval_otel.provisioning.files import MARK, GeneratedFiles, differing
+from agenteval_otel.provisioning.targets import ALL, files_for
+
+SHIPPED = Path(__file__).resolve().parents[2] / "collector-config"
+SETTINGS = SHIPPED / "agenteval.yaml"
+BY_HAND = {"README.md", "agenteval.yaml"}
+WRITE_THEM = "agenteval-otel provision all --settings collector-config/agenteval.yaml --output collector-config"
+
+
+@pytest.fixture(scope="module", name="plan")
+def plan_fixture() -> MonitoringPlan:
+    """What the shipped settings evaluate."""
+    return MonitoringPlan.of(build_loaded(load_settings(SETTINGS)))
+
+
+@pytest.fixture(scope="module", name="generated")
+def generated_fixture(plan: MonitoringPlan) -> GeneratedFiles:
+    return files_for(ALL, plan)
+
+
+def test_what_is_shipped_is_what_is_generated(generated: GeneratedFiles) -> None:
+    """Every file says what its settings give now; after a change the command in the message writes them again."""
+    assert differing(SHIPPED, generated) == [], f"run: {WRITE_THEM}"
+
+
+def test_nothing_lies_there_that_nobody_generates(generated: GeneratedFiles) -> None:
+    """What is no longer generated is removed; what is written by hand is known by name."""
+    there = {path.relative_to(SHIPPED).as_posix() for path in SHIPPED.rglob("*") if path.is_file()}
+    assert there - generated.keys() == BY_HAND
+
+
+def test_each_file_says_what_wrote_it(generated: GeneratedFiles) -> None:
+    """So that nobody edits it, and `provision` may write over it."""
+    assert [name for name, text in generated.items() if MARK not in text] == []
+
+
+def test_the_example_has_every_kind_of_criterion(plan: MonitoringPlan) -> None:
+    """Two agents, a judged one with a limit; criteria with threshold, with objective, and with neither."""
+    assert plan.agents == ("assistant", "support")
+    assert plan.judge_models == ("claude-haiku-4-5",)
+    assert plan.has_spend_limit
+    assert {one.name for one in plan.criteria if one.is_alerted} == {
+        "Coherence", "names_the_topic", "next_step", "response_health", "short_enough", "tools_worked",
+    }  # fmt: skip
+    assert {one.name for one in plan.criteria if one.objective is None} == {"courtesy", "response_health"}
+    assert {one.name for one in plan.criteria if one.threshold is not None} == {"Coherence", "tools_worked"}
+
+
+def test_two_runs_give_the_same(plan: MonitoringPlan, generated: GeneratedFiles) -> None:
+    """Nothing in a file depends on when, where or in which order it was made."""
+    assert files_for(ALL, plan) == generated
