@@ -17,6 +17,8 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
 
 # --- events -----------------------------------------------------------------------------------------------------------
 EVENT_RESULT: Final = "gen_ai.evaluation.result"
+EVENT_BREACHED: Final = "agenteval.objective.breached"
+EVENT_RECOVERED: Final = "agenteval.objective.recovered"
 
 # --- attributes of the conventions ------------------------------------------------------------------------------------
 EVALUATION_NAME: Final = "gen_ai.evaluation.name"
@@ -55,6 +57,13 @@ EVALUATION_CRITERIA: Final = "agenteval.evaluation.criteria"
 SAMPLING_PROBABILITY: Final = "agenteval.sampling.probability"
 SAMPLING_REASON: Final = "agenteval.sampling.reason"
 STREAM_END: Final = "agenteval.stream.end"
+OBJECTIVE: Final = "agenteval.objective.value"
+OBJECTIVE_RATE: Final = "agenteval.objective.rate"
+OBJECTIVE_LOW: Final = "agenteval.objective.low"
+OBJECTIVE_HIGH: Final = "agenteval.objective.high"
+OBJECTIVE_COUNT: Final = "agenteval.objective.count"
+OBJECTIVE_SINCE: Final = "agenteval.objective.since"
+OBJECTIVE_REMINDER: Final = "agenteval.objective.reminder"
 OUTCOME: Final = "agenteval.outcome"
 # The names under `gen_ai.` on a result are those of the response that is judged: the judge's own stand apart.
 JUDGE_MODEL: Final = "agenteval.judge.model"

@@ -171,6 +171,11 @@ def evaluated_span_attributes() -> str:
     return _attributes("evaluated_span")
 
 
+def crossing_attributes() -> str:
+    """The attributes of the events that tell of an objective."""
+    return _attributes("crossing")
+
+
 def _attributes(carrier: str) -> str:
     rows = [
         (f"`{one.name}`" + (" *ext.*" if one.extension else ""), one.kind, getattr(one, carrier), one.description)
@@ -395,8 +400,8 @@ What a judge reads for one case; written by `python docs/generate.py`.{written} 
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
-        configuration, event_attributes, spans, run_span_attributes, evaluated_span_attributes, metrics, boundaries,
-        no_calls, outcomes, failures, error_types, catalogue,
+        configuration, event_attributes, crossing_attributes, spans, run_span_attributes, evaluated_span_attributes,
+        metrics, boundaries, no_calls, outcomes, failures, error_types, catalogue,
     )
 }  # fmt: skip
 """The generated parts, by the name in their document."""

@@ -11,6 +11,8 @@ import pytest
 
 from agenteval_otel.testing import ModelServer
 
+from .backends.faults import refused_port
+
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("[0-9]*.py"))
 README = (FOLDER / "README.md").read_text()
@@ -218,6 +220,27 @@ def test_judges_with_a_key(tmp_path: Path) -> None:
     said(output, "judged by some-model, for up to 0.50 dollars a day")
     assert output.count("  coherent  pass") == 3
     assert "  next_step failed: malformed_answer" in output, "a number is no truth value"
+
+
+def test_following_an_exemplar_without_a_stack(tmp_path: Path) -> None:
+    """Where nobody listens it says what to start; with the stack it is run by tests/backends/test_seen_and_woken.py."""
+    with refused_port() as port:
+        output = run("17_follow_an_exemplar", tmp_path, PROMETHEUS_URL=f"http://127.0.0.1:{port}")
+    assert output.startswith(
+        "nobody answers ([Errno 111] Connection refused). Start Prometheus, Jaeger and Loki first:"
+    )
+    said(output, "  docker compose --file collector-config/compose.yaml up --detach")
+
+
+def test_thresholds(tmp_path: Path) -> None:
+    """The drop is told once with its numbers, after it began and before it is mended; then the recovery."""
+    lines = run("16_thresholds", tmp_path).splitlines()
+    assert [line for line in lines if not line.startswith("      ")] == [
+        "all is well", "every second answer is empty", "PAGE  response_health of shop: below 90%", "mended",
+        "CLEAR response_health of shop: 90% pass",
+    ]  # fmt: skip
+    (told,) = [line for line in lines if line.startswith("      ")]
+    assert told == "      88% of the last 50 pass, interval 76% to 94%"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

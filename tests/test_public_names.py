@@ -78,6 +78,9 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel.patterns": [
         "DEFAULT_LIMIT_S", "JsPattern", "check_flags", "compile_pattern", "lazily",
     ],
+    "agenteval_otel.objectives": [
+        "BreachSettings", "Callback", "ObjectiveCrossing", "ObjectiveSettings", "Objectives", "load_callback",
+    ],
     "agenteval_otel.pipeline": [
         "AgentDefaults", "EXIT_TIMEOUT_S", "Pipeline", "Plan", "current_pipeline", "default_pipeline",
         "handle_sigterm",

@@ -11,6 +11,7 @@ from agenteval_otel.config.switch import SWITCH
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.instrumentation.decorator import load_sampler
 from agenteval_otel.instrumentation.door import following
+from agenteval_otel.objectives import ObjectiveSettings
 from agenteval_otel.pipeline import AgentDefaults, Pipeline, current_pipeline, set_default_pipeline
 from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
@@ -39,6 +40,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         enabled=settings.enabled and not SWITCH.off, own_span=settings.own_span, accounting=accounting,
         criteria=settings.criteria_of(), redactors=settings.redaction, restraint=settings.restraint,
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
+        objectives=ObjectiveSettings(settings.breach, settings.on_breach, settings.on_recovery),
         agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
     )  # fmt: skip
     # Refuses here, and not at a handler, what no handler could use.
@@ -84,6 +86,7 @@ def swap(pipeline: Pipeline) -> Pipeline | None:
             _bind_all(before)
         raise failures[0]
     if before is not None:
+        pipeline.objectives.take_over(before.objectives)
         if before.dispatcher is pipeline.dispatcher:  # the same Settings again: it goes on working
             before.lanes.close()
         else:

@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from agenteval_otel.capture.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.components import Explained, PartError, resolve
@@ -21,6 +30,7 @@ from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.instrumentation.decorator import load_evaluators, load_sampler, load_storage
 from agenteval_otel.masking import mask
+from agenteval_otel.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.plugins import import_plugins
 from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
@@ -30,6 +40,8 @@ from agenteval_otel.storage import OtlpStorageProvider
 __all__ = ["AgentSettings", "Settings"]
 
 _WORDS = {"0": False, "false": False, "no": False, "off": False, "1": True, "true": True, "yes": True, "on": True}
+# For a file it is text; a function cannot be written down.
+_Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[^:]+:[^:]+$"})]
 
 
 def _enabled_by(word: str) -> bool:
@@ -139,6 +151,10 @@ class Settings(_Explained):
             Every built-in kind when left out; an empty list for nothing.
         dispatcher: Where evaluations run.
         restraint: How much of the process evaluation may take before sampling steps down: docs/restraint.md.
+        breach: When a criterion of an agent counts as below its objective, and as recovered: docs/thresholds.md.
+        on_breach: Who is told then: a function that takes an `ObjectiveCrossing`, sync or async, or
+            ``module:function``. It runs on a thread of its own; what it raises is counted.
+        on_recovery: Who is told when the objective is held again, likewise.
         own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         handle_sigterm: True handles SIGTERM: what is pending is delivered or counted, within two seconds, before the
             signal takes its course. The host's own handler is called as well. Needs `configure` on the main thread.
@@ -159,6 +175,9 @@ class Settings(_Explained):
     redaction: tuple[Redactor, ...] = Field(default_factory=default_redactors)
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
     restraint: RestraintSettings = Field(default_factory=RestraintSettings)
+    breach: BreachSettings = Field(default_factory=BreachSettings)
+    on_breach: _Callback | None = None
+    on_recovery: _Callback | None = None
     own_span: Literal["always", "sampled", "never"] = "sampled"
     handle_sigterm: bool = False
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
@@ -215,6 +234,11 @@ class Settings(_Explained):
     @classmethod
     def _load_dispatcher(cls, value: Any) -> Any:
         return _within(resolve, Dispatcher, value, path="dispatcher")
+
+    @field_validator("on_breach", "on_recovery", mode="before")
+    @classmethod
+    def _load_callback(cls, value: Any, info: ValidationInfo) -> Any:
+        return _within(load_callback, value, path=info.field_name)
 
     @model_validator(mode="after")
     def _sets_are_there(self) -> Any:

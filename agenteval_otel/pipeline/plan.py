@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture import CapturedCall
@@ -16,7 +17,13 @@ from agenteval_otel.runner import EvaluationRunner
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, DISABLED, OUTCOMES, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
-from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
+from agenteval_otel.telemetry.spans import (
+    agent_attributes,
+    end_agent_span,
+    evaluated_attributes,
+    open_agent_span,
+    open_run_span,
+)
 
 if TYPE_CHECKING:
     from agenteval_otel.pipeline.route import Pipeline
@@ -61,6 +68,8 @@ class Plan:
 
     Attributes:
         criteria: What the inputs name as asked for; empty where nothing differs from what the evaluators declare.
+        objectives: By the criterion's name, where it has one; nothing can lie below an objective of 0.
+        floor: The least probability with which a sampled answer goes on to escalated evaluators.
 
     Args:
         criteria: What differs, by the criterion's name, from what the evaluators declare; only the fields that were
@@ -97,6 +106,8 @@ class Plan:
         self.criteria = _changed(self.runner.criteria, criteria) if criteria else ()
         if self.criteria:
             self.runner = EvaluationRunner(evaluators, criteria=self.criteria, **parts)
+        self.objectives = {one.name: one.objective for one in self.runner.criteria if one.objective}
+        self.floor = 1.0 if escalation is None else escalation.floor
         self.storage = FanOutStorage(storage, pipeline.storage_failed)
         self.emitter = next((provider for provider in storage if isinstance(provider, OtlpStorageProvider)), None)
         if self.emitter is not None:
@@ -126,6 +137,18 @@ class Plan:
         except Exception as error:
             self._broken("sampler", error)
             return PIPELINE_FAILED
+
+    def open_run_span(self, call: CapturedCall, started_ns: int, room: bool) -> trace.Span | None:
+        """The run span of a call; None where none is wanted, or nobody would see it. Pool thread only."""
+        tracer = self.emitter.tracer() if self.emitter is not None else None
+        if self.emitter is None or tracer is None or not room:
+            return None
+        if call.span_context is None and self.own_span != "never":
+            # No trace around the handler, and no tracer yet when it began: its span is written now, with true times.
+            span = open_agent_span(tracer, call.agent, self.agent_attributes, started_ns=call.started_ns)
+            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type)
+            call.span_context = span.get_span_context()
+        return open_run_span(tracer, call.agent, call.span_context, self.emitter.placement, started_ns=started_ns)
 
     def watch_judges(self, evaluated: SpanContext | None) -> None:
         """Have what the running task asks judges counted by the emitter, on the pool's thread."""

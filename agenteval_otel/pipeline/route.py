@@ -23,6 +23,7 @@ from agenteval_otel.errors import CaptureError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
+from agenteval_otel.objectives import Objectives, ObjectiveSettings
 from agenteval_otel.pipeline.content import with_content, without_content
 from agenteval_otel.pipeline.exit import LIVE, WATCHED, watch_exit
 from agenteval_otel.pipeline.flush import FlushJob, flush_providers
@@ -38,7 +39,7 @@ from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.log import log
-from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span, open_run_span, reference_of
+from agenteval_otel.telemetry.spans import reference_of
 
 __all__ = ["Pipeline"]
 
@@ -60,6 +61,7 @@ class Pipeline:
         aggregation: How the overall score is made; the weighted mean when left out.
         ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
         escalation: Which answers the dear evaluators see; all that are sampled when left out.
+        objectives: When an objective counts as breached, and who is told; the defaults when left out.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
 
     Attributes:
@@ -83,12 +85,14 @@ class Pipeline:
         aggregation: Aggregation | None = None,
         ground_truth: GroundTruthStore | None = None,
         escalation: Escalation | bool | None = None,
+        objectives: ObjectiveSettings | None = None,
     ) -> None:
         self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
         self.criteria, self.agents, self.aggregation = tuple(criteria), dict(agents or {}), aggregation
         self.sampler, self.evaluators, self.storage = sampler, tuple(evaluators), tuple(storage)
         self.accounting = accounting or Accounting()
         self.references = References(ground_truth, self.accounting)
+        self.objectives = Objectives(objectives, self.broken)
         self.dispatcher = dispatcher or PoolDispatcher()
         self.lanes = Lanes(live=True)
         self.restraint = Restraint.over(self.dispatcher, self.accounting, self.lanes, restraint)
@@ -152,15 +156,16 @@ class Pipeline:
         self.dispatcher.submit(call, size)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything taken before is evaluated, saved and exported; True only if it is.
+        """Wait until everything taken before is evaluated, saved, exported and told; True only if it is.
 
         A save that failed since the flush before makes it False, whichever provider it was.
         """
         deadline = time.monotonic() + timeout_s
         evaluated = self.dispatcher.flush(timeout_s)
         exported = flush_providers(self._providers.values(), self.dispatcher, deadline)
+        told = self.objectives.flush(max(0.0, deadline - time.monotonic()))
         unsaved, self._unsaved = self._unsaved, 0
-        return evaluated and exported and not unsaved
+        return evaluated and exported and told and not unsaved
 
     def retire(self) -> None:
         """Another pipeline takes over: what was taken is still delivered, then no thread is left. Returns at once."""
@@ -176,6 +181,7 @@ class Pipeline:
         # Not all that is left: the last metrics say what was dropped.
         delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4)
         self.lanes.close()
+        self.objectives.close(max(0.0, deadline - time.monotonic()) / 2)
         self._close_storage(max(0.0, deadline - time.monotonic()))
         return delivered and exported
 
@@ -235,7 +241,7 @@ class Pipeline:
         room = plan.emitter is None or await plan.emitter.has_room()
         # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
         started_ns, tick = time.time_ns(), time.perf_counter_ns()
-        span = self._open_run_span(call, plan, started_ns, room)
+        span = plan.open_run_span(call, started_ns, room)
         ended_ns: int | None = None
         try:
             with trace.use_span(span, record_exception=False, set_status_on_exception=False) if span else nullcontext():
@@ -246,6 +252,8 @@ class Pipeline:
             if span is not None:
                 span.end(end_time=ended_ns or started_ns + time.perf_counter_ns() - tick)
         # Last: results are those of the responses that are counted as evaluated, and of no others.
+        if plan.objectives and not call.settled:
+            self.objectives.attend(plan, aggregated)
         for result in () if call.settled else aggregated.results:
             self.accounting.results[result.status] += 1
 
@@ -277,17 +285,6 @@ class Pipeline:
         else:
             aggregated = without_content(aggregated, facts)
         return self.redaction.result(aggregated, snapshot=False)
-
-    def _open_run_span(self, call: CapturedCall, plan: Plan, started_ns: int, room: bool) -> trace.Span | None:
-        tracer = plan.emitter.tracer() if plan.emitter is not None else None
-        if plan.emitter is None or tracer is None or not room:
-            return None
-        if call.span_context is None and plan.own_span != "never":
-            # No trace around the handler, and no tracer yet when it began: its span is written now, with true times.
-            span = open_agent_span(tracer, call.agent, plan.agent_attributes, started_ns=call.started_ns)
-            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type)
-            call.span_context = span.get_span_context()
-        return open_run_span(tracer, call.agent, call.span_context, plan.emitter.placement, started_ns=started_ns)
 
     def _redaction_failed(self, redactor: str, error: BaseException) -> None:
         self.broken(f"redaction:{redactor}", error)

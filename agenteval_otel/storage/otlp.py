@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanContext
 from pydantic import Field, field_validator
 
 from agenteval_otel.capture.text import cap, sanitise
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, SpanReference
 from agenteval_otel.models.judge_calls import OBSERVER
 from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
 from agenteval_otel.storage.attributes import event_attributes, event_body, response_attributes, run_attributes
@@ -180,6 +180,25 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             instruments.record_run(aggregated, agent, context)
         if recording:
             run_span.set_attributes(run_attributes(aggregated, with_content=self._content_on("span")))
+
+    def emit_event(
+        self, name: str, *, span: SpanReference | None, body: str, attributes: Mapping[str, Any], warn: bool
+    ) -> None:
+        """Emit an event that is about several results, now, in the context of a span. Pool thread only.
+
+        Args:
+            name: The event's.
+            span: The evaluated span that it belongs to; none where there was none.
+            body: One short line without content.
+            attributes: Sanitised.
+            warn: Its severity is WARN instead of INFO.
+        """
+        events = self.providers.events() if "events" in self.signals else None
+        if events is not None:
+            events.emit(
+                name, context=context_of(span), timestamp_ns=time.time_ns(), body=sanitise(cap(body, 256)),
+                attributes=attributes, warn=warn,
+            )  # fmt: skip
 
     async def close(self) -> None:
         """Shut the private providers down; blocks its thread, so it is called on one of its own."""

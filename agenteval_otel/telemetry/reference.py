@@ -29,6 +29,13 @@ from agenteval_otel.semconv import (
     JUDGE_OUTPUT_TOKENS,
     JUDGE_PERIOD,
     JUDGE_RESPONSE_ID,
+    OBJECTIVE,
+    OBJECTIVE_COUNT,
+    OBJECTIVE_HIGH,
+    OBJECTIVE_LOW,
+    OBJECTIVE_RATE,
+    OBJECTIVE_REMINDER,
+    OBJECTIVE_SINCE,
     OPERATION_EVALUATION,
     OPERATION_INVOKE_AGENT,
     OPERATION_NAME,
@@ -61,6 +68,7 @@ class Attribute(NamedTuple):
         event: On the event of a result, and on its span, which has the same attributes.
         evaluated_span: On the span of the answer; ``own span`` where only the one that we open has it.
         extension: A name under ``gen_ai.`` that the conventions do not define.
+        crossing: On the event that tells of an objective.
     """
 
     name: str
@@ -70,6 +78,7 @@ class Attribute(NamedTuple):
     run_span: str = ""
     evaluated_span: str = ""
     extension: bool = False
+    crossing: str = ""
 
 
 class SpanShape(NamedTuple):
@@ -83,7 +92,7 @@ class SpanShape(NamedTuple):
 _CONTENT = "content capture on spans"
 
 ATTRIBUTES: Final = (
-    Attribute(EVALUATION_NAME, "string", "The criterion.", "always"),
+    Attribute(EVALUATION_NAME, "string", "The criterion.", "always", crossing="always"),
     Attribute(SCORE_VALUE, "double", "The raw score; a boolean as 1.0 or 0.0.", "scored, and no category"),
     Attribute(SCORE_LABEL, "string", "`pass` or `fail` where a threshold or a boolean decides, else the evaluator's "
               "category.", "scored, when known"),
@@ -112,7 +121,7 @@ ATTRIBUTES: Final = (
     Attribute(RESPONSE_ID, "string", "Id of the model's response.", "when known", "when known"),
     Attribute(CONVERSATION_ID, "string", "Id of the conversation; never made up.", "when known", "when known"),
     Attribute(REQUEST_MODEL, "string", "The model that answered.", "when known", "when known"),
-    Attribute(AGENT_NAME, "string", "The monitored agent.", "always", "always", "own span"),
+    Attribute(AGENT_NAME, "string", "The monitored agent.", "always", "always", "own span", crossing="always"),
     Attribute(OPERATION_NAME, "string", "`evaluation`; of an own span `invoke_agent`.", "", "always", "own span"),
     Attribute(EVALUATION_MODULE, "string", "The monitored agent, again.", "", "always", extension=True),
     Attribute(HAS_GROUND_TRUTH, "boolean", "A reference answer was there.", "", "always", extension=True),
@@ -132,6 +141,15 @@ ATTRIBUTES: Final = (
               "judged by a model, when counted"),
     Attribute(JUDGE_COST, "double", "US dollars.", "judged by a model, where prices are known"),
     Attribute(JUDGE_CACHED, "boolean", "The verdict was kept from before.", "true or absent"),
+    Attribute(OBJECTIVE, "double", "The share of passing results that the criterion should hold.", crossing="always"),
+    Attribute(OBJECTIVE_RATE, "double", "The share that passes, of the last verdicts; each weighted by 1 / its "
+              "probability.", crossing="always"),
+    Attribute(OBJECTIVE_LOW, "double", "Lower end of the rate's 95 % interval.", crossing="always"),
+    Attribute(OBJECTIVE_HIGH, "double", "Its upper end.", crossing="always"),
+    Attribute(OBJECTIVE_COUNT, "int", "Verdicts that the rate is made of.", crossing="always"),
+    Attribute(OBJECTIVE_SINCE, "double", "Unix time in seconds at which it was found that the objective is not held.",
+              crossing="always"),
+    Attribute(OBJECTIVE_REMINDER, "boolean", "It was told before, and lasts.", crossing="true or absent"),
     Attribute(JUDGE_NAME, "string", "A judge's type and model; on a metric only."),
     Attribute(JUDGE_PERIOD, "string", "`minute` or `day`; on a metric only."),
     Attribute(TOKEN_TYPE, "string", "`input`, `output`, `cache_read` or `cache_write`; on a metric only."),

@@ -86,7 +86,7 @@ def followed(
             collector_binary, folder("collector"), config=CONFIGURATION / "otel-collector.yaml", environment=shipped
         )
         collector = stack.enter_context(running(made))
-        scrape = scraping(CONFIGURATION / "prometheus.yaml", port=collector.ports.prometheus, every_s=1)
+        scrape = scraping(CONFIGURATION / "prometheus/prometheus.yml", port=collector.ports.prometheus, every_s=1)
         prometheus = stack.enter_context(running(Prometheus(prometheus_binary, folder("prometheus"), config=scrape)))
         reader = folder("reader")
         (reader / "app.py").write_text("\n".join(blocks(QUICK_START, "python")))

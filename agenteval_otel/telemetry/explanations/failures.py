@@ -62,6 +62,27 @@ FAILURES: Final[dict[str, Explanation]] = {
             "Sample less, or bring the Collector back.",
         ),
     ),
+    "on_breach": Explanation(
+        "The function that is told of an objective that is not held failed, or was not called; the event went out.",
+        (
+            "it raised, or ran longer than `breach.timeout_s`",
+            "four of its calls hang, and too many wait; or the process was ending",
+        ),
+        ("Look for the log line `part_failed` of the part `on_breach`: `error_type` is what was raised.",),
+    ),
+    "on_recovery": Explanation(
+        "The function that is told of an objective that is held again failed, or was not called; the event went out.",
+        ("as for `on_breach`",),
+        ("As for `on_breach`.",),
+    ),
+    "objectives": Explanation(
+        "Whether a criterion holds its objective is not watched, or could not be told as an event.",
+        (
+            "more than 1,024 criteria of agents with an objective",
+            "a logger provider of your application that raises",
+        ),
+        ("Look for the log line `part_failed` of the part `objectives`.",),
+    ),
     "span_left_out": Explanation(
         "A run span was left out: your application's own spans filled its span processor. Events and metrics went out.",
         ("a burst of spans, or an exporter of your application's that is slow",),

@@ -1,0 +1,85 @@
+"""ObjectiveCrossing: what is told when a criterion's rate crosses its objective; no content."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from agenteval_otel.capture.text import clean
+from agenteval_otel.models import SpanReference
+from agenteval_otel.models.value import Value
+from agenteval_otel.semconv import (
+    AGENT_NAME,
+    EVALUATION_NAME,
+    OBJECTIVE,
+    OBJECTIVE_COUNT,
+    OBJECTIVE_HIGH,
+    OBJECTIVE_LOW,
+    OBJECTIVE_RATE,
+    OBJECTIVE_REMINDER,
+    OBJECTIVE_SINCE,
+)
+
+__all__ = ["ObjectiveCrossing", "attributes_of"]
+
+
+class ObjectiveCrossing(Value):
+    """A criterion that does not hold its objective any more, or holds it again. Frozen; `model_dump_json` gives JSON.
+
+    Attributes:
+        kind: ``breached`` or ``recovered``.
+        criterion: The criterion's name.
+        agent: The agent's; ``_other`` for those beyond the limit on agents.
+        objective: The share of passing results that it should hold, 0 to 1.
+        rate: The share that passes: of the last verdicts (`BreachSettings.window`), each weighted by 1 / its
+            probability.
+        low, high: Its 95 % interval.
+        count: How many verdicts the rate is made of.
+        since_ns: When it was found that the objective is not held, in nanoseconds since the epoch.
+        at_ns: When this was found.
+        reminder: It was told before, and lasts.
+        span: The evaluated span of the last verdict that failed; None where there was none.
+    """
+
+    kind: Literal["breached", "recovered"]
+    criterion: str
+    agent: str | None = None
+    objective: float
+    rate: float
+    low: float
+    high: float
+    count: int
+    since_ns: int
+    at_ns: int
+    reminder: bool = False
+    span: SpanReference | None = None
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace of the last verdict that failed, in hexadecimal digits."""
+        return None if self.span is None else self.span.trace_id
+
+    def __str__(self) -> str:
+        said = "still breached" if self.reminder else self.kind
+        whose = f" of {self.agent}" if self.agent else ""
+        return (
+            f"objective {said}: {self.criterion}{whose} passes {self.rate * 100:.1f} % ({self.low * 100:.1f} to "
+            f"{self.high * 100:.1f}) of {self.count}, objective {self.objective * 100:g} %"
+        )  # fmt: skip
+
+
+def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
+    """The attributes of its event."""
+    attributes: dict[str, Any] = {
+        EVALUATION_NAME: clean(crossing.criterion),
+        OBJECTIVE: crossing.objective,
+        OBJECTIVE_RATE: crossing.rate,
+        OBJECTIVE_LOW: crossing.low,
+        OBJECTIVE_HIGH: crossing.high,
+        OBJECTIVE_COUNT: crossing.count,
+        OBJECTIVE_SINCE: crossing.since_ns / 1e9,
+    }
+    if crossing.agent is not None:
+        attributes[AGENT_NAME] = clean(crossing.agent)
+    if crossing.reminder:
+        attributes[OBJECTIVE_REMINDER] = True
+    return attributes

@@ -1,0 +1,185 @@
+"""Objectives: on the route behind storage, on the pool's thread: verdicts in, crossings out."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, SpanReference
+from agenteval_otel.objectives.callbacks import Callback, Callbacks
+from agenteval_otel.objectives.crossing import ObjectiveCrossing, attributes_of
+from agenteval_otel.objectives.settings import BreachSettings
+from agenteval_otel.objectives.track import Change, Tracks, Verdict
+from agenteval_otel.sampling.escalation import FLOOR
+from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
+from agenteval_otel.telemetry.log import log
+
+__all__ = ["ObjectiveSettings", "Objectives"]
+
+
+class ObjectiveSettings(NamedTuple):
+    """When an objective counts as breached, and who is told.
+
+    Attributes:
+        on_breach: Called with an `ObjectiveCrossing` when an objective is not held any more, and for each reminder.
+        on_recovery: Called likewise when it is held again.
+    """
+
+    breach: BreachSettings = BreachSettings()
+    on_breach: Callback | None = None
+    on_recovery: Callback | None = None
+
+
+class Emitter(Protocol):
+    """Emits an event in the context of a span."""
+
+    def emit_event(
+        self, name: str, *, span: SpanReference | None, body: str, attributes: Mapping[str, Any], warn: bool
+    ) -> None: ...
+
+
+class Watched(Protocol):
+    """What a handler's plan says of objectives.
+
+    Attributes:
+        objectives: By the criterion's name.
+        floor: The least probability with which an answer of those sampled goes on to escalated evaluators.
+    """
+
+    @property
+    def objectives(self) -> Mapping[str, float]: ...
+    @property
+    def floor(self) -> float: ...
+    @property
+    def emitter(self) -> Emitter | None: ...
+
+
+class Objectives:
+    """Watches the objectives of a pipeline's handlers.
+
+    Args:
+        settings: The defaults when left out.
+        broken: Told which part broke (``objectives``, ``on_breach``, ``on_recovery``), and the error.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: ObjectiveSettings | None,
+        broken: Callable[[str, BaseException], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings, self._broken, self._clock = settings or ObjectiveSettings(), broken, clock
+        self.tracks = Tracks(self.settings.breach)
+        self._callbacks = Callbacks(self._not_told, timeout_s=self.settings.breach.timeout_s, clock=clock)
+        _LIVE.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Objectives {self.tracks!r} {self._callbacks!r}>"
+
+    def attend(self, watched: Watched, aggregated: AggregatedEvaluationResult) -> None:
+        """Take the verdicts of one answer in; emits and has told what they change. Never raises.
+
+        On the pool's thread; a few microseconds for each verdict.
+        """
+        if not self.settings.breach.enabled:
+            return
+        try:
+            self._callbacks.look()
+            for crossing in self._crossings(watched, aggregated):
+                self._tell(crossing, watched.emitter)
+        except Exception as error:
+            self._broken("objectives", error)
+
+    def take_over(self, before: Objectives) -> None:
+        """Go on with what another one knows, where `breach` says the same; else what it knows is left behind."""
+        if before.settings.breach == self.settings.breach:
+            self.tracks = before.tracks
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until the callbacks are told, or are too late; False when the time ran out."""
+        return self._callbacks.flush(timeout_s)
+
+    def close(self, timeout_s: float) -> bool:
+        """`flush`, and tell nothing more."""
+        return self._callbacks.close(timeout_s)
+
+    def begin_again(self) -> None:
+        """In a forked child: nothing is known yet, nobody is being told."""
+        self.tracks.reset()
+        self._callbacks.reset()
+
+    def _crossings(self, watched: Watched, aggregated: AggregatedEvaluationResult) -> list[ObjectiveCrossing]:
+        verdicts = list(_verdicts(watched, aggregated))
+        found: list[ObjectiveCrossing] = []
+        tracks, now_s, too_many = self.tracks, self._clock(), False
+        with tracks.lock:
+            agent = tracks.agent(aggregated.agent) if verdicts else None
+            for criterion, objective, verdict in verdicts:
+                track = tracks.of(agent, criterion, objective)
+                if track is None:
+                    too_many = True
+                elif (change := track.add(verdict, now_s)) is not None:
+                    found.append(_crossing(change, agent, criterion, objective, verdict.at_ns))
+        if too_many:  # told where nobody waits for the lock
+            self._broken("objectives", OverflowError("too many are watched"))
+        return found
+
+    def _tell(self, crossing: ObjectiveCrossing, emitter: Emitter | None) -> None:
+        breached = crossing.kind == "breached"
+        function = self.settings.on_breach if breached else self.settings.on_recovery
+        if function is not None:
+            self._callbacks.tell(function, crossing)
+        if emitter is not None:
+            emitter.emit_event(
+                EVENT_BREACHED if breached else EVENT_RECOVERED, span=crossing.span, body=str(crossing),
+                attributes=attributes_of(crossing), warn=breached,
+            )  # fmt: skip
+
+    def _not_told(self, kind: str, error: BaseException) -> None:
+        if kind == "breached":
+            self._broken("on_breach", error)
+        else:
+            self._broken("on_recovery", error)
+
+
+def _verdicts(watched: Watched, aggregated: AggregatedEvaluationResult) -> Iterator[tuple[str, float, Verdict]]:
+    for result in aggregated.results:
+        objective = watched.objectives.get(result.criterion_name)
+        if objective is None or result.passed is None or result.status != "scored":
+            continue
+        if result.probability:
+            verdict = _verdict(result, result.probability, aggregated.span, watched.floor)
+            yield result.criterion_name, objective, verdict
+        else:  # it speaks for an unknown number of answers: taken for one it could tell of a drop that is none
+            log.warning("verdict_left_out", part=result.criterion_name, why="its probability is unknown")
+
+
+def _verdict(result: EvaluationResult, probability: float, span: SpanReference | None, floor: float) -> Verdict:
+    # What a rule of the escalation took could as well have been left to the floor: bets must be small enough for that.
+    least = probability if result.sampling_reason in (None, FLOOR) else probability * floor
+    return Verdict(result.passed is True, probability, least, span, result.ended_ns or time.time_ns())
+
+
+def _crossing(change: Change, agent: str | None, criterion: str, objective: float, at_ns: int) -> ObjectiveCrossing:
+    estimate = change.estimate
+    return ObjectiveCrossing(
+        kind=change.kind, criterion=criterion, agent=agent, objective=objective, rate=estimate.mean, low=estimate.low,
+        high=estimate.high, count=estimate.scores, since_ns=change.since_ns, at_ns=at_ns, reminder=change.reminder,
+        span=change.span,
+    )  # fmt: skip
+
+
+_LIVE: weakref.WeakSet[Objectives] = weakref.WeakSet()
+
+
+def _begin_again_in_child() -> None:
+    for objectives in list(_LIVE):
+        objectives.begin_again()
+
+
+os.register_at_fork(after_in_child=_begin_again_in_child)

@@ -1,0 +1,1 @@
+"""Tests of the objectives that are watched in the process."""

@@ -1,0 +1,119 @@
+"""Evidence: how seldom it lies, how soon it sees a drop, and that no stream of verdicts breaks it."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from statistics import mean, median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenteval_otel.objectives import BreachSettings
+from agenteval_otel.objectives.evidence import Evidence, LeastProbability
+from agenteval_otel.objectives.track import Track, Verdict
+from tests.objectives.support import FAIL, PASS, adaptive, plain, until
+
+PROBABILITIES = st.floats(min_value=1e-300, max_value=1.0)
+OBJECTIVES = st.floats(min_value=1e-300, max_value=1.0)
+
+
+def runs_to_alarm(stream: object, *, every: int, objective: float, runs: int = 80) -> list[int]:
+    settings = BreachSettings(false_alarm_every=every, minimum=1)
+    return [until(Track(settings, objective), stream, Random(seed), objective) for seed in range(runs)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("objective", [0.8, 0.95, 0.99])
+def test_false_alarms_are_as_rare_as_promised(objective: float) -> None:
+    """Exactly at the objective, looked at after every verdict, the mean distance is at least what was asked for."""
+    assert mean(runs_to_alarm(plain, every=300, objective=objective)) >= 300
+
+
+@pytest.mark.parametrize("every", [300, 1_000])
+def test_false_alarms_are_as_rare_when_bad_answers_are_seen_more_often(every: int) -> None:
+    """The plain mean of that stream is far below the objective; the weights put it right."""
+    random = Random(1)
+    assert mean(adaptive(random, 0.95).passed for _ in range(2_000)) < 0.8
+    assert mean(runs_to_alarm(adaptive, every=every, objective=0.95, runs=40)) >= every
+
+
+def delays(stream: object, *, every: int, rate: float, runs: int = 60) -> float:
+    """The median number of verdicts from a drop to its alarm, after five hundred above the objective of 0.95."""
+    found = []
+    for seed in range(runs):
+        random, track = Random(seed), Track(BreachSettings(false_alarm_every=every), 0.95)
+        if until(track, stream, random, 0.96, most=500) == 500:  # type: ignore[arg-type]
+            found.append(until(track, stream, random, rate))  # type: ignore[arg-type]
+    assert len(found) > runs * 0.9
+    return median(found)
+
+
+def test_drops_are_seen_soon() -> None:
+    """From 96 to 85 % within the number of verdicts that the document says; a small drop later, a large one sooner."""
+    assert 40 <= delays(plain, every=3_000, rate=0.85) <= 75
+    assert 50 <= delays(plain, every=10_000, rate=0.85) <= 95
+    assert delays(plain, every=10_000, rate=0.5) <= 20
+    assert 120 <= delays(plain, every=10_000, rate=0.9) <= 350
+
+
+def test_drops_are_seen_soon_when_bad_answers_are_seen_more_often() -> None:
+    """The verdicts that carry weight are fewer then, so it takes a little longer."""
+    assert 50 <= delays(adaptive, every=10_000, rate=0.85) <= 140
+
+
+@given(st.lists(st.tuples(st.booleans(), PROBABILITIES), max_size=80), OBJECTIVES)
+def test_no_stream_breaks_it(stream: list[tuple[bool, float]], objective: float) -> None:
+    """Evidence is a finite number, never below 0, whatever the probabilities and the objective; so are the rates."""
+    track = Track(BreachSettings(minimum=1, window=10), objective)
+    for passed, probability in stream:
+        change = track.add(Verdict(passed=passed, probability=probability, least=probability), 0.0)
+        assert 0 <= track.evidence.value < math.inf
+        if change is not None:
+            assert 0 <= change.estimate.low <= change.estimate.mean <= change.estimate.high <= 1
+            assert (change.estimate.mean < objective) is (change.kind == "breached")
+
+
+@given(st.floats(min_value=0.01, max_value=0.99), st.floats(min_value=0.01, max_value=2))
+def test_a_bet_is_fair_at_the_objective(objective: float, share: float) -> None:
+    """At the objective what is held grows by 1 a verdict on average, so that false alarms cannot come sooner."""
+    held = []
+    for passed in (True, False):
+        evidence = Evidence(worst=1 - objective, enough=100)
+        evidence.add(objective - passed, share)
+        held.append(evidence.value)
+    assert objective * held[0] + (1 - objective) * held[1] == pytest.approx(1.0)
+
+
+def test_a_smaller_probability_begins_the_count_again() -> None:
+    """What was bet before was too much for it; one that is a little smaller is not."""
+    least = LeastProbability()
+    assert not least.add(0.9)
+    assert least.add(0.1)
+    assert not least.add(0.06)
+    assert least.value == 0.1
+    track = Track(BreachSettings(minimum=5), 0.95)
+    for _ in range(4):
+        assert track.add(FAIL, 0.0) is None
+    before = track.evidence.value
+    assert track.add(Verdict(passed=True, probability=0.01, least=0.01), 0.0) is None
+    assert track.evidence.value < 1 < before
+
+
+def test_small_probabilities_are_forgotten() -> None:
+    """Two thousand verdicts later a crowded hour does not make the bets small any more."""
+    least = LeastProbability()
+    least.add(0.01)
+    for _ in range(2_000):
+        least.add(1.0)
+    assert least.value == 1.0
+
+
+def test_an_objective_of_one_breaks_with_one_failure() -> None:
+    """No agent that holds it ever fails; it is told once the minimum of verdicts is there."""
+    track = Track(BreachSettings(minimum=5), 1.0)
+    assert track.add(FAIL, 0.0) is None
+    found = [track.add(PASS, 0.0) for _ in range(4)]
+    assert [change.kind for change in found if change] == ["breached"]
+    recovered = until(track, plain, Random(1), 1.0)
+    assert recovered == BreachSettings().recover_after

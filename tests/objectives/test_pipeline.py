@@ -1,0 +1,278 @@
+"""On the route: events and callbacks of live answers, what is no verdict, bounds, switches and shutdown."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing
+from agenteval_otel.pipeline import AgentDefaults
+from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.sampling.escalation import FLOOR
+from agenteval_otel.telemetry.reference import ATTRIBUTES
+from agenteval_otel.testing import RecordedTelemetry
+from tests.objectives.support import Good, Kept, pipeline_of
+
+BREACHED, RECOVERED = "agenteval.objective.breached", "agenteval.objective.recovered"
+
+
+def told(telemetry: RecordedTelemetry) -> list[Any]:
+    return [event for event in telemetry.events() if event.event_name in (BREACHED, RECOVERED)]
+
+
+def test_a_drop_is_told_and_its_end(telemetry: RecordedTelemetry) -> None:
+    """One event and one call each way, with the same numbers; the event lies in the context of the failing answer."""
+    breaches, recoveries = Kept(), Kept()
+    pipeline, ask = pipeline_of(telemetry, on_breach=breaches, on_recovery=recoveries)
+    ask("good", times=100)
+    assert told(telemetry) == []
+    with telemetry.tracer().start_as_current_span("host work") as span:
+        ask("bad", times=30)
+    ask("good", times=200)
+    assert pipeline.flush(5.0)
+    down, up = told(telemetry)
+    assert (down.event_name, down.severity_text, up.event_name, up.severity_text) == (
+        BREACHED,
+        "WARN",
+        RECOVERED,
+        "INFO",
+    )
+    assert (down.trace_id, down.span_id) == (span.get_span_context().trace_id, span.get_span_context().span_id)
+    (breach,), (recovery,) = breaches, recoveries
+    assert breach.trace_id == f"{span.get_span_context().trace_id:032x}"
+    for event, crossing in ((down, breach), (up, recovery)):
+        assert dict(event.attributes) == {
+            "gen_ai.evaluation.name": "good", "gen_ai.agent.name": "shop", "agenteval.objective.value": 0.9,
+            "agenteval.objective.rate": crossing.rate, "agenteval.objective.low": crossing.low,
+            "agenteval.objective.high": crossing.high, "agenteval.objective.count": crossing.count,
+            "agenteval.objective.since": crossing.since_ns / 1e9,
+        }  # fmt: skip
+        assert event.body == str(crossing)
+    assert breach.rate < 0.9 <= recovery.rate
+    assert breach.at_ns == breach.since_ns == recovery.since_ns < recovery.at_ns
+    assert str(breach).startswith("objective breached: good of shop passes ")
+    pipeline.shutdown(5.0)
+
+
+def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
+    """A reminder has every attribute that the reference knows, and no other event has more."""
+    pipeline, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, remind_s=1e-9))
+    ask("bad", times=30)
+    first, *again = told(telemetry)
+    assert again
+    always = {one.name for one in ATTRIBUTES if one.crossing == "always"}
+    assert set(first.attributes) == always
+    assert set(again[-1].attributes) == {one.name for one in ATTRIBUTES if one.crossing}
+    assert again[-1].attributes["agenteval.objective.reminder"] is True
+    pipeline.shutdown(5.0)
+
+
+@pytest.mark.parametrize("said", ["broken", "nothing", "word"])
+def test_failures_skips_and_categories_are_no_verdicts(telemetry: RecordedTelemetry, said: str) -> None:
+    """However many come, they tell nothing of the rate."""
+    pipeline, ask = pipeline_of(telemetry)
+    ask(said, times=200)
+    assert (told(telemetry), len(pipeline.objectives.tracks)) == ([], 0)
+    pipeline.shutdown(5.0)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"objective": None}, {"objective": 0.0}, {"breach": BreachSettings(enabled=False)}]
+)
+def test_nothing_is_watched_without_an_objective(telemetry: RecordedTelemetry, arguments: dict[str, Any]) -> None:
+    """None, one of 0 below which nothing lies, and what is switched off."""
+    pipeline, ask = pipeline_of(telemetry, **arguments)
+    ask("bad", times=100)
+    assert (told(telemetry), len(pipeline.objectives.tracks)) == ([], 0)
+    pipeline.shutdown(5.0)
+
+
+def test_agents_are_told_apart(telemetry: RecordedTelemetry) -> None:
+    """Each has a track and an objective of its own; what one does is not another's breach."""
+    breaches = Kept()
+    strict = AgentDefaults(criteria=(EvaluationCriteria(name="good", objective=1.0),))
+    none = AgentDefaults(criteria=(EvaluationCriteria(name="good", weight=1.0),))
+    pipeline, ask = pipeline_of(telemetry, on_breach=breaches, agents={"strict": strict, "none": none})
+    for agent in ("shop", "strict", "none"):
+        ask("good", times=50, agent=agent)
+        ask("bad", agent=agent)
+    assert pipeline.flush(5.0)
+    assert [(one.agent, one.objective) for one in breaches] == [("strict", 1.0)]
+    pipeline.shutdown(5.0)
+
+
+def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None:
+    """Every bad answer is looked at and one good one in twenty: half of the verdicts fail, and nothing is breached."""
+
+    class Unlike(Sampler, type="ObjectiveTestUnlike"):
+        def decide(self, context: SamplingContext) -> SamplingDecision:
+            if context.evaluation_input is None:
+                return SamplingDecision(True, None, "unlike", settled=False)
+            bad = context.evaluation_input.response_text == "bad"
+            return SamplingDecision(True, 1.0 if bad else 0.05, "unlike")
+
+    pipeline, ask = pipeline_of(telemetry, sampler=Unlike())
+    for _ in range(100):
+        ask("good")
+        ask("bad")
+    assert told(telemetry) == []
+    ask("bad", times=300)
+    assert [event.event_name for event in told(telemetry)] == [BREACHED]
+    pipeline.shutdown(5.0)
+
+
+def test_what_a_rule_of_the_escalation_took_could_have_been_left_to_the_floor(telemetry: RecordedTelemetry) -> None:
+    """Rules take what looks bad: ten failures that they took say less than ten that the floor took."""
+    found: dict[str, float] = {}
+    for reason in ("label", FLOOR):
+        pipeline, _ = pipeline_of(telemetry, objective=0.5)
+        aggregated = _failing(telemetry)
+        taken = aggregated.results[0].model_copy(update={"sampling_reason": reason, "probability": 1.0})
+        plan = SimpleNamespace(objectives={"good": 0.5}, floor=0.01, emitter=None)
+        for _ in range(10):
+            pipeline.objectives.attend(plan, aggregated.model_copy(update={"results": (taken,)}))
+        track = pipeline.objectives.tracks.of("shop", "good", 0.5)
+        assert track is not None
+        found[reason] = track.evidence.value
+        pipeline.shutdown(5.0)
+    assert 9 < found["label"] < 12
+    assert found[FLOOR] > 20
+
+
+def test_plans_know_their_objectives_and_their_floor(telemetry: RecordedTelemetry) -> None:
+    """The floor of the escalation, 1 without one; criteria that have an objective above 0."""
+    pipeline, _ = pipeline_of(telemetry, objective=0.5)
+    plain = pipeline.plan("shop")
+    assert (plain.objectives, plain.floor) == ({"good": 0.5}, 1.0)
+    escalated = pipeline.plan(
+        "shop", escalation=Escalation(floor=0.01, criteria=("good",)), evaluators=(Good(), ResponseHealth())
+    )
+    assert escalated.floor == 0.01
+    pipeline.shutdown(5.0)
+
+
+def test_an_unknown_probability_is_left_out(telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody knows for how many answers such a verdict speaks; the log says once that it is left out."""
+
+    class Silent(Sampler, type="ObjectiveTestSilent"):
+        def decide(self, context: SamplingContext) -> SamplingDecision:
+            return SamplingDecision(True, None, "silent")
+
+    pipeline, ask = pipeline_of(telemetry, sampler=Silent())
+    ask("bad", times=100)
+    assert told(telemetry) == []
+    assert len([line for line in caplog.messages if "verdict_left_out" in line]) <= 1
+    pipeline.shutdown(5.0)
+
+
+def test_ten_thousand_agents(telemetry: RecordedTelemetry) -> None:
+    """The first have tracks of their own, all others share one, whose name is told."""
+    breaches = Kept()
+    pipeline, _ = pipeline_of(telemetry, on_breach=breaches)
+    plan = pipeline.plan("many")
+    aggregated = _failing(telemetry)
+    for number in range(10_000):
+        pipeline.objectives.attend(plan, aggregated.model_copy(update={"agent": f"agent-{number}"}))
+    assert pipeline.flush(5.0)
+    assert len(pipeline.objectives.tracks) == 65
+    assert {one.agent for one in breaches} == {"_other"}
+    pipeline.shutdown(5.0)
+
+
+def test_too_many_criteria_are_counted(telemetry: RecordedTelemetry) -> None:
+    """Those beyond the limit are not watched; what is watched goes on."""
+    pipeline, ask = pipeline_of(telemetry)
+    tracks = pipeline.objectives.tracks
+    for number in range(1_024):
+        tracks.of("a", f"c{number}", 0.5)
+    ask("bad", times=3)
+    assert (pipeline.accounting.failures["objectives"], len(tracks)) == (3, 1_024)
+    pipeline.shutdown(5.0)
+
+
+def _failing(telemetry: RecordedTelemetry) -> Any:
+    """What a failing answer gives."""
+    from tests.testing.doubles import Keeping
+
+    kept = Keeping()
+    pipeline, ask = pipeline_of(telemetry, storage=(kept,))
+    ask("bad")
+    pipeline.shutdown(5.0)
+    return kept.saved[0]
+
+
+def test_the_kill_switch_stops_it(telemetry: RecordedTelemetry) -> None:
+    """Answers that are not evaluated have no verdict."""
+    pipeline, ask = pipeline_of(telemetry)
+    pipeline.enabled = False
+    ask("bad", times=100)
+    assert told(telemetry) == []
+    pipeline.shutdown(5.0)
+
+
+def test_a_logger_that_raises_hurts_nothing(telemetry: RecordedTelemetry) -> None:
+    """It is counted; the answer is evaluated, and the callback is told."""
+    breaches = Kept()
+    storage = telemetry.storage()
+    pipeline, ask = pipeline_of(telemetry, storage=(storage,), on_breach=breaches)
+    ask("good")
+
+    class Bad:
+        def emit(self, **_: Any) -> None:
+            raise RuntimeError("full")
+
+    storage.providers.events()._logger = Bad()  # type: ignore[union-attr]
+    # The events of results break too, but as a failure of the storage.
+    ask("bad", times=30)
+    assert pipeline.flush(5.0) is False
+    assert len(breaches) == 1
+    assert pipeline.accounting.failures["objectives"] == 1
+    assert pipeline.accounting.outcomes()["evaluated"] == 31
+    pipeline.shutdown(5.0)
+
+
+def test_functions_that_raise_are_counted_by_their_name(telemetry: RecordedTelemetry) -> None:
+    """The accounting tells which of the two it was; the events go out."""
+
+    def bad(crossing: ObjectiveCrossing) -> None:
+        raise ValueError(crossing.kind)
+
+    pipeline, ask = pipeline_of(telemetry, on_breach=bad, on_recovery=bad)
+    ask("bad", times=20)
+    ask("good", times=200)
+    assert pipeline.flush(5.0)
+    assert {part: pipeline.accounting.failures[part] for part in ("on_breach", "on_recovery")} == {
+        "on_breach": 1, "on_recovery": 1,
+    }  # fmt: skip
+    assert [event.event_name for event in told(telemetry)] == [BREACHED, RECOVERED]
+    pipeline.shutdown(5.0)
+
+
+def test_in_the_pool_nobody_waits(telemetry: RecordedTelemetry) -> None:
+    """While a callback hangs answers are evaluated as ever; shutdown waits no longer than it was told to."""
+    gate, called = threading.Event(), threading.Event()
+
+    def hang(crossing: ObjectiveCrossing) -> None:
+        called.set()
+        gate.wait(30)
+
+    pipeline, ask = pipeline_of(telemetry, on_breach=hang, dispatcher=PoolDispatcher(linger_s=0.0))
+    try:
+        ask("bad", times=40)
+        assert called.wait(10)
+        assert pipeline.flush(0.2) is False
+        ask("bad", times=100)
+        assert pipeline.dispatcher.flush(10.0)
+        assert pipeline.accounting.outcomes()["evaluated"] == 140
+        pipeline.shutdown(0.5)
+    finally:
+        gate.set()
+    for thread in threading.enumerate():
+        if thread.name == "agenteval-callback":
+            thread.join(5)

@@ -1,0 +1,123 @@
+"""In a process: reloading, forks, and functions that a settings file names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel import configure, disable, enable, flush, monitor
+from agenteval_otel.objectives import BreachSettings
+from agenteval_otel.pipeline import default_pipeline
+from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from tests.objectives.support import QUICK, Good, Kept
+
+
+def set_up(telemetry: RecordedTelemetry, breaches: Kept, recoveries: Kept, **changes: object) -> None:
+    configure(**{
+        "evaluators": [Good()], "sample_rate": 1.0, "storage": [telemetry.storage()], "dispatcher": InlineDispatcher(),
+        "criteria": {"default": [{"name": "good", "objective": 0.9}]}, "breach": QUICK, "on_breach": breaches,
+        "on_recovery": recoveries, **changes,
+    })  # type: ignore[arg-type]  # fmt: skip
+
+
+def ask(said: str, times: int) -> None:
+    handler = monitor(agent="shop")(lambda text: text)
+    for _ in range(times):
+        handler(said)
+
+
+def test_what_is_known_stays_when_settings_change(telemetry: RecordedTelemetry) -> None:
+    """A breach is not told twice because something else was configured anew; its end is told to who is there now."""
+    first, second, recoveries = Kept(), Kept(), Kept()
+    set_up(telemetry, first, Kept())
+    ask("bad", 30)
+    assert flush(5.0)
+    set_up(telemetry, second, recoveries, own_span="never")
+    ask("bad", 30)
+    ask("good", 200)
+    assert flush(5.0)
+    assert (len(first), len(second), len(recoveries)) == (1, 0, 1)
+    assert recoveries[0].since_ns == first[0].since_ns
+
+
+@pytest.mark.parametrize("changes", [
+    {"breach": BreachSettings(false_alarm_every=400, minimum=10)},
+    {"criteria": {"default": [{"name": "good", "objective": 0.8}]}},
+])  # fmt: skip
+def test_it_begins_anew_when_its_own_settings_change(telemetry: RecordedTelemetry, changes: dict[str, object]) -> None:
+    """Another objective, or another measure of what a breach is, is another question."""
+    first, second = Kept(), Kept()
+    set_up(telemetry, first, Kept())
+    ask("bad", 30)
+    set_up(telemetry, second, Kept(), **changes)
+    ask("bad", 30)
+    assert flush(5.0)
+    assert (len(first), len(second)) == (1, 1)
+
+
+def test_the_kill_switch(telemetry: RecordedTelemetry) -> None:
+    """Switched off nothing is known of answers; switched on again it goes on from where it was."""
+    breaches = Kept()
+    set_up(telemetry, breaches, Kept())
+    disable()
+    ask("bad", 50)
+    enable()
+    assert len(default_pipeline().objectives.tracks) == 0
+    ask("bad", 30)
+    assert flush(5.0)
+    assert len(breaches) == 1
+
+
+FORKS = """
+    import os, sys
+    from agenteval_otel import configure, flush, monitor, shutdown
+    from agenteval_otel.objectives import BreachSettings
+    from agenteval_otel.pipeline import default_pipeline
+
+    told = []
+    configure(sample_rate=1.0, storage=[], on_breach=told.append, breach=BreachSettings(minimum=10),
+              criteria={"default": [{"name": "response_health", "objective": 0.9}]})
+    handler = monitor(agent="shop")(lambda text: text)
+    objectives = default_pipeline().objectives
+    for _ in range(30):
+        handler("")
+    assert flush(10) and len(told) == 1
+    child = os.fork()
+    if child == 0:
+        told.clear()
+        began = len(objectives.tracks)
+        for _ in range(30):
+            handler("")
+        fine = flush(10) and began == 0 and len(told) == 1
+        os._exit(0 if fine else 1)
+    _, status = os.waitpid(child, 0)
+    for _ in range(30):
+        handler("")
+    assert flush(10) and len(told) == 1, told
+    shutdown()
+    print("child", os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_child_begins_anew(tmp_path: Path) -> None:
+    """It knows nothing of its parent's breach and tells its own; the parent goes on."""
+    script = tmp_path / "forks.py"
+    script.write_text(textwrap.dedent(FORKS))
+    finished = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        env={"PATH": "", "PYTHONWARNINGS": "error,ignore::DeprecationWarning", "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert (finished.returncode, finished.stdout.strip()) == (0, "child 0"), finished.stderr
+
+
+def test_shutdown_waits_for_what_is_told(telemetry: RecordedTelemetry) -> None:
+    """A breach that is found by the last answers is told before the process ends; afterwards nothing is."""
+    breaches = Kept()
+    set_up(telemetry, breaches, Kept())
+    ask("bad", 30)
+    default_pipeline().shutdown(5.0)
+    assert len(breaches) == 1
