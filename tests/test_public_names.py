@@ -88,6 +88,9 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.plugins": ["import_plugins"],
     "agenteval_otel.restraint": ["Restraint", "RestraintSettings"],
+    "agenteval_otel.provisioning": [
+        "MonitoringPlan", "PlannedCriterion",
+    ],
     "agenteval_otel.registry": [
         "Registry",
     ],
