@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.files import GeneratedFiles, yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import alerts_of
@@ -11,6 +13,7 @@ from agenteval_otel.provisioning.prometheus.rules import GROUP, literal
 
 __all__ = ["files_of"]
 
+_ADDRESS: Final = re.compile(r"https?://[^\s/]+\S*\Z")
 _NOBODY, _WEBHOOK = "nobody", "webhook"
 _OF_AGENT = GROUP[:2]
 _OF_JOB = GROUP[:1]
@@ -33,7 +36,12 @@ def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFi
     Args:
         plan: What is scored; inhibitions are between the alerts that it has.
         webhook: The address that alerts are posted to; nobody is told when left out.
+
+    Raises:
+        ConfigurationError: The address is none of HTTP.
     """
+    if webhook is not None and not _ADDRESS.match(webhook):
+        raise ConfigurationError("must be an address that begins with http:// or https://", path="webhook")
     receiver = _NOBODY if webhook is None else _WEBHOOK
     configured = {} if webhook is None else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
     inhibitions = _inhibitions({alert.name for alert in alerts_of(plan)})

@@ -12,12 +12,12 @@ import yaml
 
 from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["MARK", "GeneratedFiles", "differing", "write", "yaml_text"]
+__all__ = ["MARK", "GeneratedFiles", "differing", "left_over", "write", "yaml_text"]
 
 GeneratedFiles = Mapping[str, str]
 """Text by path, relative to the folder; ``/`` separates."""
 
-MARK = "agenteval-otel provision"
+MARK = "Written by `agenteval-otel provision"
 """Stands in every generated file: one without it is somebody's own, and is not written over."""
 
 
@@ -42,7 +42,7 @@ _Dumper.add_representer(str, _text)
 
 def yaml_text(tree: Any, *, command: str, says: str) -> str:
     """A tree as YAML, in its own order, under a comment that says what the file is and what writes it."""
-    head = "".join(f"# {line}\n" for line in (*says.splitlines(), f"Written by `{MARK} {command}`."))
+    head = "".join(f"# {line}\n" for line in (*says.splitlines(), f"{MARK} {command}`."))
     body = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return f"{head}\n{body}"
 
@@ -50,6 +50,16 @@ def yaml_text(tree: Any, *, command: str, says: str) -> str:
 def differing(folder: Path, files: GeneratedFiles) -> list[str]:
     """The paths whose file is not there or says something else, in order."""
     return [name for name, text in files.items() if _read(folder / name) != text]
+
+
+def left_over(folder: Path, files: GeneratedFiles) -> list[str]:
+    """Generated files that lie beside these in a folder of their own and are none of them: what no setting asks for.
+
+    Nothing is said of the folder itself, where others may have generated too.
+    """
+    folders = dict.fromkeys(parent for parent in map(os.path.dirname, files) if parent)
+    beside = (f"{one}/{path.name}" for one in folders for path in sorted((folder / one).glob("*")))
+    return [name for name in beside if name not in files and MARK in (_read(folder / name) or "")]
 
 
 def write(folder: Path, files: GeneratedFiles, *, force: bool = False) -> list[str]:
@@ -83,9 +93,13 @@ def _replace(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(beside, 0o644)  # read by Prometheus, Grafana and others, which run as somebody else
-        os.replace(beside, path)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            os.chmod(beside, 0o644)  # read by Prometheus, Grafana and others, which run as somebody else
+            os.replace(beside, path)
+        except BaseException:
+            os.unlink(beside)
+            raise
     except OSError as error:
         raise ConfigurationError(f"cannot be written: {error.strerror}", path=str(path)) from error

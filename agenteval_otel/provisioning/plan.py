@@ -19,6 +19,7 @@ from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 __all__ = ["MonitoringPlan", "PlannedCriterion"]
 
 _EVERY_OTHER = ""
+_LEAST_OBJECTIVE = 1e-9
 
 
 class PlannedCriterion(Value):
@@ -58,11 +59,11 @@ class PlannedCriterion(Value):
 
     @property
     def is_alerted(self) -> bool:
-        """Whether its objective can be missed: an objective above 0, and verdicts to hold against it.
+        """Whether its objective can be missed: an objective of a billionth at least, and verdicts to hold against it.
 
         Of an objective of 1 a single failure is a miss: there is no budget to burn, it has an alert of its own.
         """
-        return bool(self.objective) and self.has_verdicts
+        return (self.objective or 0.0) >= _LEAST_OBJECTIVE and self.has_verdicts
 
 
 class MonitoringPlan(Value):
@@ -73,6 +74,8 @@ class MonitoringPlan(Value):
         agents: The agents that the settings name and do not switch off.
         judge_models: The models of all judges, in alphabetical order.
         has_spend_limit: Whether any judge has a limit of what its calls may cost.
+        seen_share: The share of an agent's evaluated answers that an evaluator looks at in any case, above 0 to 1: less
+            than 1 where all evaluators of an agent have a sampling ratio of their own. Of several agents the least.
         time_scale: What every window and waiting time is multiplied with: 1 for production, less for a live test.
     """
 
@@ -80,6 +83,7 @@ class MonitoringPlan(Value):
     agents: tuple[str, ...] = ()
     judge_models: tuple[str, ...] = ()
     has_spend_limit: bool = False
+    seen_share: float = 1.0
     time_scale: float = 1.0
 
     @classmethod
@@ -88,9 +92,11 @@ class MonitoringPlan(Value):
         agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled)
         found: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
+        seen: list[float] = []
         for agent in (_EVERY_OTHER, *agents):
             runner = pipeline.plan(agent).runner
             evaluators += runner.evaluators
+            seen.append(max((_ratio(one) for one in runner.evaluators), default=1.0))
             asked = {one.name for part in runner.evaluators if part.lane == "model" for one in part.criteria()}
             for criterion in runner.criteria:
                 found.setdefault(criterion, {})[agent] = criterion.name in asked
@@ -99,7 +105,8 @@ class MonitoringPlan(Value):
         return cls(
             criteria=tuple(sorted(planned, key=lambda one: (one.name, one.agents))), agents=tuple(agents),
             judge_models=tuple(sorted({judge.model for judge in judges})),
-            has_spend_limit=any(judge.spend is not None for judge in judges), time_scale=time_scale,
+            has_spend_limit=any(judge.spend is not None for judge in judges),
+            seen_share=min(filter(None, seen), default=1.0), time_scale=time_scale,
         )  # fmt: skip
 
     @property
@@ -119,6 +126,10 @@ class MonitoringPlan(Value):
             if milliseconds % size == 0:
                 return f"{milliseconds // size}{unit}"
         return f"{milliseconds}ms"
+
+
+def _ratio(evaluator: Evaluator) -> float:
+    return 1.0 if evaluator.sample_rate is None else evaluator.sample_rate
 
 
 def _planned(criterion: EvaluationCriteria, of_agents: dict[str, bool], agents: Iterable[str]) -> PlannedCriterion:

@@ -14,9 +14,9 @@ from agenteval_otel import semconv
 from agenteval_otel.provisioning.plan import PlannedCriterion
 
 __all__ = [
-    "AGENT", "CRITERION", "LABEL", "MODEL", "OUTCOME", "fail_share", "increase", "joined", "label_name", "matching",
-    "mean_half_width", "one_of", "pass_rate", "pass_rate_bound", "quoted", "score_count", "selector", "verdict_count",
-    "weighted_mean",
+    "AGENT", "CRITERION", "LABEL", "MODEL", "OUTCOME", "effective_count", "effective_verdicts", "fail_share",
+    "increase", "joined", "label_name", "matching", "mean_half_width", "one_of", "pass_rate", "pass_rate_bound",
+    "quoted", "score_count", "selector", "verdict_count", "weighted_mean",
 ]  # fmt: skip
 
 
@@ -30,21 +30,23 @@ AGENT = label_name(semconv.AGENT_NAME)
 LABEL = label_name(semconv.SCORE_LABEL)
 MODEL = label_name(semconv.REQUEST_MODEL)
 OUTCOME = label_name(semconv.OUTCOME)
+_REPLACEMENT = "\ufffd"
+"""Escaped in a string it passes once; Prometheus writes a rule's expression anew, and fails to read this in it."""
 
 
 def quoted(value: str) -> str:
     """A value as a string of PromQL and LogQL: in double quotes, escaped, other scripts as they are."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\x7f")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\x7f").replace("\ufffd", "\\ufffd")
 
 
 def matching(value: str) -> str:
     """A regular expression (RE2) that matches the value and nothing else."""
-    return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", value)
+    return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", value).replace(_REPLACEMENT, r"\x{fffd}")
 
 
 def one_of(label: str, values: tuple[str, ...], *, sign: str = "=~") -> str:
     """A matcher of a selector: the label is one of the values (``=~``), or none of them (``!~``)."""
-    if len(values) == 1:
+    if len(values) == 1 and _REPLACEMENT not in values[0]:
         return f"{label}{'=' if sign == '=~' else '!='}{quoted(values[0])}"
     return f"{label}{sign}{quoted('|'.join(map(matching, values)))}"
 
@@ -74,6 +76,20 @@ def verdict_count(matchers: str, window: str, by: Sequence[str] = (), *, label: 
     """How many results passed or failed; with `label` only those of one verdict."""
     found = f'{LABEL}="{label}"' if label else _BOTH
     return increase(semconv.METRIC_RESULTS, joined(matchers, found), window, by)
+
+
+def effective_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """How many evenly weighted results the results are worth: Kish's number; nothing where no weights are.
+
+    A few results that stand for many others say no more than a few, however many more there are that stand for one.
+    """
+    weight, squares = _grown(semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED)(matchers, window, by)
+    return f"{weight} ^ 2 / ({squares} > 0)"
+
+
+def effective_verdicts(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """The `effective_count` of results that passed or failed; where no weights are, their plain number."""
+    return f"{effective_count(joined(matchers, _BOTH), window, by)} or {verdict_count(matchers, window, by)}"
 
 
 def pass_rate(matchers: str, window: str, by: Sequence[str] = ()) -> str:

@@ -94,7 +94,7 @@ class ResultTotals:
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = 1.0 / (result.probability or 1.0)
         squared, score = weight * weight, result.normalized
-        # As the counts: from 0, so that the first of the rarer verdict is an increase. A category's has none of its own.
+        # As the counts: from 0, so that the first of the rarer verdict is an increase. A category has none of its own.
         starting = series.verdicts if result.label in _VERDICTS else ()
         for sums, amount in zip(self._weights, (weight, squared), strict=True):
             for verdict in starting:

@@ -71,6 +71,8 @@ class OtlpTarget:
             arguments["headers"] = {name.lower(): value for name, value in headers.items()}  # gRPC takes no others
         if session is not None:
             arguments["session"] = session
+        if not over_http:
+            arguments["channel_options"] = _RECONNECTING
         return _exporter_class(signal, over_http)(**arguments)
 
     def secrets(self, signal: str) -> set[str]:
@@ -104,6 +106,9 @@ def _variable(signal: str, what: str) -> str:
     return found or ""
 
 
+_RECONNECTING = (("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 10_000))
+"""How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes after an
+outage of minutes, and what comes meanwhile is lost."""
 _SDK_ROOMS = {"TRACES": "trace", "LOGS": "_logs", "METRICS": "metrics"}
 
 

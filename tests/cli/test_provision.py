@@ -16,6 +16,7 @@ SETTINGS = """\
       - {type: ResponseHealth, objective: 0.95}
       - {type: KeywordCoverage, criterion_name: words, expected_keywords: [a], threshold: 0.5}
       - {type: KeywordCoverage, criterion_name: more, expected_keywords: [b], objective: 0.9}
+      - {type: KeywordCoverage, criterion_name: all_words, expected_keywords: [a], threshold: 1}
       - {type: KeywordCoverage, criterion_name: told, expected_keywords: [c]}
     criteria: {support: [{name: response_health, objective: 0.99}]}
     agents: {support: {criteria: support}, quiet: {enabled: false}}
@@ -41,11 +42,12 @@ def test_it_writes_tells_what_is_alerted_and_what_comes_next(
     code, out, err = provision(capsys, "prometheus", "--settings", file, "--output", folder)
     assert (code, err) == (0, "")
     for line in (
-        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 3 unchanged", "4 criteria, 1 agents named",
+        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 3 unchanged", "5 criteria, 1 agent named",
         "  response_health of support: alerts on its objective of 99 %",
         "  response_health of all but support: alerts on its objective of 95 %",
         "  more: no alert: it has an objective, but no threshold that says what passes",
         "  words: alerts where its mean falls below its threshold",
+        "  all_words: no alert: no mean can be held against its threshold; give it an objective",
         "  told: no alert: it has neither an objective nor a threshold",
         f"Next: promtool check rules {folder}/prometheus/rules/*.yaml && promtool test rules "
         f"{folder}/prometheus/tests/*.yaml",
@@ -71,6 +73,23 @@ def test_check_compares_and_writes_nothing(tmp_path: Path, capsys: pytest.Captur
     code, out, _ = provision(capsys, *asked, "--check")
     assert code == 1
     assert f"{written}: differs" in out
+
+
+def test_a_dashboard_of_a_criterion_that_is_gone_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """When writing and with --check, which gives 1 until it is removed."""
+    pytest.importorskip("grafana_foundation_sdk")
+    folder = tmp_path / "out"
+    provision(capsys, "grafana", "--settings", said(tmp_path, SETTINGS), "--output", folder)
+    asked = ("grafana", "--settings", said(tmp_path, SETTINGS.replace("name: told", "name: other")), "--output", folder)
+    told = f"{folder}/grafana/dashboards/criterion-told.json: is left over: no setting asks for it any more; remove it"
+    code, out, _ = provision(capsys, *asked)
+    assert code == 0
+    assert told in out.splitlines()
+    code, out, _ = provision(capsys, *asked, "--check")
+    assert code == 1
+    assert told in out.splitlines()
+    (folder / "grafana/dashboards/criterion-told.json").unlink()
+    assert provision(capsys, *asked, "--check")[0] == 0
 
 
 def test_what_was_not_generated_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

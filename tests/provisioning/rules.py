@@ -25,7 +25,7 @@ def plan_of(*criteria: PlannedCriterion, **fields: Any) -> MonitoringPlan:
     return MonitoringPlan(criteria=criteria, **fields)
 
 
-HOSTILE = """a "quoted" \\back\\slash {{ $value }} {{"${1} | a.b* [x] 'single' `tick` ünïcode 漢字 \u2028 %s"""
+HOSTILE = """a "quoted" \\back\\slash {{ $value }} {{"${1} | a.b* [x] 'single' `tick` ünïcode 漢字 \u2028 \ufffd %s"""
 """A name that breaks out of everything that does not escape it."""
 
 EVERYTHING = plan_of(

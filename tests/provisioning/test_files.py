@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.provisioning.files import MARK, differing, write, yaml_text
+from agenteval_otel.provisioning.files import MARK, differing, left_over, write, yaml_text
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=40)
 TREES = st.recursive(
@@ -23,7 +23,7 @@ def test_yaml_reads_back_as_it_was(tree: object) -> None:
     """Whatever names and texts are in it: quotes, colons, line breaks, other scripts, words that look like values."""
     text = yaml_text(tree, command="prometheus", says="Rules.")
     assert yaml.safe_load(text) == tree
-    assert text.startswith(f"# Rules.\n# Written by `{MARK} prometheus`.\n")
+    assert text.startswith(f"# Rules.\n# {MARK} prometheus`.\n")
 
 
 def test_expressions_of_several_lines_stay_readable() -> None:
@@ -47,7 +47,7 @@ def test_only_what_differs_is_written(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "one.yaml", "two.yaml"], "nothing else is left"
 
 
-@pytest.mark.parametrize("content", [b"mine\n", b"\xff\xfe\x00", b""])
+@pytest.mark.parametrize("content", [b"mine\n", b"# after agenteval-otel provision all\n", b"\xff\xfe\x00", b""])
 def test_somebody_s_own_file_stays(content: bytes, tmp_path: Path) -> None:
     """Text, bytes that are none, and an empty file: none was generated, and then nothing at all is written."""
     (tmp_path / "b.yaml").write_bytes(content)
@@ -59,8 +59,19 @@ def test_somebody_s_own_file_stays(content: bytes, tmp_path: Path) -> None:
     assert write(tmp_path, files, force=True) == ["a.yaml", "b.yaml"]
 
 
+def test_what_no_setting_asks_for_any_more_is_known(tmp_path: Path) -> None:
+    """A generated file beside those of today; not somebody's own, nor those of other targets in other folders."""
+    files = {"a/one.yaml": f"# {MARK} x`\n", "two.yaml": f"# {MARK} x`\n"}
+    assert left_over(tmp_path, files) == []
+    write(tmp_path, {**files, "a/old.yaml": f"# {MARK} x`\n", "b/c.yaml": f"# {MARK} y`\n", "d.yaml": f"# {MARK} y`\n"})
+    (tmp_path / "a/own.yaml").write_text("# agenteval-otel provision\n")
+    (tmp_path / "a/folder").mkdir()
+    assert left_over(tmp_path, files) == ["a/old.yaml"]
+
+
 def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path) -> None:
     """Even with force, and with the path in the message."""
     (tmp_path / "a.yaml").mkdir()
     with pytest.raises(ConfigurationError, match=r"a\.yaml: cannot be written"):
         write(tmp_path, {"a.yaml": f"# {MARK} x\n"}, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"], "what was written beside it is gone"

@@ -24,7 +24,14 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 @given(text=TEXTS)
 def test_a_value_matches_itself(text: str) -> None:
     """A regular expression of a value finds that value, as Python has it."""
-    assert re.fullmatch(promql.matching(text), text)
+    assert re.fullmatch(promql.matching(text).replace(r"\x{fffd}", "\ufffd"), text)  # RE2's way to write it
+
+
+def test_the_replacement_character_is_matched_by_a_pattern_of_ascii() -> None:
+    """Prometheus writes a rule's expression anew and does not read U+FFFD in what it has written."""
+    assert promql.one_of("a", ("\ufffd",)) == r'a=~"\\x{fffd}"'
+    assert promql.one_of("a", ("b\ufffd", "c"), sign="!~") == r'a!~"b\\x{fffd}|c"'
+    assert promql.quoted("\ufffd") == r'"\ufffd"'
 
 
 @given(text=TEXTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from .rules import EVERYTHING, HOSTILE, criterion, plan_of, promtool, written
 
 RULES = ("rules/agenteval-recording.yaml", "rules/agenteval-alerts.yaml")
 TESTS = "tests/agenteval-alerts.test.yaml"
-OBJECTIVES = (0.5, 0.8, 0.9, 0.93, 0.95, 0.99, 0.9999, 1.0)
+OBJECTIVES = (1e-6, 0.5, 0.8, 0.9, 0.93, 0.95, 0.99, 0.9999, 1.0)
 
 PLANS = {
     "everything": EVERYTHING,
@@ -28,6 +29,7 @@ PLANS = {
         criterion(f"{HOSTILE}2", other_agents=("b",), scale="likert5", threshold=3.0),
         judge_models=(HOSTILE,),
     ),
+    "evaluators that pass over some": plan_of(criterion("a"), seen_share=0.03),
     "one agent only": plan_of(criterion("a", agents=("b",), objective=0.99), agents=("b", "c")),
     "many agents": plan_of(
         criterion("a", agents=("b", "c"), objective=0.9),
@@ -39,6 +41,15 @@ PLANS = {
     "thresholds": plan_of(*(criterion(f"t{number}", scale="numeric", threshold=one)
                             for number, one in enumerate((0.0, 0.05, 0.5, 0.95, 1.0)))),
 }  # fmt: skip
+
+
+def chance_of_more(failures: float, verdicts: int, share: float) -> float:
+    """How likely more than so many of the verdicts fail, where each does so with this probability."""
+    fewer = 0.0
+    for count in range(math.floor(failures + 1e-9) + 1):
+        ways = math.lgamma(verdicts + 1) - math.lgamma(count + 1) - math.lgamma(verdicts - count + 1)
+        fewer += math.exp(ways + count * math.log(share) + (verdicts - count) * math.log1p(-share))
+    return 1.0 - fewer
 
 
 def names_of(plan: MonitoringPlan) -> set[str]:
@@ -68,6 +79,19 @@ def test_every_alert_has_a_story_in_which_it_fires(name: str) -> None:
     told = {one["expr"]: one["exp_samples"] for test in tests for one in test["promql_expr_test"]}
     assert len(told) == len(names_of(plan))
     assert all(told.values())
+
+
+@pytest.mark.backend
+def test_very_many_criteria_are_tested_too(promtool_binary: Path, tmp_path: Path) -> None:
+    """Their stories are more than promtool loads at a time, so they are several days; each alert fires in one."""
+    plan = plan_of(*(criterion("c", agents=(f"agent {number}",), objective=0.9) for number in range(600)))
+    folder = written(files_of(plan), tmp_path)
+    days = yaml.safe_load((folder / TESTS).read_text())["tests"]
+    assert len(days) > 1
+    fires = {one["expr"] for day in days for one in day["promql_expr_test"] if one["exp_samples"]}
+    assert len(fires) == len(names_of(plan))
+    code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
+    assert code == 0, said
 
 
 def test_settings_without_criteria_have_no_rules() -> None:
@@ -105,7 +129,7 @@ def test_a_criterion_has_the_alerts_that_its_settings_give_reason_to() -> None:
     assert quality(scale="a word", threshold=7.0) == set()  # no place on a scale from 0 to 1
 
 
-@pytest.mark.parametrize("objective", [0.001, 0.1, *OBJECTIVES[:-1], 0.999])
+@pytest.mark.parametrize("objective", [1e-9, 0.001, 0.1, *OBJECTIVES[:-1], 0.999])
 def test_every_limit_can_be_passed_and_lies_above_what_is_allowed(objective: float) -> None:
     """At any objective: allowed < slow limit < fast limit < everything fails."""
     fast, slow = (burn.limit(objective) for burn in BURNS)
@@ -154,13 +178,17 @@ def test_each_alert_says_who_how_bad_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("objective", "fast", "slow"),
     [
-        (0.5, (50, 10), (100, 20)),
+        (0.1, (613, 10), (2451, 20)),
+        (0.5, (69, 10), (273, 20)),
         (0.95, (50, 10), (100, 20)),
-        (0.99, (84, 10), (167, 20)),
-        (0.999, (834, 10), (1667, 20)),
+        (0.99, (84, 10), (270, 20)),
+        (0.999, (834, 10), (2720, 20)),
     ],
 )
 def test_a_few_failures_are_never_enough(objective: float, fast: tuple[int, int], slow: tuple[int, int]) -> None:
-    """The minimum of verdicts grows where hardly any may fail: it takes more than five failures to pass a limit."""
+    """The minimum of verdicts grows where hardly any may fail and where most may: chance alone passes no limit."""
     assert [burn.verdicts(objective) for burn in BURNS] == [fast, slow]
-    assert all(burn.limit(objective) * burn.verdicts(objective)[0] >= 5 for burn in BURNS)
+    for burn in BURNS:
+        least, limit, allowed = burn.verdicts(objective)[0], burn.limit(objective), 1.0 - objective
+        assert limit * least >= 5
+        assert chance_of_more(limit * least, least, allowed) < 0.0025

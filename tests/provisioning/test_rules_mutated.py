@@ -91,6 +91,7 @@ def test_a_changed_rule_is_found_out(mutation: str, promtool_binary: Path, tmp_p
     [
         ("agenteval_evaluation_weight_total", "agenteval_evaluation_results_total"),
         ("agenteval_evaluation_weighted_score_total", "gen_ai_evaluation_score_sum"),
+        ("agenteval_evaluation_weight_squared_total", "agenteval_evaluation_results_total"),
         ("[2h]", "[6h]"),
         ("0.95 + 0", "0.99 + 0"),
     ],

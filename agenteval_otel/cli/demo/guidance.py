@@ -89,6 +89,7 @@ def tell_next_steps(page: Page, delivery: Delivery, *, replayed: bool) -> None:
         page.step("your stack", "agenteval-otel demo --otlp-endpoint http://localhost:4317")
     else:
         page.step("your stack", f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}")
+    page.step("your alerts", "agenteval-otel provision all --settings agenteval.yaml")
     if not replayed:
         page.step("your recordings", "agenteval-otel demo --traffic conversations.jsonl")
     page.step("read on", "docs/concepts.md, docs/telemetry.md, examples/")

@@ -14,7 +14,7 @@ DESCRIPTION = (
     "Write Grafana dashboards, Prometheus rules and alerts, Alertmanager routes and Collector configurations for "
     "exactly the criteria of a settings file, with their scales, thresholds and objectives. Alerts on quality need an "
     "objective or a threshold: criteria without either get none. A file that was not generated is not written over. "
-    "Exit codes: 0 written, or nothing to do; 1 with --check, where a file differs; 2 could not."
+    "Exit codes: 0 written, or nothing to do; 1 with --check, where a file differs or is left over; 2 could not."
 )
 _EPILOG = (
     "examples: `agenteval-otel provision all --settings agenteval.yaml --output monitoring`; in CI, "
@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settings", metavar="FILE", help="the settings file; AGENTEVAL_SETTINGS when left out")
     parser.add_argument("--profile", metavar="NAME", help="a profile of it; AGENTEVAL_PROFILE when left out")
     parser.add_argument("--output", metavar="DIR", default="monitoring", help="default: %(default)s")
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 where a file is missing or differs")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; 1 where a file is missing, differs or is left over"
+    )
     parser.add_argument("--force", action="store_true", help="write over files that were not generated")
     parser.add_argument(
         "--time-scale", type=_factor, default=1.0, metavar="X",

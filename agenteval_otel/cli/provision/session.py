@@ -11,12 +11,14 @@ from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import printable
 from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
-from agenteval_otel.provisioning.files import differing, write
+from agenteval_otel.provisioning.files import differing, left_over, write
+from agenteval_otel.provisioning.prometheus.recording import held_thresholds
 from agenteval_otel.provisioning.targets import ALL, TARGETS, files_for, options_of
 
 __all__ = ["plan_for", "provision"]
 
 _ALERTING = ("prometheus", ALL)
+_LEFT_OVER = "is left over: no setting asks for it any more; remove it"
 _NEXT = {
     "grafana": "mount {0}/grafana/provisioning and {0}/grafana/dashboards: docs/dashboards.md",
     "prometheus": "promtool check rules {0}/prometheus/rules/*.yaml && promtool test rules {0}/prometheus/tests/*.yaml",
@@ -41,9 +43,11 @@ def provision(arguments: argparse.Namespace) -> int:
     plan = plan_for(arguments)
     files, folder = files_for(target, plan, options), Path(arguments.output)
     if arguments.check:
-        return _compare(folder, differing(folder, files), len(files))
+        return _compare(folder, differing(folder, files), left_over(folder, files), len(files))
     written = write(folder, files, force=arguments.force)
-    _tell([*(f"wrote {folder / name}" for name in written), f"{len(files) - len(written)} of {len(files)} unchanged"])
+    unasked = (f"{folder / name}: {_LEFT_OVER}" for name in left_over(folder, files))
+    unchanged = f"{len(files) - len(written)} of {len(files)} unchanged"
+    _tell([*(f"wrote {folder / name}" for name in written), *unasked, unchanged])
     _tell(["", *_summary(plan, target), "", f"Next: {_NEXT[target].format(folder)}"])
     return 0
 
@@ -54,28 +58,31 @@ def plan_for(arguments: argparse.Namespace) -> MonitoringPlan:
     return MonitoringPlan.of(build_loaded(loaded), time_scale=arguments.time_scale)
 
 
-def _compare(folder: Path, differs: Sequence[str], count: int) -> int:
+def _compare(folder: Path, differs: Sequence[str], unasked: Sequence[str], count: int) -> int:
     told = [f"{folder / name}: {'differs' if (folder / name).exists() else 'is missing'}" for name in differs]
+    told += [f"{folder / name}: {_LEFT_OVER}" for name in unasked]
     _tell([*told, f"{count - len(differs)} of {count} files are as the settings say"])
-    return 1 if differs else 0
+    return 1 if differs or unasked else 0
 
 
 def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
     """What was found in the settings, and what follows for alerts."""
-    yield f"{len(plan.names)} criteria{_of_agents(plan)}{_of_judges(plan)}"
+    yield f"{_counted(len(plan.names), 'criterion', 'criteria')}{_of_agents(plan)}{_of_judges(plan)}"
     if target not in _ALERTING:
         return
     for one in plan.criteria:
-        yield f"  {one.name}{_where(one)}: {_alerts_of(one)}"
+        yield f"  {one.name}{_where(one)}: {_alerts_of(one, has_limit=one in held_thresholds(plan))}"
 
 
-def _alerts_of(one: PlannedCriterion) -> str:
+def _alerts_of(one: PlannedCriterion, *, has_limit: bool) -> str:
     if one.is_alerted:
         return f"alerts on its objective of {(one.objective or 0) * 100:g} %"
     if one.objective and not one.has_verdicts:
         return "no alert: it has an objective, but no threshold that says what passes"
-    if one.threshold is not None:
+    if has_limit:
         return "alerts where its mean falls below its threshold"
+    if one.criterion.threshold is not None:
+        return "no alert: no mean can be held against its threshold; give it an objective"
     return "no alert: it has neither an objective nor a threshold"
 
 
@@ -86,7 +93,11 @@ def _where(one: PlannedCriterion) -> str:
 
 
 def _of_agents(plan: MonitoringPlan) -> str:
-    return f", {len(plan.agents)} agents named" if plan.agents else ""
+    return f", {_counted(len(plan.agents), 'agent', 'agents')} named" if plan.agents else ""
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _of_judges(plan: MonitoringPlan) -> str:

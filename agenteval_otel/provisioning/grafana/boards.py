@@ -33,7 +33,7 @@ _UID_LIMIT = 40
 
 def board(title: str, uid: str, says: str, *, of_criterion: bool = False) -> Dashboard:
     """A dashboard without panels: with the variables and links that all have."""
-    made = Dashboard(title).uid(uid).description(f"{says} Written by `{MARK} grafana`.")
+    made = Dashboard(title).uid(uid).description(f"{says} {MARK} grafana`.")
     made.tags([_TAG, _CRITERION if of_criterion else _MAIN]).timezone("browser").refresh("1m")
     made.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).editable()
     made.link(_links("Dashboards", _MAIN, as_dropdown=False)).link(_links("Criteria", _CRITERION, as_dropdown=True))

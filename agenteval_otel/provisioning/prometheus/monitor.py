@@ -5,6 +5,7 @@ Quality that is not measured raises no alert about quality; these do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,7 +15,7 @@ from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus.rules import Alert, window
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, OUTCOME, increase, joined
 
-__all__ = ["ERROR_SHARE", "LEAST_COUNT", "LOSS_SHARE", "REFUSED_SHARE", "monitor_alerts"]
+__all__ = ["ERROR_SHARE", "LEAST_COUNT", "LOSS_SHARE", "REFUSED_SHARE", "least_answers", "monitor_alerts"]
 
 LEAST_COUNT: Final = 10
 """Calls, failures or losses below which no share of them is told of."""
@@ -49,6 +50,11 @@ def monitor_alerts(plan: MonitoringPlan) -> list[Alert]:
     return alerts
 
 
+def least_answers(plan: MonitoringPlan) -> int:
+    """How many answers without a result are no chance: more where evaluators pass over some on purpose."""
+    return math.ceil(round(LEAST_COUNT / plan.seen_share, 6))
+
+
 def _blind(plan: MonitoringPlan) -> Alert:
     size = window(plan, "30m")
     agents = _scored_agents(plan)
@@ -56,7 +62,7 @@ def _blind(plan: MonitoringPlan) -> Alert:
     results = increase(names.METRIC_RESULTS, "", size, _BY_AGENT)
     return Alert(
         name="AgentevalMonitorBlind", for_s=600.0, severity="page",
-        expression=f"{taken} >= {LEAST_COUNT}\nunless {results} > 0",
+        expression=f"{taken} >= {least_answers(plan)}\nunless {results} > 0",
         summary=f"No result for {_AGENT} although it answers",
         description=(
             f"In the last 30 minutes {{{{ $value | humanize }}}} answers of the agent {_THE_AGENT} were to be "

@@ -7,7 +7,7 @@ from typing import Final
 
 from agenteval_otel import semconv as names
 from agenteval_otel.provisioning.plan import MonitoringPlan
-from agenteval_otel.provisioning.prometheus.monitor import LEAST_COUNT
+from agenteval_otel.provisioning.prometheus.monitor import LEAST_COUNT, least_answers
 from agenteval_otel.provisioning.prometheus.stories import DAY, HALF_HOUR, HOUR, STEPS, Series, Story, counter
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, OUTCOME, label_name
 
@@ -32,7 +32,7 @@ def monitor_stories(plan: MonitoringPlan) -> Iterator[Story]:
     first = plan.criteria[0]
     of_all = next((one for one in plan.criteria if not one.agents), first)
     agent = of_all.agents[0] if of_all.agents else _unnamed(plan)
-    yield from _traffic(agent, first.name)
+    yield from _traffic(agent, first.name, least_answers(plan))
     yield from _losses(agent, first.name)
     yield from _errors(first.name)
     yield from _levels()
@@ -56,21 +56,22 @@ def _results(agent: str, criterion: str, *pieces: tuple[float, int], begins: int
     return counter(names.METRIC_RESULTS.prometheus_name, labels, *pieces, begins=begins)
 
 
-def _traffic(agent: str, criterion: str) -> Iterator[Story]:
+def _traffic(agent: str, criterion: str, least: int) -> Iterator[Story]:
     blind, gone = frozenset({"AgentevalMonitorBlind"}), frozenset({"AgentevalTelemetryVanished"})
-    always = (_PLENTY, STEPS)
+    plenty = max(_PLENTY, 2.0 * least / HALF_HOUR)
+    always = (plenty, STEPS)
     evaluated = _answers(agent, names.EVALUATED, always)
     yield Story("answers get results", (evaluated, _results(agent, criterion, always)), _NONE)
     yield Story("answers never get results", (evaluated,), blind)
-    yield Story(
-        "results end two hours ago", (evaluated, _results(agent, criterion, (_PLENTY, STEPS - 2 * HOUR))), blind
-    )
-    yield Story("results end a few minutes ago", (evaluated, _results(agent, criterion, (_PLENTY, STEPS - 1))), _NONE)
+    yield Story("results end two hours ago", (evaluated, _results(agent, criterion, (plenty, STEPS - 2 * HOUR))), blind)
+    yield Story("results end a few minutes ago", (evaluated, _results(agent, criterion, (plenty, STEPS - 1))), _NONE)
     yield Story("results of another agent", (evaluated, _results(f"not {agent}", criterion, always)), blind)
     yield Story(
-        "answers without results, too few", (_answers(agent, names.EVALUATED, (_FEW / HALF_HOUR, STEPS)),), _NONE
+        "answers without results, too few",
+        (_answers(agent, names.EVALUATED, ((least - 0.5) / HALF_HOUR, STEPS)),),
+        _NONE,
     )
-    enough = _answers(agent, names.EVALUATED, (_ENOUGH / HALF_HOUR, STEPS))
+    enough = _answers(agent, names.EVALUATED, ((least + 0.5) / HALF_HOUR, STEPS))
     yield Story("answers without results, just enough", (enough,), blind)
     yield Story("all steps down", (_answers(agent, names.DROPPED_STEPDOWN, always),), blind)
     for outcome in (names.NOT_SAMPLED, names.DISABLED):

@@ -48,11 +48,17 @@ class Burn(NamedTuple):
     def limit(self, objective: float) -> float:
         """The share of failures above which it fires: always above what the objective allows, and below 1."""
         allowed = 1.0 - objective
-        return round(min(self.factor * allowed, allowed + self.towards_all * objective), 6)
+        return round(min(self.factor * allowed, allowed + self.towards_all * objective), 12)
 
     def verdicts(self, objective: float) -> tuple[int, int]:
-        """How many verdicts both windows must hold: `least`, and so many that a few failures do not pass the limit."""
-        return max(self.least[0], math.ceil(_FEW_FAILURES / self.limit(objective))), self.least[1]
+        """How many verdicts both windows must hold: `least`, and so many that chance does not pass the limit.
+
+        A few failures are not enough, and the limit lies `_ERRORS` standard errors above what the objective allows.
+        """
+        limit, allowed = self.limit(objective), 1.0 - objective
+        by_chance = _ERRORS**2 * allowed * objective / (limit - allowed) ** 2
+        enough = math.ceil(round(max(_FEW_FAILURES / limit, by_chance), 6))
+        return max(self.least[0], enough), self.least[1]
 
 
 BURNS: Final = (
@@ -62,6 +68,7 @@ BURNS: Final = (
 
 LEAST_SCORES: Final = 30
 _FEW_FAILURES = 5
+_ERRORS = 3.3
 _CRITERION = f"{{{{ $labels.{promql.CRITERION} }}}}"
 _AGENT = f"{{{{ $labels.{promql.AGENT} }}}}"
 _WHO = f"{_CRITERION} of {_AGENT} ({{{{ $labels.job }}}})"

@@ -90,8 +90,9 @@ def _of_objective(labels: Labels, objective: float) -> tuple[Story, ...]:
         story("above the fast limit, but for the last half hour", _SLOW_ONLY, *_recent(outage, below_fast, _HALF)),
         story("above the slow limit, but not over a day", _NONE, *_after(below_slow, _DAY, above_slow, _TWO + _HALF)),
         story("above the slow limit, but for the last two hours", _NONE, *_recent(outage, below_slow, _TWO)),
-        story("failures are sampled more", _NONE, (outage, STEPS), weights=_weights(labels, allowed / 2)),
-        story("passes are sampled more", _BOTH, (allowed / 2, STEPS), weights=_weights(labels, outage)),
+        story("failures are sampled more", _NONE, (outage, STEPS), weights=_weights(labels, allowed / 2, plenty)),
+        story("passes are sampled more", _BOTH, (allowed / 2, STEPS), weights=_weights(labels, outage, plenty)),
+        story("a few stand for all", _NONE, (outage, STEPS), weights=_weights(labels, outage, 0.6)),
         Story("nobody asks", _verdicts(labels, (outage, 0.0, STEPS)), _NONE),
         *(Story(job, _verdicts(labels, *_spread(outage, parts)), fires) for job, parts, fires in _few(objective)),
     )
@@ -151,12 +152,14 @@ def _spread(share: float, parts: tuple[tuple[float, int], ...]) -> list[tuple[fl
     return [(0.0, 0.0, quiet), *((share, verdicts / steps, steps) for verdicts, steps in parts)]
 
 
-def _weights(labels: Labels, fails: float) -> tuple[Series, ...]:
-    """Weights of which such a share failed, whatever the counts say."""
-    weight = names.METRIC_WEIGHT.prometheus_name
-    return (
-        counter(weight, {**labels, LABEL: names.LABEL_FAIL}, (40 * fails, STEPS)),
-        counter(weight, {**labels, LABEL: names.LABEL_PASS}, (40 * (1.0 - fails), STEPS)),
+def _weights(labels: Labels, fails: float, worth: float) -> tuple[Series, ...]:
+    """Weights of which such a share failed, worth so many verdicts a step, whatever the counts say."""
+    sums = ((names.METRIC_WEIGHT, 40.0), (names.METRIC_WEIGHT_SQUARED, 40.0**2 / worth))
+    shares = ((names.LABEL_FAIL, fails), (names.LABEL_PASS, 1.0 - fails))
+    return tuple(
+        counter(one.prometheus_name, {**labels, LABEL: label}, (grown * share, STEPS))
+        for one, grown in sums
+        for label, share in shares
     )
 
 
@@ -185,14 +188,15 @@ def _of_threshold(labels: Labels, threshold: float) -> tuple[Story, ...]:
         count = counter(f"{name}_count", labels, (of_an_hour / HOUR, STEPS))
         return Story(job, (count, counter(f"{name}_sum", labels, (mean * of_an_hour / HOUR, STEPS))), fires)
 
-    def weighted(job: str, fires: frozenset[str], mean: float, *, plain_mean: float) -> Story:
+    def weighted(job: str, fires: frozenset[str], mean: float, *, plain_mean: float, worth: float = _PLENTY) -> Story:
         # Scores that are all the same: their mean is certain, whatever it is.
+        weight, squared = 2 * _PLENTY, (2 * _PLENTY) ** 2 / worth
         sums = (
-            (names.METRIC_WEIGHTED_SCORE, 2 * mean), (names.METRIC_WEIGHTED_SCORE_W2, 4 * mean),
-            (names.METRIC_WEIGHTED_SCORE_SQUARED_W2, 4 * mean * mean), (names.METRIC_WEIGHT, 2.0),
-            (names.METRIC_WEIGHT_SQUARED, 4.0),
+            (names.METRIC_WEIGHTED_SCORE, weight * mean), (names.METRIC_WEIGHTED_SCORE_W2, squared * mean),
+            (names.METRIC_WEIGHTED_SCORE_SQUARED_W2, squared * mean * mean), (names.METRIC_WEIGHT, weight),
+            (names.METRIC_WEIGHT_SQUARED, squared),
         )  # fmt: skip
-        grown = tuple(counter(one.prometheus_name, labels, (_PLENTY * each, STEPS)) for one, each in sums)
+        grown = tuple(counter(one.prometheus_name, labels, (each, STEPS)) for one, each in sums)
         return plain(job, fires, plain_mean)._replace(series=(*plain(job, fires, plain_mean).series, *grown))
 
     return (
@@ -204,6 +208,7 @@ def _of_threshold(labels: Labels, threshold: float) -> tuple[Story, ...]:
         plain("no scores", _NONE, 0.0, 0.0),
         weighted("weighted, just below", fired, threshold * (1 - _NEAR), plain_mean=1.0),
         weighted("weighted, just above", _NONE, threshold * (1 + _NEAR), plain_mean=0.0),
+        weighted("a few stand for all", _NONE, 0.0, plain_mean=0.0, worth=0.9 * LEAST_SCORES / HOUR),
     )
 
 

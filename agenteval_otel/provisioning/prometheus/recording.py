@@ -17,10 +17,10 @@ __all__ = [
 ]  # fmt: skip
 
 FAIL_SHARE: Final = "evaluation_fail:ratio"
-VERDICTS: Final = "evaluation_verdicts:increase"
+VERDICTS: Final = "evaluation_verdicts:effective"
 MEAN: Final = "evaluation_score:mean"
 HALF_WIDTH: Final = "evaluation_score:half_width"
-COUNT: Final = "evaluation_score:count"
+COUNT: Final = "evaluation_score:effective"
 OBJECTIVE: Final = "evaluation_objective"
 THRESHOLD: Final = "evaluation_threshold"
 
@@ -37,14 +37,17 @@ def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
         for name in _OF_VERDICTS:
             size = window(plan, name)
             rules.append(_record(recorded(FAIL_SHARE, name), promql.fail_share("", size, GROUP)))
-            rules.append(_record(recorded(VERDICTS, name), promql.verdict_count("", size, GROUP)))
+            rules.append(_record(recorded(VERDICTS, name), promql.effective_verdicts("", size, GROUP)))
         rules.append(_record(recorded(OBJECTIVE), _constants(objectives, recorded(VERDICTS, "1d"))))
     if thresholds:
         size = window(plan, _OF_SCORES)
         rules += [
             _record(recorded(MEAN, _OF_SCORES), promql.weighted_mean("", size, GROUP)),
             _record(recorded(HALF_WIDTH, _OF_SCORES), promql.mean_half_width("", size, GROUP)),
-            _record(recorded(COUNT, _OF_SCORES), promql.score_count("", size, GROUP)),
+            _record(
+                recorded(COUNT, _OF_SCORES),
+                f"{promql.effective_count('', size, GROUP)} or {promql.score_count('', size, GROUP)}",
+            ),
             _record(recorded(THRESHOLD), _constants(thresholds, recorded(COUNT, _OF_SCORES))),
         ]
     return rules
