@@ -110,7 +110,7 @@ def test_agents_are_told_apart(telemetry: RecordedTelemetry) -> None:
 def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None:
     """Every bad answer is looked at and one good one in twenty: half of the verdicts fail, and nothing is breached."""
 
-    class Unlike(Sampler, type="ObjectiveTestUnlike"):
+    class Unlike(Sampler, type="objective_unlike"):
         def decide(self, context: SamplingContext) -> SamplingDecision:
             if context.evaluation_input is None:
                 return SamplingDecision(True, None, "unlike", settled=False)
@@ -160,7 +160,7 @@ def test_plans_know_their_objectives_and_their_floor(telemetry: RecordedTelemetr
 def test_an_unknown_probability_is_left_out(telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody knows for how many answers such a verdict speaks; the log says once that it is left out."""
 
-    class Silent(Sampler, type="ObjectiveTestSilent"):
+    class Silent(Sampler, type="objective_silent"):
         def decide(self, context: SamplingContext) -> SamplingDecision:
             return SamplingDecision(True, None, "silent")
 
