@@ -59,6 +59,13 @@ def test_it_writes_tells_what_is_alerted_and_what_comes_next(
     assert stat.S_IMODE((folder / "prometheus/rules/agenteval-alerts.yaml").stat().st_mode) == 0o644
 
 
+def test_with_scaled_time_no_tests_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """None are written, so the next command only checks the rules."""
+    file, folder = said(tmp_path, SETTINGS), tmp_path / "out"
+    out = provision(capsys, "prometheus", "--settings", file, "--output", folder, "--time-scale", "0.01")[1]
+    assert out.splitlines()[-1] == f"Next: promtool check rules {folder}/prometheus/rules/*.yaml"
+
+
 def test_check_compares_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """1 while files are missing or differ, each named; 0 once they are as the settings say."""
     file, folder = said(tmp_path, SETTINGS), tmp_path / "out"
@@ -112,6 +119,18 @@ def test_an_option_of_another_target_is_refused(tmp_path: Path, capsys: pytest.C
     code, _, err = provision(capsys, "grafana", "--settings", file, "--webhook", "http://127.0.0.1:1")
     assert code == 2
     assert "--webhook: is an option of alertmanager, not of grafana" in err
+
+
+def test_without_a_settings_file_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forgotten option does not write the defaults over the rules of a file; the variable names one as well."""
+    asked = ("prometheus", "--output", tmp_path / "out")
+    code, _, err = provision(capsys, *asked)
+    assert (code, (tmp_path / "out").exists()) == (2, False)
+    assert "--settings: no settings file is named" in err
+    monkeypatch.setenv("AGENTEVAL_SETTINGS", str(said(tmp_path, SETTINGS)))
+    assert provision(capsys, *asked)[0] == 0
 
 
 @pytest.mark.parametrize("scale", ["0", "-1", "nan", "inf", "1001", "fast"])

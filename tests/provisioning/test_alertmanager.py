@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.alertmanager import files_of
 from agenteval_otel.provisioning.prometheus import alerts_of
 
@@ -54,6 +55,13 @@ def test_without_a_webhook_the_file_says_how_to_tell_somebody() -> None:
     text = files_of(EVERYTHING)["alertmanager.yml"]
     assert yaml.safe_load(text)["receivers"] == [{"name": "nobody"}]
     assert "webhook_configs" in text.partition("\nroute:")[0]
+
+
+@pytest.mark.parametrize("webhook", ["", "nonsense", "ftp://127.0.0.1/", "http://", "http:///alerts", "http://a b"])
+def test_an_address_that_alertmanager_would_refuse_is_refused(webhook: str) -> None:
+    """Before anything is written, with the option's name."""
+    with pytest.raises(ConfigurationError, match="webhook: must be an address that begins with http"):
+        files_of(EVERYTHING, webhook=webhook)
 
 
 def test_what_follows_from_something_else_is_left_unsaid() -> None:

@@ -81,17 +81,14 @@ def test_every_alert_has_a_story_in_which_it_fires(name: str) -> None:
     assert all(told.values())
 
 
-@pytest.mark.backend
-def test_very_many_criteria_are_tested_too(promtool_binary: Path, tmp_path: Path) -> None:
-    """Their stories are more than promtool loads at a time, so they are several days; each alert fires in one."""
-    plan = plan_of(*(criterion("c", agents=(f"agent {number}",), objective=0.9) for number in range(600)))
-    folder = written(files_of(plan), tmp_path)
-    days = yaml.safe_load((folder / TESTS).read_text())["tests"]
+def test_stories_of_very_many_criteria_are_several_days() -> None:
+    """promtool loads ten thousand samples for a query: no day has more series, and each alert fires on one."""
+    plan = plan_of(*(criterion("c", agents=(f"agent {number}",), objective=0.9) for number in range(100)))
+    days = yaml.safe_load(files_of(plan)[TESTS])["tests"]
     assert len(days) > 1
+    assert max(len(day["input_series"]) for day in days) < 2_500
     fires = {one["expr"] for day in days for one in day["promql_expr_test"] if one["exp_samples"]}
     assert len(fires) == len(names_of(plan))
-    code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
-    assert code == 0, said
 
 
 def test_settings_without_criteria_have_no_rules() -> None:

@@ -48,13 +48,22 @@ def provision(arguments: argparse.Namespace) -> int:
     unasked = (f"{folder / name}: {_LEFT_OVER}" for name in left_over(folder, files))
     unchanged = f"{len(files) - len(written)} of {len(files)} unchanged"
     _tell([*(f"wrote {folder / name}" for name in written), *unasked, unchanged])
-    _tell(["", *_summary(plan, target), "", f"Next: {_NEXT[target].format(folder)}"])
+    # With scaled time there are no tests to run.
+    after = _NEXT[target] if plan.time_scale == 1.0 else _NEXT[target].partition(" && ")[0]
+    _tell(["", *_summary(plan, target), "", f"Next: {after.format(folder)}"])
     return 0
 
 
 def plan_for(arguments: argparse.Namespace) -> MonitoringPlan:
-    """The plan of the settings that the arguments name. Raises `SettingsError` with everything that is wrong."""
+    """The plan of the settings that the arguments name.
+
+    Raises:
+        ConfigurationError: No file is named: the defaults would write over what a forgotten one has given. A
+            `SettingsError` has everything that is wrong in it.
+    """
     loaded = load_settings(arguments.settings, profile=arguments.profile)
+    if loaded.file is None:
+        raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
     return MonitoringPlan.of(build_loaded(loaded), time_scale=arguments.time_scale)
 
 

@@ -112,10 +112,10 @@ def _burning(burn: Burn, objective: float) -> Alert:
 
 
 def _failure(plan: MonitoringPlan) -> Alert:
-    """Any failure where none is allowed; a counter that began with a failure counts too."""
+    """Any failure where none is allowed; a counter that begins with one counts too, one that comes back does not."""
     failures = f'{semconv.METRIC_RESULTS.prometheus_name}{{{promql.LABEL}="{semconv.LABEL_FAIL}"}}'
     size = window(plan, "1h")
-    new = f"({failures} > 0 unless {failures} offset {size})"
+    new = f"({failures} > 0 unless present_over_time({failures}[{window(plan, '1d')}] offset {size}))"
     return Alert(
         name="AgentevalFailureSeen", for_s=0.0, severity="ticket", labels={"objective": "1"},
         expression=f"sum by ({', '.join(GROUP)}) (increase({failures}[{size}]) > 0 or {new})\n"

@@ -176,6 +176,7 @@ def _of_certainty(labels: Labels) -> tuple[Story, ...]:
         story("one failed half an hour ago", fired, f"0x{STEPS - HALF_HOUR} 1x{HALF_HOUR - 1}"),
         story("all pass", _NONE, f"0x{STEPS}"),
         story("failed long ago", _NONE, f"5x{STEPS}"),
+        story("comes back after two hours", _NONE, f"5x{STEPS - 3 * HOUR} _x{2 * HOUR} 5x{HOUR}"),
         story("begins with a failure", fired, f"_x{STEPS - HALF_HOUR} 1x{HALF_HOUR}"),
     )
 
