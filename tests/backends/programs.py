@@ -40,10 +40,9 @@ def finish(*programs: subprocess.Popen[str]) -> list[str]:
             assert program.returncode == 0, f"{program.args}: {errors}\n{output}"
             outputs.append(output)
     finally:
-        for program in programs:
-            if program.poll() is None:
-                program.kill()
-                program.communicate()
+        for program in programs[len(outputs) :]:
+            program.kill()
+            program.communicate()
     return outputs
 
 

@@ -14,7 +14,7 @@ from .programs import finish, started, wait_for_what_was_sent
 from .prometheus import Prometheus, scraping
 from .test_collector_harness import SHIPPED
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.live]
 
 FOLDER = SHIPPED.parent
 SERVICE = "comes-and-goes"

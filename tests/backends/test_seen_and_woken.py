@@ -31,7 +31,7 @@ from .prometheus import Prometheus, scraping
 from .test_collector_harness import SHIPPED
 from .webhook import Webhook
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.live]
 
 FOLDER = SHIPPED.parent
 SHIPPED_PROMETHEUS = FOLDER / "prometheus/prometheus.yml"

@@ -22,6 +22,7 @@ from agenteval_otel.instrumentation import door as door_room
 from agenteval_otel.instrumentation import scope as scope_room
 from agenteval_otel.instrumentation import wrappers as wrappers_room
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import plan as plan_room
 from agenteval_otel.pipeline import route as pipeline_room
 from agenteval_otel.runner import EvaluationRunner, Lanes
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision, ratio
@@ -105,7 +106,7 @@ CALLER_SEAMS: tuple[Seam, ...] = (
 POOL_SEAMS: tuple[Seam, ...] = (
     Seam("process", Pipeline, "_process"),
     Seam("build_input", pipeline_room, "build_input"),
-    Seam("open run span", pipeline_room, "open_run_span"),
+    Seam("open run span", plan_room, "open_run_span"),
     Seam("runner.run", EvaluationRunner, "run"),
     Seam("lanes.run", Lanes, "run"),
     Seam("evaluator", ResponseHealth, "score"),

@@ -29,7 +29,7 @@ from .traffic import JUDGED, settings
 
 __all__ = ["loki_binary_fixture", "loki_fixture"]
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.live]
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 9
