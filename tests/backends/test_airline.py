@@ -22,7 +22,7 @@ from agenteval_otel.storage import OtlpStorageProvider
 from .collector import Collector
 from .sdk import Sdk, sdk_to
 
-pytestmark = [pytest.mark.backend, pytest.mark.shared]
+pytestmark = [pytest.mark.backend, pytest.mark.live, pytest.mark.shared]
 
 Messages = list[dict[str, Any]]
 CRITERIA = ("response_health", "short_enough", "courtesy", "calls_or_answers")

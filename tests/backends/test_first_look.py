@@ -30,7 +30,7 @@ from .prometheus import Prometheus, prometheus_names, scraping
 from .sdk import sdk_to
 from .test_collector_harness import SHIPPED, send_one_of_each
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.live]
 
 ROOT = SHIPPED.parents[1]
 SHIPPED_PROMETHEUS = SHIPPED.parent / "prometheus" / "prometheus.yml"

@@ -419,7 +419,8 @@ NO_FILES = """
         hold()
         answer()
         time.sleep(0.02)
-    assert not flush(0.2)
+    if flush(0.2):  # something was closed late after all, and our thread has its loop
+        os._exit(3)
     for one in held:
         os.close(one)
     time.sleep(0.2)
@@ -432,7 +433,10 @@ NO_FILES = """
 @pytest.mark.parametrize("calls", [1, 100])
 def test_a_loop_that_cannot_be_made_is_made_later(calls: int, version: str) -> None:
     """Without a file descriptor our thread has no event loop: nothing is said on stderr, and later all is evaluated."""
-    finished = run_program(NO_FILES, str(calls), flags=FLAGS, python=pythons()[version])
+    for _ in range(4):
+        finished = run_program(NO_FILES, str(calls), flags=FLAGS, python=pythons()[version])
+        if finished.code != 3:
+            break
     assert finished.code == 0, finished.stderr
     assert finished.stderr == ""
     assert finished.lines("flushed") == [f"True {calls + 2}"]
