@@ -244,6 +244,7 @@ IMPORTS = {
     "registry.py": "modules of ours that announced a type",
     "evaluators/__init__.py": "modules of the room, by names of ours",
     "hosted/model.py": "the clients of models, by names of ours",
+    "provisioning/targets.py": "the targets, by names of ours",
     "runner/__init__.py": "modules of the room, by names of ours",
     "evaluators/imports.py": "in the child process: the module of an evaluator that the host has imported",
     "dispatch/own.py": "the standard library's room of sub-interpreters, by the names it has had",
