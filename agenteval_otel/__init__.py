@@ -17,15 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agenteval_otel.config import Settings, accounting, configure, disable, enable, flush, reload, shutdown
-    from agenteval_otel.instrumentation import annotate, monitor
-    from agenteval_otel.models import (
-        AggregatedEvaluationResult,
-        EvaluationCriteria,
-        EvaluationInput,
-        EvaluationResult,
-        Score,
-    )
-    from agenteval_otel.runner import (
+    from agenteval_otel.engine import (
         EvaluationRunConfig,
         EvaluationRunner,
         Suite,
@@ -34,6 +26,14 @@ if TYPE_CHECKING:
         run_evaluation_sync,
         run_evaluations,
         run_evaluations_sync,
+    )
+    from agenteval_otel.instrumentation import annotate, monitor
+    from agenteval_otel.models import (
+        AggregatedEvaluationResult,
+        EvaluationCriteria,
+        EvaluationInput,
+        EvaluationResult,
+        Score,
     )
 
 __all__ = [
@@ -66,7 +66,7 @@ _ROOMS = {
     "config": ("Settings", "accounting", "configure", "disable", "enable", "flush", "reload", "shutdown"),
     "instrumentation": ("annotate", "monitor"),
     "models": ("AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Score"),
-    "runner": (
+    "engine": (
         "EvaluationRunConfig",
         "EvaluationRunner",
         "Suite",

@@ -83,7 +83,7 @@ def run(code: str, *, watched: bool = True) -> dict[str, Any]:
 IMPORTS = {
     "package": "import agenteval_otel",
     "monitor": "from agenteval_otel import monitor, annotate, configure, flush, shutdown, accounting, Settings",
-    "rooms": "import agenteval_otel.evaluators, agenteval_otel.sampling, agenteval_otel.storage, agenteval_otel.runner",
+    "rooms": "import agenteval_otel.evaluators, agenteval_otel.sampling, agenteval_otel.storage, agenteval_otel.engine",
     "decorated": "from agenteval_otel import monitor\nhandler = monitor(str.upper)",
 }
 

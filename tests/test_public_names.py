@@ -94,7 +94,7 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel.registry": [
         "Registry",
     ],
-    "agenteval_otel.runner": [
+    "agenteval_otel.engine": [
         "EvaluationRunConfig", "EvaluationRunner", "Lanes", "RunOutcome", "Suite", "SuiteResult", "SuiteScore",
         "aggregate", "run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync",
     ],

@@ -40,7 +40,7 @@ class CapturedCall:
     """One call of a monitored handler on its way to the evaluators; filled in as the call proceeds."""
 
     # What most calls never set are defaults of the class: one that is begun costs what it sets, and no more.
-    plan: Any = None
+    settings: Any = None
     agent = ""
     prompt: Any = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
@@ -67,12 +67,15 @@ class CapturedCall:
     memo: Any = None
     answer_facts: Any = None
     host_span: Span | None = None
+    # The process that began it, which alone ends its span; what evaluates it.
+    pid = 0
+    evaluation: Any = None
 
-    def __init__(self, plan: Any, agent: str) -> None:
-        self.plan = plan
+    def __init__(self, settings: Any, agent: str) -> None:
+        self.settings = settings
         self.agent = agent
 
-    def said_conversation(self) -> str | None:
+    def conversation_id(self) -> str | None:
         """The conversation's id, on the caller's thread: text or a plain id that `annotate` said, else the argument."""
         for name in ("conversation_id", "session_id"):
             said = self.facts.get(name) if self.facts is not None else None
@@ -80,7 +83,7 @@ class CapturedCall:
                 return str(said)
         return self.conversation
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forget what the host's code made, once the evaluation input is built: a judge may take its time."""
         self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = None
 

@@ -85,6 +85,19 @@ class Redaction:
         """The input to let out: the same object when there is nothing to take out."""
         return self._model(evaluation_input, _KEPT_OF_INPUT)
 
+    def model(self, value: V) -> V:
+        """A value of ours to let out: the same object when there is nothing to take out."""
+        return self._model(value)
+
+    def short(self, name: str, text: str | None) -> str | None:
+        """A short text under its field's name, such as an id or a label: the same ones come again and again."""
+        if text is None or (name, text) in self._clean or not self.redactors:
+            return text
+        after = self._guarded(name, text)
+        if after == text and len(text) <= _SHORT_CHARS:
+            self._remember(name, text)
+        return after if isinstance(after, str) else str(after)
+
     def result(self, aggregated: AggregatedEvaluationResult, *, snapshot: bool = True) -> AggregatedEvaluationResult:
         """The aggregated result to let out; `snapshot` tells whether its input is still to be redacted."""
         if not self.redactors:

@@ -11,13 +11,15 @@ from typing import Any
 from agenteval_otel.components import Component, choices, near
 from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
+from agenteval_otel.config.settings import Settings
+from agenteval_otel.engine import EvaluationRunner
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.model_parts import problems_of
+from agenteval_otel.engine.stages import waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import mask_text, printable
 from agenteval_otel.models import EvaluationCriteria
-from agenteval_otel.pipeline import Pipeline, Plan
-from agenteval_otel.pipeline.judges import troubles_of
-from agenteval_otel.runner import EvaluationRunner
-from agenteval_otel.runner.stages import waits
+from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 
@@ -81,14 +83,15 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
 def _report(loaded: Loaded) -> dict[str, Any]:
     """What will run, as plain data without secrets."""
     settings, pipeline = loaded.settings, build_loaded(loaded)
-    plans = {name: pipeline.plan(name) for name in settings.agents}
-    handlers = {**plans, "": pipeline.plan("")}
+    plans = {name: pipeline.handler(name) for name in settings.agents}
+    handlers = {**plans, "": pipeline.handler("")}
     report = {
         "profile": loaded.profile,
         "profiles": list(loaded.profiles),
         "enabled": settings.enabled,
         "agents": {name or "every other handler": _agent(plan, pipeline, name) for name, plan in handlers.items()},
-        "storage": [_storage_in_words(provider) for provider in settings.storage],
+        "telemetry": _telemetry_in_words(settings),
+        "storage": [_in_words(one) for one in settings.storage if not isinstance(one, OtlpStorageProvider)],
         "redaction": [_in_words(redactor) for redactor in settings.redaction],
         "dispatcher": _in_words(settings.dispatcher),
         "own_span": settings.own_span,
@@ -100,7 +103,7 @@ def _report(loaded: Loaded) -> dict[str, Any]:
     return shown
 
 
-def _agent(plan: Plan, pipeline: Pipeline, name: str) -> dict[str, Any]:
+def _agent(plan: HandlerSettings, pipeline: Pipeline, name: str) -> dict[str, Any]:
     entry = pipeline.agents.get(name)
     criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
     evaluators = [
@@ -112,9 +115,9 @@ def _agent(plan: Plan, pipeline: Pipeline, name: str) -> dict[str, Any]:
         }
         for evaluator in plan.runner.evaluators
     ]
-    sampler = (entry.sampler if entry is not None else None) or pipeline.sampler
+    sampler = (entry.sampler if entry is not None else None) or pipeline.defaults.sampler
     return {
-        "enabled": pipeline.enabled and (entry is None or entry.enabled),
+        "enabled": pipeline.enabled and (entry is None or entry.enabled is not False),
         "sampled": _sampler_in_words(sampler),
         "evaluators": evaluators,
         "escalated": None if plan.runner.escalation is None else _escalation_in_words(plan.runner),
@@ -158,9 +161,8 @@ def _sampler_in_words(sampler: Any) -> str:
     return _in_words(sampler)
 
 
-def _storage_in_words(provider: Any) -> str:
-    if not isinstance(provider, OtlpStorageProvider):
-        return _in_words(provider)
+def _telemetry_in_words(settings: Settings) -> str:
+    provider = next((one for one in settings.storage if isinstance(one, OtlpStorageProvider)), settings.telemetry)
     variable = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if provider.endpoint:
         target = f"to {provider.endpoint}"
@@ -171,7 +173,7 @@ def _storage_in_words(provider: Any) -> str:
     words = [target, f"signals {', '.join(sorted(provider.signals)) or 'none'}", f"content {provider.content_capture}"]
     words += [f"detail {provider.detail}"] if provider.detail != "auto" else []
     words += [f"headers {', '.join(sorted(provider.headers))} (values hidden)"] if provider.headers else []
-    return f"otlp: {'; '.join(words)}"
+    return "; ".join(words)
 
 
 def _in_words(part: Any) -> str:
@@ -187,7 +189,7 @@ def _idle_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
     """What a criteria set says of criteria that nobody scores, as far as the file knows."""
     warnings = []
     for name in (None, *loaded.settings.agents):
-        scored = [criterion.name for criterion in pipeline.plan(name or "").runner.criteria]
+        scored = [criterion.name for criterion in pipeline.handler(name or "").runner.criteria]
         who = "the evaluators above" if name is None else f"agent {name!r}"
         for criterion in loaded.settings.criteria_of(name):
             if criterion.name not in scored:
@@ -199,9 +201,9 @@ def _idle_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
 def _missing_keys(loaded: Loaded) -> list[str]:
     """What keeps judges from being asked: an environment that has not their keys may be another than the process's."""
     settings = loaded.settings
-    found = troubles_of(settings.evaluators, "evaluators")
+    found = problems_of(settings.evaluators, "evaluators")
     for name, agent in settings.agents.items():
-        found += troubles_of(agent.evaluators, f"agents.{name}.evaluators")
+        found += problems_of(agent.evaluators, f"agents.{name}.evaluators")
     return found
 
 
@@ -221,7 +223,8 @@ def _text_of(file: str, report: dict[str, Any]) -> list[str]:
             rate = f", {evaluator['sampled']}" if evaluator["sampled"] else ""
             lines.append(f"  {evaluator['type']} [{evaluator['lane']}{rate}]: {'; '.join(evaluator['criteria'])}")
         lines += [f"  {agent['escalated']}"] if agent["escalated"] else []
-    lines += ["", "Results go to:", *(f"  {words}" for words in report["storage"] or ["nowhere but the accounting"])]
+    lines += ["", f"Telemetry goes {report['telemetry']}"]
+    lines += ["Results are stored in:", *(f"  {words}" for words in report["storage"])] if report["storage"] else []
     lines += [f"Redaction of what leaves the process: {', '.join(report['redaction']) or 'none'}"]
     lines += [f"Evaluations run in: {report['dispatcher']}"]
     for title, key in (("Plugins:", "plugins"), ("Overrides in force:", "overrides"), ("Warnings:", "warnings")):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
+from agenteval_otel.config.current import current_pipeline, following, set_current_pipeline
 from agenteval_otel.config.load import Loaded, located
+from agenteval_otel.config.parts import load_sampler
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.config.switch import SWITCH
+from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.instrumentation.decorator import load_sampler
-from agenteval_otel.instrumentation.door import following
 from agenteval_otel.objectives import ObjectiveSettings
-from agenteval_otel.pipeline import AgentDefaults, Pipeline, current_pipeline, set_default_pipeline
+from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RateLimitSampler
-from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
+from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 
 __all__ = ["build", "build_loaded", "close_what_is_gone", "drain", "swap"]
@@ -23,7 +25,7 @@ _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
 _RETIRED: list[Pipeline] = []
 _MAX_GONE = 16
-_GONE: list[OtlpStorageProvider] = []
+_GONE: list[Any] = []
 """Closed, but what was under way when its settings were replaced (a stream) may have opened it again since."""
 
 
@@ -36,9 +38,11 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
     chosen = load_sampler(settings.sample_rate, settings.sampler)
     pipeline = Pipeline(
         sampler=chosen if chosen is not None else RateLimitSampler(),
-        evaluators=settings.evaluators, storage=settings.storage, dispatcher=settings.dispatcher,
+        evaluators=settings.evaluators, storage=settings.storage, telemetry=settings.telemetry,
+        dispatcher=settings.dispatcher, agent_span_end=settings.agent_span_end,
+        shutdown_timeout_s=settings.shutdown_timeout_s,
         enabled=settings.enabled and not SWITCH.off, own_span=settings.own_span, accounting=accounting,
-        criteria=settings.criteria_of(), redactors=settings.redaction, restraint=settings.restraint,
+        criteria=settings.criteria_of(), redactors=settings.redaction, load_shedding=settings.load_shedding,
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         objectives=ObjectiveSettings(settings.breach, settings.on_breach, settings.on_recovery),
         agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
@@ -47,7 +51,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
     problems: list[tuple[str | None, str]] = []
     for name in (None, *settings.agents):
         try:
-            pipeline.plan(name or "settings")
+            pipeline.handler(name or "settings")
         except ConfigurationError as failure:
             problems += failure.under(None if name is None else f"agents.{name}").problems
     if problems:
@@ -67,9 +71,9 @@ def build_loaded(loaded: Loaded) -> Pipeline:
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
 
 
-def _defaults(settings: Settings, name: str, agent: AgentSettings) -> AgentDefaults:
+def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOptions:
     sampler = load_sampler(agent.sample_rate, agent.sampler)
-    return AgentDefaults(agent.evaluators, sampler, settings.criteria_of(name), agent.enabled, agent.escalation)
+    return HandlerOptions(agent.evaluators, sampler, None, settings.criteria_of(name), agent.enabled, agent.escalation)
 
 
 def swap(pipeline: Pipeline) -> Pipeline | None:
@@ -78,17 +82,17 @@ def swap(pipeline: Pipeline) -> Pipeline | None:
     Raises:
         Exception: A handler's own part does not fit; then nothing has changed.
     """
-    before = set_default_pipeline(pipeline)
+    before = set_current_pipeline(pipeline)
     failures = _bind_all(pipeline)
     if failures:
-        set_default_pipeline(before)
+        set_current_pipeline(before)
         if before is not None:
             _bind_all(before)
         raise failures[0]
     if before is not None:
         pipeline.objectives.take_over(before.objectives)
         if before.dispatcher is pipeline.dispatcher:  # the same Settings again: it goes on working
-            before.lanes.close()
+            before.executor.close()
         else:
             before.retire()
         # Held until nothing is left in them: who flushes waits for them too.
@@ -113,9 +117,9 @@ def drain(timeout_s: float) -> bool:
 
 def _bind_all(pipeline: Pipeline) -> list[Exception]:
     failures: list[Exception] = []
-    for door in following():
+    for handler in following():
         try:
-            door.bind(pipeline)
+            handler.bind(pipeline)
         except Exception as error:
             failures.append(error)
     return failures
@@ -129,7 +133,7 @@ def close_what_is_gone(before: Pipeline) -> None:
     if not gone:
         return
     reopened = [provider for provider in _GONE if id(provider) not in held and not any(provider is one for one in gone)]
-    _GONE[:] = [*reopened, *(one for one in gone if isinstance(one, OtlpStorageProvider))][-_MAX_GONE:]
+    _GONE[:] = [*reopened, *(one for one in gone if getattr(one, "emitter", None) is not None)][-_MAX_GONE:]
 
     def close() -> None:
         before.flush(_DRAIN_S)

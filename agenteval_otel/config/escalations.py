@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.runner.stages import check_escalation
 from agenteval_otel.sampling.escalation import Escalation
 
 if TYPE_CHECKING:

@@ -13,20 +13,15 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from agenteval_otel.config.assemble import build, build_loaded, close_what_is_gone, drain, swap
+from agenteval_otel.config.current import current_pipeline, set_current_pipeline
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.config.switch import SWITCH
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline import (
-    Pipeline,
-    current_pipeline,
-    default_pipeline,
-    handle_sigterm,
-    use_assembler,
-)
+from agenteval_otel.pipeline import Pipeline, handle_sigterm
 from agenteval_otel.telemetry.log import log
 
-__all__ = ["accounting", "configure", "flush", "forget", "reload", "shutdown"]
+__all__ = ["accounting", "configure", "default_pipeline", "flush", "forget", "reload", "shutdown"]
 
 
 class _Request(NamedTuple):
@@ -168,6 +163,7 @@ def _keeping(settings: Settings, before: Settings) -> Settings:
     """The new settings with the parts of the old ones that say the same: they hold connections, limits, budgets."""
     kept: dict[str, Any] = {
         "sampler": before.sampler if settings.sampler == before.sampler else settings.sampler,
+        "telemetry": before.telemetry if settings.telemetry == before.telemetry else settings.telemetry,
         "storage": tuple(_same(provider, before.storage) for provider in settings.storage),
         "evaluators": tuple(_same(evaluator, before.evaluators) for evaluator in settings.evaluators),
         "ground_truth": before.ground_truth if settings.ground_truth == before.ground_truth else settings.ground_truth,
@@ -227,8 +223,15 @@ def accounting() -> dict[str, int]:
     return default_pipeline().accounting.outcomes()
 
 
-def _assemble() -> Pipeline:
-    """The pipeline of a process that nobody configured: by ``AGENTEVAL_SETTINGS`` and the other variables."""
+def default_pipeline() -> Pipeline:
+    """The process's pipeline: the configured one, else one by ``AGENTEVAL_SETTINGS`` and the other variables.
+
+    Raises:
+        ConfigurationError: The variables, or the file that they name, are wrong.
+    """
+    pipeline = current_pipeline()
+    if pipeline is not None:
+        return pipeline
     request = _Request()
     loaded = _load(request)
     pipeline = build_loaded(loaded)
@@ -236,7 +239,5 @@ def _assemble() -> Pipeline:
     _STATE.request, _STATE.settings = request, loaded.settings
     if loaded.settings.handle_sigterm:
         handle_sigterm(True)
-    return pipeline
-
-
-use_assembler(_assemble)
+    first = set_current_pipeline(pipeline, replace=False)
+    return first if first is not None else pipeline

@@ -24,15 +24,15 @@ from agenteval_otel.capture.redaction import Redactor, default_redactors, load_r
 from agenteval_otel.components import Explained, PartError, resolve
 from agenteval_otel.config.criteria import CriteriaSet, check_names, check_once, load_set, missing_sets
 from agenteval_otel.config.escalations import unfit_escalations
+from agenteval_otel.config.parts import load_evaluators, load_sampler, load_storage
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
-from agenteval_otel.instrumentation.decorator import load_evaluators, load_sampler, load_storage
 from agenteval_otel.masking import mask
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.plugins import import_plugins
-from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean
 from agenteval_otel.storage import OtlpStorageProvider
@@ -144,18 +144,22 @@ class Settings(_Explained):
         sampler: A sampler instead of a rate. Neither: everything, limited to ten evaluated responses a second.
         escalation: Cheap evaluators first, and what they found decides which answers the dear ones see:
             docs/escalation.md. Left out, all see every sampled answer.
-        telemetry: Where OpenTelemetry goes and what it carries: the defaults of every ``otlp`` storage provider.
-        storage: Storage providers; one ``otlp`` when left out.
+        telemetry: Where OpenTelemetry goes and what it carries; on wherever a provider or an endpoint is known.
+        storage: Where results are kept beside telemetry: storage providers; nowhere when left out. An ``otlp`` entry
+            emits in place of `telemetry`, whose fields it takes where it leaves them out.
         ground_truth: Where inputs get the reference answer that evaluators compare with: docs/ground-truth.md.
         redaction: What is taken out of all that leaves the process: redactors, instances or ``{type: ...}`` mappings.
             Every built-in kind when left out; an empty list for nothing.
         dispatcher: Where evaluations run.
-        restraint: How much of the process evaluation may take before sampling steps down: docs/restraint.md.
+        load_shedding: When sampling is reduced under load: docs/load-shedding.md.
         breach: When a criterion of an agent counts as below its objective, and as recovered: docs/thresholds.md.
         on_breach: Who is told then: a function that takes an `ObjectiveCrossing`, sync or async, or
             ``module:function``. It runs on a thread of its own; what it raises is counted.
         on_recovery: Who is told when the objective is held again, likewise.
         own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
+        agent_span_end: ``background`` ends those spans on the background thread, with the scores that are ready, where
+            every span processor of the application is the SDK's batch processor; ``caller`` when the handler returns.
+        shutdown_timeout_s: How long the process's exit may wait for what is pending, in seconds.
         handle_sigterm: True handles SIGTERM: what is pending is delivered or counted, within two seconds, before the
             signal takes its course. The host's own handler is called as well. Needs `configure` on the main thread.
         agents: What differs for single agents, by the agent's name.
@@ -170,15 +174,17 @@ class Settings(_Explained):
     sampler: Any = None
     escalation: Escalation | Literal[False] | None = None
     telemetry: OtlpStorageProvider = Field(default_factory=OtlpStorageProvider)
-    storage: tuple[Any, ...] = Field(default_factory=lambda fields: (fields.get("telemetry"),))
+    storage: tuple[Any, ...] = ()
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
     redaction: tuple[Redactor, ...] = Field(default_factory=default_redactors)
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
-    restraint: RestraintSettings = Field(default_factory=RestraintSettings)
+    load_shedding: LoadSheddingSettings = Field(default_factory=LoadSheddingSettings)
     breach: BreachSettings = Field(default_factory=BreachSettings)
     on_breach: _Callback | None = None
     on_recovery: _Callback | None = None
     own_span: Literal["always", "sampled", "never"] = "sampled"
+    agent_span_end: Literal["background", "caller"] = "background"
+    shutdown_timeout_s: float = Field(default=2.0, ge=0, le=60)
     handle_sigterm: bool = False
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import weakref
 
-from agenteval_otel.pipeline import Pipeline, current_pipeline, live_pipelines
+from agenteval_otel.config.current import current_pipeline
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline.exit import living
 
 __all__ = ["SWITCH", "disable", "enable"]
 
@@ -28,8 +30,8 @@ def disable() -> None:
     What was taken before is still evaluated. It holds until `enable`, also through `configure` and `reload`.
     """
     SWITCH.off = True
-    for pipeline in live_pipelines():
-        if pipeline.enabled:
+    for pipeline in living():
+        if isinstance(pipeline, Pipeline) and pipeline.enabled:
             SWITCH.switched_off.add(pipeline)
             pipeline.enabled = False
 

@@ -10,26 +10,57 @@ import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from agenteval_otel.components import Component
 from agenteval_otel.dispatch.executor import DaemonExecutor
 from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 
-__all__ = ["Dispatcher", "InlineDispatcher", "Process", "Settle"]
+__all__ = ["Dispatcher", "InlineDispatcher", "Process", "Settle", "Stall"]
 
-Process = Callable[[Any], Awaitable[str]]
-"""Evaluates one captured call and gives its outcome."""
+Process = Callable[[Any], str | Awaitable[str]]
+"""Evaluates one captured call: gives its outcome, or what gives it later."""
 Settle = Callable[[Any, str], None]
 """Told the outcome of a captured call, exactly once for each; must not block."""
+
+
+class Stall(Protocol):
+    """What is asked when the background thread is held up; from the watchdog's thread."""
+
+    def blame(self, call: Any, held_s: float) -> Any:
+        """Find, name and move the evaluator that holds the thread; gives it, where it is known.
+
+        Args:
+            call: The call that was being processed, or the task that was running; None where neither is known.
+            held_s: For how long.
+        """
+
+    def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
+        """Make a call that was under way ready to be processed again; False settles it as failed."""
 
 
 class Dispatcher(Component, contract="dispatcher"):
     """Runs evaluations somewhere. Implement `start`, `submit`, `flush`, `shutdown`."""
 
-    def start(self, process: Process, settle: Settle) -> None:
-        """Tell the dispatcher what to do with calls; starts no thread yet."""
+    def start(
+        self,
+        process: Process,
+        settle: Settle,
+        *,
+        has_room: Callable[[], bool] = lambda: True,
+        on_work: Callable[[int, float], None] = lambda calls, seconds: None,
+        on_stall: Stall | None = None,
+    ) -> None:
+        """Set what is done with calls; starts no thread yet.
+
+        Args:
+            process: Evaluates a call.
+            settle: Takes its outcome.
+            has_room: Whether the next call may be processed now; asked again a few milliseconds later.
+            on_work: Takes the number of calls that were processed in a row, and the seconds that took.
+            on_stall: Asked when the background thread is held up.
+        """
         raise NotImplementedError
 
     def submit(self, call: Any, size_bytes: int) -> bool:
@@ -51,8 +82,8 @@ class Dispatcher(Component, contract="dispatcher"):
         """
 
     def state(self) -> dict[str, int]:
-        """Gauges: ``size``, ``capacity`` and ``bytes`` of the queue."""
-        return {"size": 0, "capacity": 0, "bytes": 0}
+        """Gauges of the queue: ``size`` in calls, ``bytes`` and ``max_bytes``."""
+        return {"size": 0, "bytes": 0, "max_bytes": 0}
 
 
 class InlineDispatcher(Dispatcher, type="inline"):
@@ -62,7 +93,7 @@ class InlineDispatcher(Dispatcher, type="inline"):
     def _parts(self) -> dict[str, Any]:
         return {"closed": False}
 
-    def start(self, process: Process, settle: Settle) -> None:
+    def start(self, process: Process, settle: Settle, **_: Any) -> None:
         self._parts.update(process=process, settle=settle)
 
     def submit(self, call: Any, size_bytes: int) -> bool:
@@ -88,7 +119,8 @@ class InlineDispatcher(Dispatcher, type="inline"):
 async def _guarded(process: Process, call: Any) -> str:
     # Inside of the task: an exception that cannot even be shown would keep `asyncio.run` from cleaning up.
     try:
-        return await process(call)
+        outcome = process(call)
+        return outcome if isinstance(outcome, str) else await outcome
     except Exception:
         return PIPELINE_FAILED
 

@@ -1,53 +1,50 @@
-"""PoolDispatcher: evaluations on one background thread, behind a queue that is bounded by items and by bytes.
+"""PoolDispatcher: evaluations on one background thread, behind a queue that is bounded by bytes.
 
-The caller's thread appends to a deque and, only when the worker sleeps, wakes it: no lock, nothing that can block in a
-signal handler or a destructor. When the queue is full the **newest** call is dropped and counted: what was accepted is
-kept. The worker gathers calls for a few milliseconds before it starts, so that it does not compete for the interpreter
-with the answer that is just going out; while calls come in it looks for them by itself, and none has to wake it.
+The caller's thread appends to a deque and, only when the background thread sleeps, wakes it: no lock, nothing that can
+block in a signal handler or a destructor. When the queue is full the **newest** call is dropped and counted: what was
+accepted is kept. A thread that is held up is replaced within a second, as often as it takes; what it had under way goes
+on elsewhere.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-import weakref
 from collections import deque
+from collections.abc import Callable
 from functools import cached_property
 
 from pydantic import Field
 
-from agenteval_otel.dispatch.base import Dispatcher, Process, Settle
+from agenteval_otel.dispatch.base import Dispatcher, Process, Settle, Stall
 from agenteval_otel.dispatch.forked import free_lazy_parts
 from agenteval_otel.dispatch.own import in_sub_interpreter
+from agenteval_otel.dispatch.watchdog import Watchdog
 from agenteval_otel.dispatch.worker import Entry, Marker, Worker
-from agenteval_otel.semconv import DROPPED_BYTES, DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
 
 __all__ = ["PoolDispatcher"]
-
-_MAX_REPLACEMENTS = 5
-_LOOK_EVERY = 64
-_BIRTH_EVERY_S = 0.1
-_DOUBT_S = 1.0
 
 
 class PoolDispatcher(Dispatcher, type="pool"):
     """One daemon thread with its own event loop, started with the first call and again after `fork`.
 
     Attributes:
-        max_items: Calls that may wait or be under evaluation.
-        max_bytes: Estimated bytes that these may hold.
-        concurrency: Calls under evaluation at once.
-        linger_s: How long a sleeping worker gathers calls before it starts.
-        stall_s: A worker whose loop stood still for so long is replaced.
+        max_bytes: Estimated bytes that captured calls may hold, waiting or under evaluation.
+        max_items: How many there may be, far above what the bytes allow.
+        concurrency: Calls at once that wait for a thread, a process or a judge.
+        linger_s: How long a sleeping thread gathers calls before it starts.
+        stall_s: A thread that is held up for so long is replaced.
     """
 
-    max_items: int = Field(default=2048, ge=1)
-    max_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
-    concurrency: int = Field(default=64, ge=1)
+    max_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
+    max_items: int = Field(default=1_000_000, ge=1)
+    concurrency: int = Field(default=256, ge=1)
     linger_s: float = Field(default=0.01, ge=0)
-    stall_s: float = Field(default=30.0, gt=0)
+    stall_s: float = Field(default=0.75, gt=0)
 
     @cached_property
     def _pool(self) -> _Pool:
@@ -56,8 +53,19 @@ class PoolDispatcher(Dispatcher, type="pool"):
     def __repr__(self) -> str:
         return repr(self._pool)
 
-    def start(self, process: Process, settle: Settle) -> None:
-        self._pool.process, self._pool.settle = process, settle
+    def start(
+        self,
+        process: Process,
+        settle: Settle,
+        *,
+        has_room: Callable[[], bool] = lambda: True,
+        on_work: Callable[[int, float], None] = lambda calls, seconds: None,
+        on_stall: Stall | None = None,
+    ) -> None:
+        pool = self._pool
+        pool.process, pool.settle, pool.has_room, pool.on_work, pool.on_stall = (
+            process, settle, has_room, on_work, on_stall,
+        )  # fmt: skip
 
     def submit(self, call: object, size_bytes: int) -> bool:
         return self._pool.submit(call, size_bytes)
@@ -72,85 +80,83 @@ class PoolDispatcher(Dispatcher, type="pool"):
         self._pool.retire()
 
     def state(self) -> dict[str, int]:
-        return {"size": self._pool.items, "capacity": self.max_items, "bytes": self._pool.bytes}
+        return {"size": self._pool.items, "bytes": self._pool.bytes, "max_bytes": self.max_bytes}
 
 
 class _Pool:
-    """The running part: queue, totals and the present worker."""
+    """The running part: queue, totals, the present worker and its watchdog."""
 
     def __init__(self, settings: PoolDispatcher) -> None:
-        self._settings = settings
+        self.settings = settings
         self._max_items, self._max_bytes = settings.max_items, settings.max_bytes
-        self._look_every = min(_LOOK_EVERY, max(1, settings.max_items // 4))
         self.process: Process | None = None
         self.settle: Settle = lambda call, outcome: None
+        self.has_room: Callable[[], bool] = lambda: True
+        self.on_work: Callable[[int, float], None] = lambda calls, seconds: None
+        self.on_stall: Stall | None = None
+        self._memory = MEMORY.captured_calls
+        self._memory.max_bytes = max(self._memory.max_bytes, settings.max_bytes)
         self._closed = self._retired = False
-        self._reset()
-        _POOLS.add(self)
+        self.reset_in_child()
+        reset_in_child(self)
 
-    def _reset(self) -> None:
-        self._queue: deque[Entry | Marker] = deque()
+    def reset_in_child(self) -> None:
+        """Begin empty: the thread did not come along to a forked child, and the parent evaluates what it had."""
+        free_lazy_parts()
+        self.queue: deque[Entry | Marker] = deque()
         self._open: dict[int, Entry] = {}
-        self._worker: Worker | None = None
+        self.worker: Worker | None = None
         self._thread: threading.Thread | None = None  # known before it runs, the worker only afterwards
-        self._replaced = 0
-        self._doubted = (0.0, 0.0)  # the beat that seemed to be the last, and when that was seen
+        self._watchdog = Watchdog(self)
         self._starting = threading.Lock()
+        self.not_before = 0.0
+        """When the next thread may be started, where the last one found no file descriptor for its event loop."""
         self.items = 0
         self.bytes = 0
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
-        return f"<PoolDispatcher {state} items={self.items}/{self._max_items} bytes={self.bytes}/{self._max_bytes}>"
+        return f"<PoolDispatcher {state} items={self.items} bytes={self.bytes}/{self._max_bytes}>"
 
     def submit(self, call: object, size_bytes: int) -> bool:
-        outcome = None
         if self._closed:
-            outcome = DROPPED_SHUTDOWN
-        elif self.items >= self._max_items:
-            outcome = DROPPED_QUEUE_FULL
-        elif self.bytes + size_bytes > self._max_bytes:
-            outcome = DROPPED_BYTES
-        if outcome is not None:
-            if self._worker is not None and not self._closed:
-                self._look_after(self._worker)
-            self.settle(call, outcome)
+            self.settle(call, DROPPED_SHUTDOWN)
+            return False
+        full = self.items >= self._max_items or self.bytes + size_bytes > self._max_bytes
+        if full or not self._memory.reserve(size_bytes):
+            self.settle(call, DROPPED_QUEUE_FULL)
             return False
         entry = (call, size_bytes)
         self._open[id(entry)] = entry
         self.items += 1
         self.bytes += size_bytes
-        self._queue.append(entry)
+        self.queue.append(entry)
         if self._closed:  # a shutdown came between, and may be over
             return self._give_up(entry)
-        worker = self._worker
+        worker = self.worker
         if worker is None:
-            return self._start_worker() or self._give_up(entry)
+            return self.start_worker() or self._give_up(entry)
         if worker.sleeping:
             worker.wake(linger=True)
-        elif worker.stillborn or not len(self._queue) % self._look_every:
-            self._look_after(worker)
         return True
 
     def flush(self, timeout_s: float) -> bool:
-        worker = self._worker
         if not self._open:
             return True
         if self._thread is threading.current_thread():
             return False  # an evaluator that waits for itself
         marker = Marker()
-        self._queue.append(marker)
-        if worker is not None:
-            self._look_after(worker)
-        else:  # retired, or another thread is starting it
-            self._start_worker()
-        if (current := self._worker) is not None:
-            current.wake(linger=False)
-        return marker.reached.wait(timeout_s)
+        deadline = time.monotonic() + timeout_s
+        self.queue.append(marker)
+        if self.worker is None:
+            self.start_worker()
+        if (worker := self.worker) is not None:
+            worker.wake(linger=False)
+        return marker.reached.wait(max(0.0, deadline - time.monotonic()))
 
     def retire(self) -> None:
         self._retired = True
-        worker, self._worker = self._worker, None  # the next call, if there is one, starts another
+        worker, self.worker = self.worker, None  # the next call, if there is one, starts another
         if worker is not None:
             worker.close()
 
@@ -158,48 +164,44 @@ class _Pool:
         deadline = time.monotonic() + timeout_s
         self._closed = True
         self.flush(timeout_s)
-        worker = self._worker
-        lost = [entry for entry in list(self._open.values()) if self._close(entry, DROPPED_SHUTDOWN)]
-        self._queue.clear()
+        worker = self.worker
+        lost = [entry for entry in list(self._open.values()) if self.close(entry, DROPPED_SHUTDOWN)]
+        self.queue.clear()
         if worker is not None and worker.thread is not threading.current_thread():
             worker.close(at_once=bool(lost))
             worker.thread.join(max(0.0, deadline - time.monotonic()))
+        self._watchdog.close()
         return not lost
 
-    def _done(self, entry: Entry, outcome: str) -> None:
-        self._close(entry, outcome)
-
-    def _close(self, entry: Entry, outcome: str) -> bool:
+    def close(self, entry: Entry, outcome: str) -> bool:
+        """Settle a call; False where that was done before."""
         # Popping a dictionary is atomic: of two that would settle a call, one does.
         if self._open.pop(id(entry), None) is None:
             return False
-        self.items -= 1
         call, size_bytes = entry
+        self.items -= 1
         self.bytes -= size_bytes
+        self._memory.release(size_bytes)
         self.settle(call, outcome)
         return True
 
-    def _give_up(self, entry: Entry) -> bool:
-        """The call came too late, or no thread can be started: at the interpreter's exit, or at the process's limit."""
-        with contextlib.suppress(ValueError, IndexError):  # IndexError: another thread appends meanwhile
-            self._queue.remove(entry)
-        self._close(entry, DROPPED_SHUTDOWN if self._closed else PIPELINE_FAILED)
-        return False
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is under evaluation."""
+        return not self._open
 
-    def _start_worker(self) -> bool:
+    def start_worker(self) -> bool:
+        """Start the background thread, unless there is one; False where no thread can be started."""
         if not self._starting.acquire(blocking=False):
             return True  # another thread is at it, and the worker looks at the queue first thing
         try:
-            if self._worker is None and self.process is not None:
+            if self.worker is None and self.process is not None and time.monotonic() >= self.not_before:
                 if in_sub_interpreter():
                     return False  # which takes the whole process along where it ends before its threads do
-                worker = Worker(
-                    self._queue, self.process, self._done, self._settings.concurrency, self._settings.linger_s
-                )
+                worker = Worker(self)
                 self._thread = worker.thread
                 worker.thread.start()
                 if not self._retired:
-                    self._worker = worker
+                    self.worker = worker
                 if self._closed or self._retired:  # ends when the queue is empty
                     worker.close()
             return True
@@ -208,50 +210,37 @@ class _Pool:
         finally:
             self._starting.release()
 
-    def _stands_still(self, worker: Worker) -> bool:
-        # Found so twice: after a pause of the whole process the first look comes before the worker's turn.
-        now = time.monotonic()
-        if worker.sleeping or now - worker.beat <= self._settings.stall_s:
-            return False
-        if self._doubted[0] != worker.beat:
-            self._doubted = (worker.beat, now)
-            return False
-        return now - self._doubted[1] > min(_DOUBT_S, self._settings.stall_s)
+    def watch(self) -> None:
+        """Have the watchdog look after the present worker; from that worker's thread."""
+        self._watchdog.watch()
 
-    def _look_after(self, worker: Worker) -> None:
-        """Replace a worker that died or whose loop stands still; its calls are settled as failed."""
-        if worker.thread.is_alive() and not self._stands_still(worker):
-            if worker.looking:  # a burst does not wait for its next look
-                worker.hurry()
-            return
-        if worker.stillborn:  # leaves nothing behind: tried again for as long as it takes, but not with every call
-            if time.monotonic() - worker.beat < _BIRTH_EVERY_S:
+    def replace(self, worker: Worker, held_s: float) -> None:
+        """Another thread takes over from one that is held up, or has died: with what it had under way."""
+        with self._starting:
+            if self.worker is not worker:
                 return
-        elif self._replaced >= _MAX_REPLACEMENTS:
-            return
-        if not self._starting.acquire(blocking=False):
-            return
-        try:
-            if self._worker is not worker:
-                return
-            self._replaced += not worker.stillborn
             worker.superseded = True
-            self._worker = None
-            for entry in list(worker.running.values()):
-                self._close(entry, PIPELINE_FAILED)
-        finally:
-            self._starting.release()
-        self._start_worker()
+            self.worker = None
+        present = worker.present_call()
+        under_way = [entry for entry in worker.under_way() if id(entry) in self._open]
+        blamed = self.on_stall.blame(present, held_s) if self.on_stall is not None else None
+        for entry in reversed(under_way):
+            if self.on_stall is not None and self.on_stall.take_over(entry[0], blamed, held_s):
+                self._again(entry)
+            else:
+                self.close(entry, PIPELINE_FAILED)
+        self.start_worker()
 
+    def _again(self, entry: Entry) -> None:
+        """The call at the head of the queue, as another entry: what the held-up thread still says of it is void."""
+        if self._open.pop(id(entry), None) is not None:
+            again = (entry[0], entry[1])
+            self._open[id(again)] = again
+            self.queue.appendleft(again)
 
-_POOLS: weakref.WeakSet[_Pool] = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    # The thread did not come along and the parent evaluates what it had: the child begins empty, with new locks.
-    free_lazy_parts()
-    for pool in list(_POOLS):
-        pool._reset()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)
+    def _give_up(self, entry: Entry) -> bool:
+        """The call came too late, or no thread can be started: at the interpreter's exit, or at the process's limit."""
+        with contextlib.suppress(ValueError, IndexError):  # IndexError: another thread appends meanwhile
+            self.queue.remove(entry)
+        self.close(entry, DROPPED_SHUTDOWN if self._closed else PIPELINE_FAILED)
+        return False

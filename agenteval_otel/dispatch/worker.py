@@ -1,9 +1,4 @@
-"""The pool's worker: one background thread with its own event loop, started in an empty context.
-
-It survives whatever evaluations do. An exception of one call settles that call; one that reaches the loop restarts the
-serving task on the same loop, where the others' work goes on. A worker whose loop is blocked is replaced by the pool:
-it is told so by `superseded` and ends when its loop comes back.
-"""
+"""The pool's worker: the background thread, with its own event loop, started in an empty context."""
 
 from __future__ import annotations
 
@@ -15,17 +10,21 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from agenteval_otel.dispatch.base import Process
 from agenteval_otel.dispatch.executor import DaemonExecutor
 from agenteval_otel.dispatch.own import EVALUATION, Evaluation, OwnThread
 from agenteval_otel.semconv import PIPELINE_FAILED
+
+if TYPE_CHECKING:
+    from agenteval_otel.dispatch.pool import _Pool
 
 __all__ = ["Entry", "Marker", "Worker", "new_loop"]
 
 _END_S = 1.0
 _WORK_S, _REST_S = 1e-3, 5e-5
+_TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.005, 0.1
 # While calls come in, the worker looks for them by itself this often, for so long after the last one: to wake it costs
 # the caller a write to a pipe, and a thread that wants the interpreter at once.
 _LOOK_EVERY_S: Final = 0.05
@@ -45,28 +44,35 @@ class Marker:
 
 
 class Worker:
-    """Takes entries from the pool's queue and runs them as tasks, at most `concurrency` at once."""
+    """Takes calls from the pool's queue and has them processed, a list at a time.
 
-    def __init__(self, queue: deque[Entry | Marker], process: Process, done: Any, concurrency: int, linger_s: float):
-        self._queue, self._process, self._done = queue, process, done
-        self._concurrency, self._linger_s = concurrency, linger_s
-        self.running: dict[asyncio.Task[None], Entry] = {}
-        self.sleeping = False
-        self.superseded = self.stillborn = False
+    It survives whatever evaluations do: an exception of one call settles that call, one that reaches the loop restarts
+    the serving task on the same loop.
+
+    Attributes:
+        beat: Monotonic seconds of the last sign of life.
+        superseded: Another worker took over; this one ends when it comes back.
+        running: What is under evaluation, by the task or future that is waited for.
+    """
+
+    def __init__(self, pool: _Pool) -> None:
+        self._pool, self._queue, self._settings = pool, pool.queue, pool.settings
+        self.running: dict[asyncio.Future[str], Entry] = {}
+        self.sleeping = self.superseded = False
         self.beat = time.monotonic()
-        self._closing = self._ticking = self.looking = False
+        self._present: Entry | None = None
+        self._closing = self._ticking = self._looking = False
         self._last_call = self._rested = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake: asyncio.Event | None = None
-        self._look: asyncio.TimerHandle | None = None
-        self.thread = OwnThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-pool")
+        self.thread = OwnThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-background")
 
     def __repr__(self) -> str:
         return f"<Worker running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
 
     def wake(self, *, linger: bool) -> None:
         """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it starts on them."""
-        if self.sleeping:  # else it beats itself, or stands still
+        if self.sleeping:  # else it beats itself, or is held up
             self.beat = time.monotonic()
             self.sleeping = False
         loop = self._loop
@@ -74,23 +80,36 @@ class Worker:
             return  # not begun yet: it looks at the queue first thing
         try:
             # In a context of its own: a timer would hold the caller's.
-            loop.call_soon_threadsafe(self._rise, self._linger_s if linger else 0.0, context=contextvars.Context())
+            after_s = self._settings.linger_s if linger else 0.0
+            loop.call_soon_threadsafe(self._rise, after_s, context=contextvars.Context())
         except RuntimeError:
-            return  # its loop is closed: the pool's supervision starts another
-
-    def hurry(self) -> None:
-        """Have the next look now, from any thread; says nothing of whether the loop turns, so the beat stays."""
-        self.looking = False  # once: a loop that stands still would gather one request for each call
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it is closed
-                loop.call_soon_threadsafe(self._looked, context=contextvars.Context())
+            return  # its loop is closed: the watchdog, or the next call, starts another
 
     def close(self, *, at_once: bool = False) -> None:
         """Ask the worker to end when the queue is empty; `at_once` without what is still under evaluation."""
         self._closing = True
         self.superseded = self.superseded or at_once
         self.wake(linger=False)
+
+    def is_busy(self) -> bool:
+        """Whether a heartbeat is to be expected: work is under way, or waits to be taken."""
+        return self._present is not None or bool(self.running) or (not self.sleeping and bool(self._queue))
+
+    def under_way(self) -> list[Entry]:
+        """What this worker has begun and not ended."""
+        present = self._present
+        return [*([] if present is None else [present]), *list(self.running.values())]
+
+    def present_call(self) -> Any:
+        """The call that holds the thread: the one that is being processed, or whose task is running; None for neither.
+
+        From another thread, which cannot know for sure.
+        """
+        if self._present is not None:
+            return self._present[0]
+        task = asyncio.current_task(self._loop) if self._loop is not None else None
+        entry = self.running.get(task) if task is not None else None
+        return task if entry is None else entry[0]
 
     def _rise(self, after_s: float) -> None:
         if self._awake is None:
@@ -104,8 +123,10 @@ class Worker:
         try:
             loop = new_loop()
         except Exception:
-            # No file descriptor is left, or the host's policy or log handler raises: the pool tries again.
-            self.stillborn = True
+            # No file descriptor is left, or the host's policy or log handler raises: a later call tries again.
+            self._pool.not_before = time.monotonic() + _BIRTH_EVERY_S
+            if self._pool.worker is self:
+                self._pool.worker = None
             return
         loop.set_debug(False)  # the host's debug mode is about the host's loop; here it would warn on its stderr
         loop.set_default_executor(DaemonExecutor())
@@ -131,14 +152,21 @@ class Worker:
 
     async def _serve(self) -> None:
         awake = self._awake = asyncio.Event()
+        loop = asyncio.get_running_loop()
         while not self.superseded:
             self.beat = time.monotonic()
             awake.clear()
-            self._take()
+            if self._queue:
+                self._pool.watch()
+                if not self._pool.has_room():
+                    loop.call_later(_ROOM_AGAIN_S, awake.set)
+                elif len(self.running) < self._settings.concurrency:
+                    self._work_off()
+                    if self._queue and len(self.running) < self._settings.concurrency:
+                        await asyncio.sleep(0)  # what waits for the loop gets its turn
+                        continue
             if self._closing and not self._queue and not self.running:
                 return
-            if self._queue and len(self.running) < self._concurrency:
-                continue
             if not self._queue and not self._look_again():
                 self.sleeping = True
                 if self._queue:  # came between the look and the flag: nobody will wake us for it
@@ -148,62 +176,76 @@ class Worker:
 
     def _look_again(self) -> bool:
         """Whether calls came lately: then the queue is looked at by a timer, and nobody has to wake the loop."""
-        if self._closing or self._linger_s <= 0 or time.monotonic() - self._last_call >= _LOOK_FOR_S:
+        linger_s = self._settings.linger_s
+        if self._closing or linger_s <= 0 or time.monotonic() - self._last_call >= _LOOK_FOR_S:
             return False
-        if not self.looking:
-            self.looking = True
-            self._look = asyncio.get_running_loop().call_later(max(self._linger_s, _LOOK_EVERY_S), self._looked)
+        if not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_later(max(linger_s, _LOOK_EVERY_S), self._looked)
         return True
 
     def _looked(self) -> None:
-        self.looking = False
-        if self._look is not None:
-            self._look.cancel()  # one that came in a hurry leaves no timer behind
-            self._look = None
+        self._looking = False
         if self._awake is not None:
             self._awake.set()
 
-    def _take(self) -> None:
-        while self._queue and len(self.running) < self._concurrency:
+    def _work_off(self) -> None:
+        """Process calls one after the other, for a millisecond; then whoever waits for the interpreter gets it."""
+        began, count = time.monotonic(), 0
+        deadline = began + _WORK_S
+        while self._queue and not self.superseded:
             entry = self._queue.popleft()
             if isinstance(entry, Marker):
                 self._watch(entry)
                 continue
-            self._last_call = self.beat
-            task = asyncio.get_running_loop().create_task(self._one(entry))
-            self.running[task] = entry
-            task.add_done_callback(self._finished)
-        if self.running and not self._ticking:
+            self._process(entry)
+            count += 1
+            self.beat = self._last_call = time.monotonic()
+            if self.beat > deadline or len(self.running) >= self._settings.concurrency:
+                break
+        if count and not self.superseded:
+            self._pool.on_work(count, self.beat - began)
+            # At once, instead of after the 5 ms that the interpreter lets a busy thread have.
+            time.sleep(_REST_S)
+
+    def _process(self, entry: Entry) -> None:
+        evaluation = Evaluation()
+        EVALUATION.set(evaluation)
+        self._present = entry
+        process = self._pool.process
+        assert process is not None
+        try:
+            outcome = process(entry[0])
+        except BaseException:
+            outcome = PIPELINE_FAILED  # also SystemExit: an evaluation never ends the thread
+        self._present = None
+        if isinstance(outcome, str):
+            evaluation.over = True
+            self._pool.close(entry, outcome)
+            return
+        future = asyncio.ensure_future(outcome)
+        self.running[future] = entry
+        future.add_done_callback(partial(self._finished, evaluation))
+        if not self._ticking:
             self._ticking = True
             self._tick()
 
     def _tick(self) -> None:
-        """The heartbeat: while calls are under evaluation a loop that turns says so every second."""
+        """The heartbeat: while calls are under evaluation a loop that turns says so."""
         self.beat = time.monotonic()
-        if self.running:
-            asyncio.get_running_loop().call_later(1.0, self._tick)
+        if self.running and not self.superseded:
+            asyncio.get_running_loop().call_later(min(_TICK_S, self._settings.stall_s / 4), self._tick)
         else:
             self._ticking = False
 
-    async def _one(self, entry: Entry) -> None:
-        outcome, evaluation = PIPELINE_FAILED, Evaluation()
-        EVALUATION.set(evaluation)
-        try:
-            outcome = await self._process(entry[0])
-        except BaseException:
-            # Also SystemExit: an evaluation never ends the worker. Cancelled: the worker itself ends.
-            outcome = PIPELINE_FAILED
-        finally:
-            evaluation.over = True
-            self._done(entry, outcome)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self.running.pop(task, None)
+    def _finished(self, evaluation: Evaluation, future: asyncio.Future[str]) -> None:
+        entry = self.running.pop(future, None)
+        evaluation.over = True
         self.beat = time.monotonic()
-        if self.beat - self._rested > _WORK_S:
-            # Whoever waits for the interpreter gets it now, instead of after the 5 ms that it lets a busy thread have.
-            time.sleep(_REST_S)
-            self._rested = time.monotonic()
+        failed = future.cancelled() or future.exception() is not None
+        outcome = PIPELINE_FAILED if failed else future.result()
+        if entry is not None:
+            self._pool.close(entry, outcome)
         if self._awake is not None:
             self._awake.set()
 
@@ -213,13 +255,13 @@ class Worker:
             marker.reached.set()
             return
 
-        def one_less(task: asyncio.Task[None]) -> None:
-            waiting.discard(task)
+        def one_less(future: asyncio.Future[str]) -> None:
+            waiting.discard(future)
             if not waiting:
                 marker.reached.set()
 
-        for task in list(waiting):
-            task.add_done_callback(one_less)
+        for future in list(waiting):
+            future.add_done_callback(one_less)
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

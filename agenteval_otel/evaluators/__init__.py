@@ -120,7 +120,7 @@ for _name, _module in _MODULE_OF.items():
     Evaluator.registry.announce(_module, _name)
 _MODULE_OF["Rubric"] = f"{__name__}.rubric"
 # A suite runs evaluators, so it stands in the runner's room, above; it is looked for here, beside what it runs.
-_MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.runner")
+_MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.engine")
 
 
 def __getattr__(name: str) -> Any:

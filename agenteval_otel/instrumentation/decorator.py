@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from agenteval_otel.capture.text import clean
-from agenteval_otel.components import load_each, resolve
+from agenteval_otel.config.parts import load_evaluators, load_sampler, load_storage
+from agenteval_otel.config.process import default_pipeline
+from agenteval_otel.engine.handler import HandlerOptions, HandlerSettings
+from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, as_evaluator
-from agenteval_otel.instrumentation.door import Door
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.instrumentation.wrappers import wrap
-from agenteval_otel.pipeline import Pipeline, Plan
-from agenteval_otel.runner.stages import check_escalation
-from agenteval_otel.sampling import Escalation, RatioSampler, Sampler
-from agenteval_otel.sampling.base import expect_before_results
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import Escalation
 from agenteval_otel.sampling.escalation import load_escalation
-from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = ["load_evaluators", "load_sampler", "load_storage", "monitor"]
+__all__ = ["monitor"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,9 +65,9 @@ def monitor(
         sample_rate: Share of the calls that are evaluated, 0 to 1. Giving it (or `sampler`) takes away the default's
             limit of ten evaluated responses a second.
         sampler: A sampler instead of a rate.
-        escalation: An `Escalation`, or a mapping: cheap evaluators first, and rules on what they found decide which
-            answers those that ask a model see (docs/escalation.md). False for none.
-        capture: ``capture(arguments, answer)`` gives further facts (see `annotate`) as a mapping; it runs on the pool's
+        escalation: An `Escalation`, or a mapping: cheap evaluators first, and rules on their results decide which
+            answers the evaluators that call a model see (docs/escalation.md). False for none.
+        capture: ``capture(arguments, answer)`` gives further facts (see `annotate`) as a mapping; it runs on the background
             thread, with the arguments by name.
         storage: A storage provider or several; replaces the configured ones.
         pipeline: The pipeline to use instead of the configured one.
@@ -78,10 +78,11 @@ def monitor(
     if handler is not None and not callable(handler) and not isinstance(handler, classmethod | staticmethod):
         hint = f"; did you mean agent={handler!r}?" if isinstance(handler, str) else ""
         raise ConfigurationError(f"expected a callable, found {type(handler).__name__}{hint}", path="handler")
-    chosen_evaluators = None if evaluators is None else load_evaluators(evaluators)
-    chosen_sampler = load_sampler(sample_rate, sampler)
-    chosen_escalation = _load_fitting(escalation, chosen_evaluators)
-    chosen_storage = None if storage is None else load_storage(storage)
+    chosen = None if evaluators is None else load_evaluators(evaluators)
+    options = HandlerOptions(
+        evaluators=chosen, sampler=load_sampler(sample_rate, sampler), escalation=_load_fitting(escalation, chosen),
+        storage=None if storage is None else load_storage(storage),
+    )  # fmt: skip
     _check_facts(agent, capture)
 
     def decorate(function: Any) -> Any:
@@ -91,13 +92,14 @@ def monitor(
             raise ConfigurationError(f"{function.__name__} is a class: decorate its method", path="handler")
         name = clean(agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256)
 
-        def make_plan(chosen: Pipeline) -> Plan:
-            return chosen.plan(
-                name, evaluators=chosen_evaluators, sampler=chosen_sampler, storage=chosen_storage, capture=capture,
-                function=function, escalation=chosen_escalation,
-            )  # fmt: skip
+        def settings_for(used: Pipeline) -> HandlerSettings:
+            return used.handler(name, options, capture=capture, function=function)
 
-        return wrap(function, Door(name, function, make_plan, pipeline=pipeline, keep_arguments=capture is not None))
+        handling = Handler(
+            name, function, settings_for, pipeline or default_pipeline(), follows=pipeline is None,
+            keep_arguments=capture is not None,
+        )  # fmt: skip
+        return wrap(function, handling)
 
     return decorate if handler is None else decorate(handler)
 
@@ -115,39 +117,3 @@ def _load_fitting(value: Any, evaluators: Sequence[Evaluator] | None) -> Escalat
     if isinstance(escalation, Escalation) and evaluators is not None:
         check_escalation(escalation, evaluators)
     return escalation
-
-
-def load_evaluators(values: Any) -> tuple[Evaluator, ...]:
-    """Evaluators from instances, functions, names and mappings. Raises `ConfigurationError` with the entry's path."""
-    if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
-        raise ConfigurationError(f"expected a list of evaluators, found {type(values).__name__}", path="evaluators")
-    if not values:
-        raise ConfigurationError("expected at least one evaluator", path="evaluators")
-    return load_each(lambda value, path: as_evaluator(value, path=path), values, path="evaluators")
-
-
-def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
-    """The sampler of a rate, or a sampler from an instance or mapping; None when neither is given."""
-    if sample_rate is not None and sampler is not None:
-        raise ConfigurationError("give sample_rate or sampler, not both", path="sampler")
-    if sample_rate is not None:
-        if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0 <= sample_rate <= 1:
-            raise ConfigurationError(f"expected a number from 0 to 1, found {sample_rate!r}", path="sample_rate")
-        return RatioSampler(ratio=sample_rate)
-    if sampler is None or (callable(getattr(sampler, "decide", None)) and not isinstance(sampler, Sampler)):
-        return sampler
-    return expect_before_results(resolve(Sampler, sampler, path="sampler"), path="sampler")
-
-
-def load_storage(values: Any) -> tuple[Any, ...]:
-    """Storage providers from one or several instances or mappings."""
-    several = values if isinstance(values, list | tuple) else [values]
-    return load_each(_load_provider, several, path="storage")
-
-
-def _load_provider(value: Any, path: str) -> Any:
-    ready = callable(getattr(value, "save_result", None))
-    nothing = EvaluationStorageProvider.save_result
-    if isinstance(value, EvaluationStorageProvider) and type(value).save_result is nothing:
-        raise ConfigurationError(f"{type(value).__name__} has no method save_result of its own", path=path)
-    return value if ready else resolve(EvaluationStorageProvider, value, path=path)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from agenteval_otel.telemetry.log import log
 
-__all__ = ["EXIT_TIMEOUT_S", "LIVE", "WATCHED", "handle_sigterm", "living", "watch_exit"]
+__all__ = ["EXIT_TIMEOUT_S", "LIVE", "WATCHED", "handle_sigterm", "living", "watch_exit", "watch_exit_again"]
 
 EXIT_TIMEOUT_S = 2.0
 
@@ -27,6 +27,10 @@ class Ending(Protocol):
 
     def flush(self, timeout_s: float) -> bool:
         """Deliver what can be delivered in time, and go on."""
+
+    @property
+    def shutdown_timeout_s(self) -> float:
+        """How long the process's exit may wait for it."""
 
     def shutdown(self, timeout_s: float) -> bool:
         """Deliver what can be delivered in time, and count the rest."""
@@ -59,6 +63,11 @@ def watch_exit() -> None:
     if WATCHED:
         return
     WATCHED.add(os.getpid())
+    watch_exit_again()
+
+
+def watch_exit_again() -> None:
+    """Register anew, so that ours runs before the exit handlers of what the application has made meanwhile."""
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
     processes = sys.modules.get("multiprocessing.process")
@@ -73,8 +82,9 @@ def _at_exit() -> None:
 
 
 def _deliver(*, last: bool) -> None:
-    deadline = time.monotonic() + EXIT_TIMEOUT_S
-    for pipeline in living():
+    pipelines = living()
+    deadline = time.monotonic() + max((pipeline.shutdown_timeout_s for pipeline in pipelines), default=0.0)
+    for pipeline in pipelines:
         try:
             left_s = max(0.0, deadline - time.monotonic())
             pipeline.shutdown(left_s) if last else pipeline.flush(left_s)
@@ -139,4 +149,4 @@ def _within_time(*, last: bool) -> None:
         _thread.start_new_thread(deliver, ())
     except RuntimeError:
         return
-    done.acquire(timeout=EXIT_TIMEOUT_S)
+    done.acquire(timeout=max((pipeline.shutdown_timeout_s for pipeline in living()), default=EXIT_TIMEOUT_S))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from agenteval_otel.engine.model_parts import judges_of
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.value import Value
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.pipeline.judges import judges_of
 from agenteval_otel.scoring import normalize
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 
@@ -89,12 +89,12 @@ class MonitoringPlan(Value):
     @classmethod
     def of(cls, pipeline: Pipeline, *, time_scale: float = 1.0) -> MonitoringPlan:
         """The plan of a pipeline's handlers, those of the agents that it names and every other."""
-        agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled)
+        agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled is not False)
         found: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
         seen: list[float] = []
         for agent in (_EVERY_OTHER, *agents):
-            runner = pipeline.plan(agent).runner
+            runner = pipeline.handler(agent).runner
             evaluators += runner.evaluators
             seen.append(max((_ratio(one) for one in runner.evaluators), default=1.0))
             asked = {one.name for part in runner.evaluators if part.lane == "model" for one in part.criteria()}

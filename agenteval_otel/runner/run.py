@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.text import clean
+from agenteval_otel.engine.answers import corrections, criteria_of
+from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, facts_of, waits
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Evaluator, Lane
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import replaced
-from agenteval_otel.runner.answers import corrections, criteria_of
 from agenteval_otel.runner.lanes import Lanes
-from agenteval_otel.runner.stages import NOT_ESCALATED, escalated, facts_of, waits
 from agenteval_otel.sampling.base import bound_of
 from agenteval_otel.sampling.escalation import Escalation, Question
 

@@ -17,7 +17,7 @@ from typing import Any
 from opentelemetry import metrics, trace
 
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.courtesy import Courtesy, is_crowded
+from agenteval_otel.telemetry.backpressure import Backpressure, is_batch_processor, processors_of
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.private import OtlpTarget, private_provider
@@ -54,7 +54,8 @@ class Providers:
         self._unbuildable: set[str] = set()
         self._losses = self._told_losses = 0
         self._warned = False
-        self._courtesy = Courtesy()
+        self._backpressure = Backpressure()
+        self._judged: tuple[tuple[Any, ...], bool] = ((), True)
         self._flushing: threading.Thread | None = None
         self._flushed = True
 
@@ -78,23 +79,33 @@ class Providers:
         return tracer
 
     def tracer_now(self) -> trace.Tracer | None:
-        """The tracer if it costs neither time to have it nor the host spans of its own: for the caller's thread."""
-        host = self._host_of_spans()
-        if host is not None and is_crowded(host):
-            return None
+        """The tracer if it is there already or costs no time to have: for the caller's thread."""
         tracer: trace.Tracer | None = self._resolved.get("TRACES")
         if tracer is None and (self._explicit["TRACES"] is not None or _global_provider("TRACES") is not None):
             return self.tracer()
         return tracer
 
-    async def room_for_spans(self, *, patient: bool) -> bool:
-        """Whether spans of ours would not cost the host its own; waits for a moment. Pool thread only."""
-        host = self._host_of_spans()
-        return host is None or await self._courtesy.room(host, patient=patient)
+    def takes_late_spans(self) -> bool:
+        """Whether a span may end on another thread than the caller's, later: not where a processor of the host's is not
+        the SDK's batch processor, because that may act on spans while the handler runs. Cheap, on any thread."""
+        processors = processors_of(
+            self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
+        )
+        if processors is not self._judged[0]:
+            self._judged = (processors, all(map(is_batch_processor, processors)))
+        return self._judged[1]
 
-    def _host_of_spans(self) -> Any | None:
-        """The application's tracer provider, where our spans go to it."""
-        return self._explicit["TRACES"] or (None if "TRACES" in self._private else _global_provider("TRACES"))
+    def has_room(self) -> bool:
+        """Whether the host's span and log processors take what the next answer emits. Background thread only."""
+        hosts = [
+            self._explicit[signal] or _global_provider(signal)
+            for signal in ("TRACES", "LOGS") if signal in self._resolved and signal not in self._private
+        ]  # fmt: skip
+        return self._backpressure.has_room(hosts) or self._backpressure.is_stuck()
+
+    def has_room_for_spans(self) -> bool:
+        """False while the host's processors have been full for seconds: then our own spans are left out."""
+        return not self._backpressure.is_stuck()
 
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Pool thread only."""

@@ -30,11 +30,13 @@ __all__ = [
     "Placement",
     "agent_attributes",
     "context_of",
+    "context_of_span",
     "end_agent_span",
     "evaluated_attributes",
     "open_agent_span",
     "open_run_span",
     "reference_of",
+    "span_context_of",
     "write_result_span",
 ]
 
@@ -61,8 +63,15 @@ def open_agent_span(
     )  # fmt: skip
 
 
-def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None) -> None:
-    """End the agent's span with its true end; an exception of the handler is told by its type, never by its text."""
+def end_agent_span(
+    span: Span, *, ended_ns: int, error_type: str | None, scores: Mapping[str, Any] | None = None
+) -> None:
+    """End the agent's span with its true end and the scores that are ready.
+
+    Of an exception of the handler it has the type, never the text.
+    """
+    if scores:
+        span.set_attributes(scores)
     if error_type is not None:
         span.set_attribute(ERROR_TYPE, error_type)
         span.set_status(Status(StatusCode.ERROR))
@@ -70,9 +79,15 @@ def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None) -> None
 
 
 def open_run_span(
-    tracer: trace.Tracer, agent: str, evaluated: SpanContext | None, placement: Placement, *, started_ns: int
+    tracer: trace.Tracer,
+    agent: str,
+    evaluated: SpanContext | None,
+    placement: Placement,
+    *,
+    started_ns: int,
+    attributes: Mapping[str, Any] | None = None,
 ) -> Span | None:
-    """Open the run span ``evaluation {agent}``; None when the evaluated trace is not sampled: nobody would see it."""
+    """Start the run span ``evaluation {agent}``; None when the evaluated trace is not sampled: nobody would see it."""
     if evaluated is not None and not evaluated.trace_flags.sampled:
         return None
     links, context = [], Context()
@@ -82,15 +97,25 @@ def open_run_span(
         links = [Link(evaluated)]
     return tracer.start_span(
         f"{OPERATION_EVALUATION} {agent}", context=context, kind=SpanKind.INTERNAL, links=links,
-        attributes={OPERATION_NAME: OPERATION_EVALUATION, AGENT_NAME: agent}, start_time=started_ns,
+        attributes={OPERATION_NAME: OPERATION_EVALUATION, AGENT_NAME: agent, **(attributes or {})},
+        start_time=started_ns,
     )  # fmt: skip
 
 
 def write_result_span(
-    tracer: trace.Tracer, name: str, attributes: Mapping[str, Any], *, started_ns: int, ended_ns: int, failed: bool
+    tracer: trace.Tracer,
+    name: str,
+    attributes: Mapping[str, Any],
+    *,
+    context: Context,
+    started_ns: int,
+    ended_ns: int,
+    failed: bool,
 ) -> None:
-    """Write one finished result span under the current span, with its true start and end."""
-    span = tracer.start_span(name, kind=SpanKind.INTERNAL, attributes=dict(attributes), start_time=started_ns)
+    """Write one finished result span below the context's span, with its true start and end."""
+    span = tracer.start_span(
+        name, context=context, kind=SpanKind.INTERNAL, attributes=attributes, start_time=started_ns
+    )
     if failed:
         span.set_status(Status(StatusCode.ERROR))
     span.end(end_time=ended_ns)
@@ -109,13 +134,24 @@ def reference_of(span_context: SpanContext | None) -> SpanReference | None:
     })  # fmt: skip
 
 
-def context_of(reference: SpanReference | None) -> Context:
-    """The context of a written-down span, with its real flags; an empty one for None."""
-    if reference is None:
+def context_of_span(span_context: SpanContext | None) -> Context:
+    """The context of a span that may have ended; an empty one for none."""
+    if span_context is None or not span_context.is_valid:
         return Context()
-    span_context = SpanContext(
+    return trace.set_span_in_context(NonRecordingSpan(span_context), Context())
+
+
+def span_context_of(reference: SpanReference | None) -> SpanContext | None:
+    """The span context that was written down, with its real flags."""
+    if reference is None:
+        return None
+    return SpanContext(
         trace_id=int(reference.trace_id, 16), span_id=int(reference.span_id, 16), is_remote=reference.is_remote,
         trace_flags=TraceFlags(reference.trace_flags),
         trace_state=TraceState.from_header([reference.trace_state]) if reference.trace_state else None,
     )  # fmt: skip
-    return trace.set_span_in_context(NonRecordingSpan(span_context), Context())
+
+
+def context_of(reference: SpanReference | None) -> Context:
+    """The context of a written-down span; an empty one for None."""
+    return context_of_span(span_context_of(reference))

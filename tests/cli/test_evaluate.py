@@ -21,7 +21,7 @@ from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Lane
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
-from agenteval_otel.runner.progress import Lines
+from agenteval_otel.engine.progress import Lines
 from tests.golden import same, vectors
 
 ANSWERS = [{"response": "It is due on Tuesday.", "prompt": "When?"}, {"response": ""}, {"response": "I'm sorry, no."}]

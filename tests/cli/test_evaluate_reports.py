@@ -21,7 +21,7 @@ from agenteval_otel.cli.evaluate.tallies import Tallies
 from agenteval_otel.cli.evaluate.targets import FailUnder, missed
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
-from agenteval_otel.runner import run_evaluations_sync
+from agenteval_otel.engine import run_evaluations_sync
 
 EVIL = "a\0\x1b\ud800\ufffe]]>&<b>\"'|`\n@all"
 
@@ -249,7 +249,7 @@ def test_a_slow_input_holds_the_others_within_reach() -> None:
 
 def test_a_bar_shows_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is drawn on standard error and gone when it is over."""
-    from agenteval_otel.runner.progress import Bar, Lines, Silence, progress_for
+    from agenteval_otel.engine.progress import Bar, Lines, Silence, progress_for
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -24,7 +24,7 @@ from agenteval_otel.instrumentation import wrappers as wrappers_room
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline import plan as plan_room
 from agenteval_otel.pipeline import route as pipeline_room
-from agenteval_otel.runner import EvaluationRunner, Lanes
+from agenteval_otel.engine import EvaluationRunner, Lanes
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision, ratio
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.storage import otlp as otlp_room

@@ -24,7 +24,7 @@ from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, JudgeRequest, OpenAICompatibleJudge
 from agenteval_otel.judges.breaker import CircuitBreaker
 from agenteval_otel.judges.guarded import Guarded
-from agenteval_otel.runner import Lanes
+from agenteval_otel.engine import Lanes
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import FORM, GOOD, hosted
 from tests.promises.figures import Recorder, sized

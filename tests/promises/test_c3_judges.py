@@ -21,7 +21,7 @@ from agenteval_otel import EvaluationInput
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, OpenAICompatibleJudge
-from agenteval_otel.runner import Lanes
+from agenteval_otel.engine import Lanes
 from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.judges.asking import hosted
 from tests.promises.figures import Recorder, sized

@@ -9,7 +9,7 @@ from typing import Any
 
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
-from agenteval_otel.runner import Lanes
+from agenteval_otel.engine import Lanes
 
 INPUT = EvaluationInput(response="text")
 

@@ -14,7 +14,7 @@ PATIENCE_S = 30.0
 PROGRAM = """
     import asyncio, os, sys
     from agenteval_otel.models import EvaluationInput
-    from agenteval_otel.runner import Lanes
+    from agenteval_otel.engine import Lanes
     from tests.testing.computing import Computing, Troubled
 
     async def one(evaluator, text="x"):

@@ -13,7 +13,7 @@ import pytest
 from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationInput, ToolCall
-from agenteval_otel.runner import Lanes
+from agenteval_otel.engine import Lanes
 from agenteval_otel.runner.child import Child, Job, Unavailable, client
 from agenteval_otel.runner.child.answers import was_cut_short
 from agenteval_otel.runner.child.conversation import Conversation

@@ -22,7 +22,7 @@ from agenteval_otel.models import (
     EvaluationResult,
     Score,
 )
-from agenteval_otel.runner import (
+from agenteval_otel.engine import (
     EvaluationRunConfig,
     EvaluationRunner,
     Lanes,

@@ -12,7 +12,7 @@ import pytest
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
-from agenteval_otel.runner import Lanes
+from agenteval_otel.engine import Lanes
 from tests.runner.support import alone, forever, run
 from tests.testing.doubles import Fixed, Free, Thinking, enter_and_wait
 

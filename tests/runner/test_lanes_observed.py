@@ -13,7 +13,7 @@ import pytest
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.runner import Lanes
+from agenteval_otel.engine import Lanes
 from agenteval_otel.runner.lanes.share import CPU_SHARE, Share
 from agenteval_otel.runner.lanes.steps import Steps
 from agenteval_otel.runner.lanes.turns import Turns

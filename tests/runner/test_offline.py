@@ -12,7 +12,7 @@ from agenteval_otel import EvaluationInput, EvaluationRunConfig, Score, run_eval
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.runner import run_evaluations_sync
+from agenteval_otel.engine import run_evaluations_sync
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import METRIC_SCORE
 from agenteval_otel.testing import RecordedTelemetry

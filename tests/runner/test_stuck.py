@@ -10,7 +10,7 @@ import pytest
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.runner import Lanes
+from agenteval_otel.engine import Lanes
 from agenteval_otel.runner.lanes import MAX_STUCK
 from tests.runner.support import alone, forever, run
 from tests.testing.doubles import Fixed, Thinking

@@ -16,7 +16,7 @@ from agenteval_otel.models import (
     EvaluationResult,
     Score,
 )
-from agenteval_otel.runner import EvaluationRunConfig
+from agenteval_otel.engine import EvaluationRunConfig
 
 __all__ = ["Fixed", "Free", "Keeping", "Raw", "Thinking", "config_of", "enter_and_wait"]
 

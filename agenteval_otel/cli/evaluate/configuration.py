@@ -12,9 +12,9 @@ from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import load_settings, located
 from agenteval_otel.config.tree import Section, plain
+from agenteval_otel.engine import EvaluationRunConfig
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria
-from agenteval_otel.runner import EvaluationRunConfig
 
 __all__ = ["configuration_of", "criteria_of", "idle_criteria"]
 

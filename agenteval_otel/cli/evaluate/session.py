@@ -16,12 +16,12 @@ from agenteval_otel.cli.evaluate.reports import Summary
 from agenteval_otel.cli.evaluate.tallies import Tallies
 from agenteval_otel.cli.evaluate.targets import FailUnder, check_names, missed
 from agenteval_otel.cli.evaluate.words import counted, plural
+from agenteval_otel.engine import EvaluationRunConfig, run_evaluations
+from agenteval_otel.engine.progress import Silence, progress_for
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.masking import printable
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
-from agenteval_otel.runner import EvaluationRunConfig, run_evaluations
-from agenteval_otel.runner.progress import Silence, progress_for
 
 __all__ = ["run_session"]
 

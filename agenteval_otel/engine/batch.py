@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
+from agenteval_otel.engine.blocking import blocking
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.offline import OfflineRun
+from agenteval_otel.engine.progress import progress_for
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, RunError
-from agenteval_otel.runner.blocking import blocking
-from agenteval_otel.runner.config import EvaluationRunConfig
-from agenteval_otel.runner.offline import OfflineRun
-from agenteval_otel.runner.progress import progress_for
 
 __all__ = ["CONCURRENCY", "run_evaluations", "run_evaluations_sync"]
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.text import clean
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.judge_calls import Judgement
 
-__all__ = ["event_attributes", "event_body", "response_attributes", "run_attributes"]
+__all__ = ["event_attributes", "event_body", "response_attributes", "run_attributes", "score_attributes"]
 
 
-def response_attributes(aggregated: AggregatedEvaluationResult) -> dict[str, Any]:
+def response_attributes(response: Any) -> dict[str, Any]:
     """What the events of one response have in common."""
     return _sanitised({
-        names.RESPONSE_ID: aggregated.response_id,
-        names.AGENT_NAME: aggregated.agent,
-        names.CONVERSATION_ID: aggregated.conversation_id,
-        names.REQUEST_MODEL: aggregated.model,
-        names.SAMPLING_REASON: aggregated.sampling_reason,
-        names.STREAM_END: aggregated.stream_end,
+        names.RESPONSE_ID: response.response_id,
+        names.AGENT_NAME: response.agent,
+        names.CONVERSATION_ID: response.conversation_id,
+        names.REQUEST_MODEL: response.model,
+        names.SAMPLING_REASON: response.sampling_reason,
+        names.STREAM_END: response.stream_end,
     })  # fmt: skip
 
 
@@ -95,28 +95,42 @@ def _line(text: str) -> str:
     return text if text.isascii() and len(text) <= 256 and "\0" not in text else clean(text, 256)
 
 
-def run_attributes(aggregated: AggregatedEvaluationResult, *, with_content: bool) -> dict[str, Any]:
-    """The run span's attributes: scores first, core last, because the SDK evicts the oldest beyond its limit."""
+def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
+    """Score and label of each criterion that was scored, for the agent span and the run span."""
     attributes: dict[str, Any] = {}
-    for result in aggregated.results[: names.MAX_CRITERIA_PER_SPAN]:
+    for result in results[: names.MAX_CRITERIA_PER_SPAN]:
         if result.status == "scored":
-            attributes[names.criterion_score(result.criterion_name)] = _number(result.score)
-            attributes[names.criterion_label(result.criterion_name)] = result.label
-    if with_content and aggregated.input_snapshot is not None:
-        attributes[names.USER_PROMPT] = aggregated.input_snapshot.prompt
-        attributes[names.FULL_RESPONSE] = aggregated.input_snapshot.response_text
-    failing = tuple(result.criterion_name for result in aggregated.results if result.passed is False)
+            score_name, label_name = _score_names(result.criterion_name)
+            if (number := _number(result.score)) is not None:
+                attributes[score_name] = number
+            if result.label is not None:
+                attributes[label_name] = _plain(result.label)
+    return attributes
+
+
+@lru_cache(maxsize=1024)
+def _score_names(criterion: str) -> tuple[str, str]:
+    return names.criterion_score(criterion), names.criterion_label(criterion)
+
+
+def run_attributes(response: Any, *, with_content: bool) -> dict[str, Any]:
+    """The run span's attributes: scores first, core last, because the SDK evicts the oldest beyond its limit."""
+    attributes = score_attributes(response.results)
+    if with_content and response.input_snapshot is not None:
+        attributes[names.USER_PROMPT] = response.input_snapshot.prompt
+        attributes[names.FULL_RESPONSE] = response.input_snapshot.response_text
+    failing = tuple(result.criterion_name for result in response.results if result.passed is False)
     attributes |= {
-        names.RESPONSE_ID: aggregated.response_id,
-        names.CONVERSATION_ID: aggregated.conversation_id,
-        names.REQUEST_MODEL: aggregated.model,
-        names.SAMPLING_PROBABILITY: aggregated.sampling_probability,
-        names.SAMPLING_REASON: aggregated.sampling_reason,
-        names.STREAM_END: aggregated.stream_end,
-        names.EVALUATION_MODULE: aggregated.agent,
-        names.HAS_GROUND_TRUTH: aggregated.has_ground_truth,
+        names.RESPONSE_ID: response.response_id,
+        names.CONVERSATION_ID: response.conversation_id,
+        names.REQUEST_MODEL: response.model,
+        names.SAMPLING_PROBABILITY: response.sampling_probability,
+        names.SAMPLING_REASON: response.sampling_reason,
+        names.STREAM_END: response.stream_end,
+        names.EVALUATION_MODULE: response.agent,
+        names.HAS_GROUND_TRUTH: response.has_ground_truth,
         names.FAILED_CRITERIA: failing or None,
-        names.OVERALL_SCORE: aggregated.overall_score,
+        names.OVERALL_SCORE: response.overall_score,
     }
     return _sanitised(attributes)
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.value import replaced
 from agenteval_otel.semconv import OTHER
 
-__all__ = ["with_content", "without_content"]
+__all__ = ["outgoing_words", "with_content", "without_content"]
 
 _CATEGORY = re.compile(r"[^\W_][\w.:/+-]{0,39}(?: [\w.:/+-]{1,20}){0,2}")
 
@@ -32,6 +33,24 @@ def _is_category(word: str) -> bool:
 @lru_cache(maxsize=1024)  # the same few words come with every answer
 def _reads_like_one(word: str) -> bool:
     return _CATEGORY.fullmatch(word) is not None and sum(map(str.isdigit, word)) <= 3
+
+
+def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
+    """The result as telemetry may show it: words that do not read like a category are ``_other``, all are redacted.
+
+    Nearly always that is the same object. Free text (reasoning, metadata) stands as it was.
+    """
+    changes: dict[str, Any] = {}
+    fields = result.__dict__
+    for name in _WORDS:
+        word = fields[name]
+        if isinstance(word, str):
+            shown = redaction.short(name, word) if _is_category(word) else OTHER
+            if shown is not word:
+                changes[name] = shown
+    if result.judgement is not None:
+        changes["judgement"] = redaction.model(result.judgement)
+    return replaced(result, changes) if changes else result
 
 
 def with_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:

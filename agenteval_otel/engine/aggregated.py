@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
 from agenteval_otel.ground_truth.base import is_blank
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, RunError
 from agenteval_otel.models.value import made
-from agenteval_otel.runner.run import EvaluationRunner, RunOutcome
 from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
 
-__all__ = ["aggregate"]
+__all__ = ["aggregate", "combined"]
 
 _WEIGHTED_MEAN = WeightedMean()
 _OF_THE_INPUT = ("agent_id", "session_id", "agent", "stream_end", "response_id", "conversation_id", "model")
@@ -28,20 +28,21 @@ def aggregate(
     metadata: Mapping[str, Any] | None = None,
     storage: str = "none",
     aggregation: Aggregation | None = None,
-    on_broken: Callable[[str, BaseException], None] = lambda *_: None,
+    overall: tuple[float | None, list[RunError]] | None = None,
 ) -> AggregatedEvaluationResult:
     """Put the results of one run together: overall score, errors, times and the snapshot of the configuration.
 
-    An aggregation that raises is told to `on_broken` and stands in the errors: it costs the overall score only.
+    Args:
+        overall: What `combined` gave, where it was asked before.
     """
-    given = dict(metadata or {})
+    own_metadata = dict(metadata or {})
     strategy = aggregation or _WEIGHTED_MEAN
-    overall, run_errors = _overall(outcome, strategy, on_broken)
+    score, run_errors = overall or combined(outcome, strategy)
     snapshot: dict[str, Any] = {
         "evaluatorTypes": list(runner.labels),
         "criteriaNames": [criterion.name for criterion in outcome.criteria],
         "storageProviderType": storage,
-        "metadataKeys": list(given),
+        "metadataKeys": list(own_metadata),
     }
     if strategy.type != _WEIGHTED_MEAN.type:
         snapshot["aggregation"] = strategy.type  # the originals know the one only
@@ -49,11 +50,11 @@ def aggregate(
     # All of it comes from values that were validated when they were made.
     return made(AggregatedEvaluationResult, {
         **{name: getattr(evaluation_input, name) for name in _OF_THE_INPUT},
-        "overall_score": overall,
+        "overall_score": score,
         "results": tuple(outcome.results),
         "timestamp": ended_ns // 1_000_000,
         "evaluation_config_snapshot": snapshot,
-        "metadata": {**given, "errors": errors, "durationMs": (ended_ns - started_ns) // 1_000_000},
+        "metadata": {**own_metadata, "errors": errors, "durationMs": (ended_ns - started_ns) // 1_000_000},
         "run_errors": tuple(run_errors) or None,
         "started_ns": started_ns,
         "ended_ns": ended_ns,
@@ -61,12 +62,16 @@ def aggregate(
     })  # fmt: skip
 
 
-def _overall(
-    outcome: RunOutcome, aggregation: Aggregation, on_broken: Callable[[str, BaseException], None]
+def combined(
+    outcome: RunOutcome,
+    aggregation: Aggregation | None = None,
+    on_broken: Callable[[str, BaseException], None] = lambda *_: None,
 ) -> tuple[float | None, list[RunError]]:
+    """The overall score of a run and its errors; an aggregation that raises is one of them, and costs the score."""
+    strategy = aggregation or _WEIGHTED_MEAN
     try:
-        return overall_score(outcome.results, outcome.criteria, aggregation), outcome.errors
+        return overall_score(outcome.results, outcome.criteria, strategy), outcome.errors
     except (Exception, SystemExit) as error:  # of a strategy of the user's own: the results are not lost with it
-        on_broken(f"aggregation:{aggregation.type}", error)
-        failed = RunError(evaluator_type=f"aggregation:{aggregation.type}", message=message_of(error))
+        on_broken(f"aggregation:{strategy.type}", error)
+        failed = RunError(evaluator_type=f"aggregation:{strategy.type}", message=message_of(error))
         return None, [*outcome.errors, failed]

@@ -13,15 +13,15 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.components import load_each
+from agenteval_otel.engine.base import RunModel, expect_input
+from agenteval_otel.engine.blocking import blocking
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.offline import run_evaluation
+from agenteval_otel.engine.suite_result import SuiteResult, result_of_suite
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import replaced
-from agenteval_otel.runner.base import RunModel, expect_input
-from agenteval_otel.runner.blocking import blocking
-from agenteval_otel.runner.config import EvaluationRunConfig
-from agenteval_otel.runner.offline import run_evaluation
-from agenteval_otel.runner.suite_result import SuiteResult, result_of_suite
 
 __all__ = ["Suite"]
 

@@ -10,43 +10,43 @@ from pydantic import BaseModel
 from agenteval_otel.components import Component
 from agenteval_otel.telemetry.log import log
 
-__all__ = ["judges_of", "say_what_is_missing", "troubles_of"]
+__all__ = ["judges_of", "log_problems", "problems_of"]
 
 _DEPTH = 8
 
 
 def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every judge in a part's fields, those of the parts in it too, with its place such as ``evaluators[0].judge``."""
-    yield from _found(part, path, _DEPTH, ("judge",))
+    yield from _parts(part, path, _DEPTH, ("judge",))
 
 
-def troubles_of(part: Any, path: str) -> list[str]:
+def problems_of(part: Any, path: str) -> list[str]:
     """What keeps its judges and embedders from being asked, as far as that is seen now, with the setting's path."""
-    models = _found(part, path, _DEPTH, ("judge", "embedder"))
-    return [f"{where}: {said}" for where, model in models if (said := model.trouble()) is not None]
+    models = _parts(part, path, _DEPTH, ("judge", "embedder"))
+    return [f"{where}: {problem}" for where, model in models if (problem := model.trouble()) is not None]
 
 
-def say_what_is_missing(agent: str, evaluators: Iterable[Any]) -> None:
+def log_problems(agent: str, evaluators: Iterable[Any]) -> None:
     """Write into the log, at start, what keeps judges and embedders from being asked; never raises."""
     try:
-        found = troubles_of(tuple(evaluators), "evaluators")
+        found = problems_of(tuple(evaluators), "evaluators")
         if found:
             log.warning("model_cannot_be_asked", part=agent, said="; ".join(found)[:1_000])
     except Exception:
         return
 
 
-def _found(value: Any, path: str, depth: int, contracts: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def _parts(value: Any, path: str, depth: int, contracts: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Component) and value.contract in contracts:
         yield path, value
     if depth <= 0:
         return
     if isinstance(value, BaseModel):
         for name in type(value).model_fields:
-            yield from _found(value.__dict__.get(name), f"{path}.{name}" if path else name, depth - 1, contracts)
+            yield from _parts(value.__dict__.get(name), f"{path}.{name}" if path else name, depth - 1, contracts)
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _found(inner, f"{path}.{key}", depth - 1, contracts)
+            yield from _parts(inner, f"{path}.{key}", depth - 1, contracts)
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
-            yield from _found(inner, f"{path}[{index}]", depth - 1, contracts)
+            yield from _parts(inner, f"{path}[{index}]", depth - 1, contracts)

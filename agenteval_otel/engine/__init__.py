@@ -1,4 +1,4 @@
-"""The runner: evaluators on inputs, live and offline.
+"""The engine: evaluators on inputs, live and offline.
 
 Its names are imported when they are asked for: monitored processes need neither run configurations nor suites.
 """
@@ -9,19 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agenteval_otel.runner.aggregated import aggregate
-    from agenteval_otel.runner.batch import run_evaluations, run_evaluations_sync
-    from agenteval_otel.runner.config import EvaluationRunConfig
-    from agenteval_otel.runner.lanes import Lanes
-    from agenteval_otel.runner.offline import run_evaluation, run_evaluation_sync
-    from agenteval_otel.runner.run import EvaluationRunner, RunOutcome
-    from agenteval_otel.runner.suite import Suite
-    from agenteval_otel.runner.suite_result import SuiteResult, SuiteScore
+    from agenteval_otel.engine.aggregated import aggregate
+    from agenteval_otel.engine.batch import run_evaluations, run_evaluations_sync
+    from agenteval_otel.engine.config import EvaluationRunConfig
+    from agenteval_otel.engine.offline import run_evaluation, run_evaluation_sync
+    from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
+    from agenteval_otel.engine.suite import Suite
+    from agenteval_otel.engine.suite_result import SuiteResult, SuiteScore
 
 __all__ = [
     "EvaluationRunConfig",
     "EvaluationRunner",
-    "Lanes",
     "RunOutcome",
     "Suite",
     "SuiteResult",
@@ -37,7 +35,6 @@ _MODULES = {
     "aggregated": ("aggregate",),
     "batch": ("run_evaluations", "run_evaluations_sync"),
     "config": ("EvaluationRunConfig",),
-    "lanes": ("Lanes",),
     "offline": ("run_evaluation", "run_evaluation_sync"),
     "run": ("EvaluationRunner", "RunOutcome"),
     "suite": ("Suite",),

@@ -1,0 +1,167 @@
+"""Handler settings: what one monitored handler wants, resolved once from the process, the agent and the decorator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.engine.run import EvaluationRunner
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.execution import Executor
+from agenteval_otel.ground_truth import GroundTruthStore
+from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.scoring import Aggregation
+from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, DISABLED
+from agenteval_otel.storage import FanOutStorage
+from agenteval_otel.telemetry.emitter import Emitter
+from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
+
+__all__ = ["AgentSpan", "HandlerOptions", "HandlerSettings", "merged", "resolve"]
+
+AgentSpan = Literal["always", "sampled", "never"]
+
+
+class HandlerOptions(NamedTuple):
+    """What the process, an agent's entry or a decorator asks for; None leaves it to the next one.
+
+    Attributes:
+        storage: Storage providers; one that has an `emitter` emits in place of the process's telemetry.
+        criteria: What differs, by the criterion's name, from what the evaluators declare; only fields that were set.
+        enabled: False counts the calls as disabled, whatever else is asked for.
+        escalation: False has every evaluator see every sampled answer.
+    """
+
+    evaluators: Sequence[Evaluator] | None = None
+    sampler: Sampler | None = None
+    storage: Sequence[Any] | None = None
+    criteria: Sequence[EvaluationCriteria] | None = None
+    enabled: bool | None = None
+    escalation: Escalation | bool | None = None
+
+
+def merged(*options: HandlerOptions) -> HandlerOptions:
+    """One set of options: for each field the first that says something. A False of `enabled` always holds."""
+    chosen = {
+        name: next((value for value in values if value is not None), None)
+        for name, values in zip(HandlerOptions._fields, zip(*options, strict=True), strict=True)
+    }
+    return HandlerOptions(**chosen)._replace(enabled=all(one.enabled is not False for one in options))
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSettings:
+    """Everything that a call of one handler needs; what is not configured is None or empty, and not on its path.
+
+    Attributes:
+        emitter: Emits the handler's results; None where nothing is emitted.
+        storage: Where results are kept, beside telemetry.
+        criteria: What inputs are asked for, where that differs from what the evaluators declare.
+        objectives: By the criterion's name.
+        floor: The least probability with which a sampled answer goes on to escalated evaluators.
+        content: Stored results keep the conversation and free text.
+        calls_model: An evaluator calls a model.
+    """
+
+    agent: str
+    runner: EvaluationRunner
+    sampler: Sampler
+    emitter: Emitter | None
+    storage: FanOutStorage | None
+    capture: Callable[..., Any] | None
+    function: Callable[..., Any] | None
+    agent_span: AgentSpan
+    criteria: tuple[EvaluationCriteria, ...]
+    objectives: Mapping[str, float]
+    floor: float
+    content: bool
+    ground_truth: GroundTruthStore | None
+    aggregation: Aggregation | None
+    calls_model: bool
+    evaluated_attributes: Mapping[str, Any]
+    agent_attributes: Mapping[str, Any]
+    unsampled_attributes: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<HandlerSettings {self.agent} {self.runner!r}>"
+
+
+def resolve(
+    agent: str,
+    options: HandlerOptions,
+    *,
+    executor: Executor,
+    redaction: Redaction,
+    telemetry: Emitter | None,
+    on_storage_failure: Callable[[str, BaseException], None],
+    agent_span: AgentSpan = "sampled",
+    ground_truth: GroundTruthStore | None = None,
+    aggregation: Aggregation | None = None,
+    capture: Callable[..., Any] | None = None,
+    function: Callable[..., Any] | None = None,
+) -> HandlerSettings:
+    """The settings of one handler.
+
+    Raises:
+        ConfigurationError: No evaluator, or a criterion whose name cannot be part of an attribute name.
+    """
+    if not options.evaluators:
+        raise ConfigurationError("expected at least one evaluator", path="evaluators")
+    assert options.sampler is not None
+    enabled = options.enabled is not False
+    escalation = options.escalation if isinstance(options.escalation, Escalation) else None
+    parts: dict[str, Any] = {"executor": executor, "redaction": redaction, "escalation": escalation}
+    runner = EvaluationRunner(options.evaluators, **parts)
+    criteria = _changed(runner.criteria, options.criteria) if options.criteria else ()
+    if criteria:
+        runner = EvaluationRunner(options.evaluators, criteria=criteria, **parts)
+    names = [criterion.name for criterion in runner.criteria]
+    _check_names(names)
+    providers = tuple(options.storage or ())
+    emitters = [emitter for one in providers if (emitter := getattr(one, "emitter", None)) is not None]
+    emitter = emitters[0] if emitters else telemetry
+    kept = [provider for provider in providers if getattr(provider, "emitter", None) is None]
+    evaluated, unsampled = evaluated_attributes(names), agent_attributes(agent)
+    return HandlerSettings(
+        agent=agent, runner=runner, sampler=options.sampler if enabled else _Disabled(), emitter=emitter,
+        storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
+        agent_span=agent_span if enabled and emitter is not None else "never", criteria=criteria,
+        objectives={one.name: one.objective for one in runner.criteria if one.objective},
+        floor=1.0 if escalation is None else escalation.floor,
+        content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
+        aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
+        evaluated_attributes=evaluated, agent_attributes={**unsampled, **evaluated}, unsampled_attributes=unsampled,
+    )  # fmt: skip
+
+
+class _Disabled(Sampler):
+    """Samples nothing, and counts every call as disabled."""
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        return _DISABLED
+
+
+_DISABLED = SamplingDecision(False, None, "disabled", DISABLED)
+
+
+def _changed(
+    declared: Sequence[EvaluationCriteria], criteria: Sequence[EvaluationCriteria]
+) -> tuple[EvaluationCriteria, ...]:
+    """The declared criteria with the fields that are set on those of the same name."""
+    changes = {
+        criterion.name: {name: getattr(criterion, name) for name in criterion.model_fields_set}
+        for criterion in criteria
+    }
+    return tuple(criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not CRITERION_NAME.fullmatch(name):
+            hint = "; name a lambda: Func(criterion_name=..., function=...)" if name == "<lambda>" else ""
+            raise ConfigurationError(
+                f"criterion name {name!r} must be a slug: {CRITERION_NAME_RULE}{hint}", path="evaluators"
+            )

@@ -1,0 +1,345 @@
+"""The engine: captured calls in; inputs, results, telemetry and stored results out.
+
+It runs on the background thread, one call of a list after the other. A call whose evaluators all run inline is over
+when `process` returns, with an outcome; any other gives something to wait for, and the next call of the list goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import perf_counter_ns, time_ns
+from typing import Any, Protocol
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanContext
+
+from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
+from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.response import EvaluatedResponse
+from agenteval_otel.engine.run import Run, RunOutcome
+from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.ground_truth import with_ground_truth
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.value import replaced
+from agenteval_otel.objectives import Objectives
+from agenteval_otel.runtime.log import log
+from agenteval_otel.sampling import SamplingContext
+from agenteval_otel.sampling.base import probability_of
+from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED
+from agenteval_otel.telemetry import Accounting
+from agenteval_otel.telemetry.attributes import score_attributes
+from agenteval_otel.telemetry.emitter import Emitter
+from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
+
+__all__ = ["Engine"]
+
+_LOOK_AGAIN_S = 0.005
+
+
+class Shedding(Protocol):
+    """What the engine asks of load shedding."""
+
+    @property
+    def skip_models(self) -> bool: ...
+    def thin(self, decision: Any, randomness: int) -> Any: ...
+
+
+class Engine:
+    """Evaluates captured calls. Everything runs on the background thread, inside of its event loop.
+
+    Args:
+        accounting: Where results and failures are counted.
+        redaction: What leaves the process has passed it.
+        objectives: Watches passing rates.
+        shedding: Whether models are called under the present load.
+        broken: Counts and logs that a part broke.
+    """
+
+    def __init__(
+        self,
+        *,
+        accounting: Accounting,
+        redaction: Redaction,
+        objectives: Objectives,
+        shedding: Shedding,
+        broken: Callable[[str, BaseException], None],
+    ) -> None:
+        self.accounting, self.redaction, self.objectives = accounting, redaction, objectives
+        self.shedding, self.broken = shedding, broken
+        self.emitters: set[Emitter] = set()
+        self._waiting: deque[_Evaluation] = deque()
+        self._present: _Evaluation | None = None
+
+    def __repr__(self) -> str:
+        return f"<Engine waiting_for_room={len(self._waiting)}>"
+
+    def process(self, call: CapturedCall) -> str | Awaitable[str]:
+        """Evaluate one call: its outcome, or what gives the outcome later. Raises nothing."""
+        CURRENT.set(EVALUATING)
+        settings: HandlerSettings = call.settings
+        try:
+            if call.evaluation is not None:  # another thread had begun it, and was held up
+                return call.evaluation.begin()
+            evaluation_input = self._input_of(call, settings)
+            if call.decision is not None and not call.decision.settled:
+                outcome = self._decide(evaluation_input, call, settings)
+                if outcome is not None:
+                    self.end_span(call)
+                    return outcome
+            evaluation = call.evaluation = _Evaluation(self, call, settings, evaluation_input)
+            return evaluation.begin() if settings.ground_truth is None else evaluation.begin_with_ground_truth()
+        except Exception as error:
+            captured = isinstance(error, _CaptureFailed)
+            self.broken("capture" if captured else "pipeline", error.__cause__ or error)
+            self.end_span(call)
+            return CAPTURE_FAILED if captured else PIPELINE_FAILED
+
+    def has_room(self) -> bool:
+        """Whether the host's span and log processors take the next answer; emits what waited for that first."""
+        while self._waiting:
+            if not self._emitters_have_room():
+                return False
+            self._waiting.popleft().finish()
+        return self._emitters_have_room()
+
+    def culprit(self, call: CapturedCall | None) -> Evaluator | None:
+        """The evaluator that holds the thread at this moment: that of the call, or the one that runs inline."""
+        evaluation = self._present if call is None else call.evaluation
+        return None if evaluation is None else evaluation.culprit()
+
+    def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
+        """Have the next thread go on with a call of a thread that is held up; False where it cannot."""
+        evaluation: _Evaluation | None = call.evaluation
+        if evaluation is None:
+            return False
+        error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
+        call.evaluation = evaluation.taken_over(blamed, error)
+        return call.evaluation is not None
+
+    def end_span(self, call: CapturedCall, scores: Any = None) -> None:
+        """End the call's own span, if it still is this process's to end; raises nothing."""
+        span, call.span = call.span, None
+        if span is None or call.pid != os.getpid():
+            return
+        try:
+            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, scores=scores)
+        except Exception as error:
+            self.broken("agent_span", error)
+
+    def _emitters_have_room(self) -> bool:
+        return all([emitter.has_room() for emitter in self.emitters])
+
+    def _wait_for_room(self, evaluation: _Evaluation) -> None:
+        self._waiting.append(evaluation)
+        if len(self._waiting) == 1:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if not self.has_room() and self._waiting:
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._look_again)
+
+    def _input_of(self, call: CapturedCall, settings: HandlerSettings) -> EvaluationInput:
+        try:
+            evaluation_input = build_input(
+                call, on_bad_fact=self._bad_fact, capture=settings.capture, function=settings.function
+            )
+        except Exception as error:
+            raise _CaptureFailed from error
+        if call.left_out:
+            self.broken("capture", CaptureError(f"{call.left_out} parts cannot be read: capture= reads them"))
+        call.release()
+        return replaced(evaluation_input, {"criteria": settings.criteria}) if settings.criteria else evaluation_input
+
+    def _decide(self, evaluation_input: EvaluationInput, call: CapturedCall, settings: HandlerSettings) -> str | None:
+        """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
+        try:
+            context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
+            decision = settings.sampler.decide(context)
+            if decision.sampled and decision.applies:
+                decision = self.shedding.thin(decision, call.draw)
+            call.decision = decision
+            call.draw = call.draw if decision.draw is None else decision.draw
+            if decision.sampled and decision.applies:
+                return None
+            return OUTCOMES[OUTCOMES.index(decision.outcome)]  # an unknown outcome could not be counted
+        except Exception as error:
+            self.broken("sampler", error)
+            return PIPELINE_FAILED
+
+    def _bad_fact(self, name: str) -> None:
+        # A name may come from data: what is no name is not logged.
+        shown = self.redaction.text(name) if type(name) is str and len(name) <= 48 and name.isidentifier() else "other"
+        self.accounting.fail(f"annotate:{shown}" if len(self.accounting.failures) < 64 else "annotate")
+        log.warning("fact_left_out", part=shown)
+
+    def _ground_truth_failed(self, error: BaseException) -> None:
+        self.accounting.fail("ground_truth")
+        # What is wrong with a file names its line and no content; what others raise may quote the conversation.
+        problem = {"problem": str(error)} if isinstance(error, ConfigurationError) else {}
+        log.warning("part_failed", part="ground_truth", error_type=type(error).__name__, **problem)
+
+
+class _CaptureFailed(CaptureError):
+    """The answer could not be read; the cause says why."""
+
+
+class _Evaluation:
+    """One call under evaluation."""
+
+    def __init__(
+        self, engine: Engine, call: CapturedCall, settings: HandlerSettings, evaluation_input: EvaluationInput
+    ) -> None:
+        self._engine, self._call, self._settings, self._input = engine, call, settings, evaluation_input
+        self._run: Run | None = None
+        self._run_span: Span | None = None
+        self._outcome: RunOutcome | None = None
+        self._later: asyncio.Future[str] | None = None
+        self._started_ns = self._tick = 0
+
+    def __repr__(self) -> str:
+        return f"<_Evaluation {self._call!r}>"
+
+    async def begin_with_ground_truth(self) -> str:
+        """`begin`, with the reference answer where the store has one."""
+        store = self._settings.ground_truth
+        assert store is not None
+        self._input = await with_ground_truth(self._input, store, self._engine._ground_truth_failed)
+        outcome = self.begin()
+        return outcome if isinstance(outcome, str) else await outcome
+
+    def begin(self) -> str | Awaitable[str]:
+        """Evaluate: the call's outcome where that is known at once."""
+        engine, call, settings = self._engine, self._call, self._settings
+        if self._run is None:
+            # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
+            self._started_ns, self._tick = time_ns(), perf_counter_ns()
+            decision = call.decision
+            self._run = Run(
+                settings.runner, self._input, self._over, call.draw, probability_of(decision) if decision else None,
+                engine.shedding.skip_models and settings.calls_model,
+            )  # fmt: skip
+        run = self._run
+        engine._present = self
+        self._start(run)
+        if self._outcome is not None:
+            return self.finish()
+        if run.superseded:  # this thread was held up, and another one goes on
+            return PIPELINE_FAILED
+        # It waits for no thread, no process and no judge: the span has ended when the answer was there.
+        engine.end_span(call, score_attributes(run.ready()))
+        self._later = asyncio.get_running_loop().create_future()
+        return self._later
+
+    def _start(self, run: Run) -> None:
+        """Start the run; what evaluators start elsewhere is below the run span."""
+        settings, emitter = self._settings, self._settings.emitter
+        if emitter is None or not (settings.calls_model or settings.runner.leaves_thread):
+            run.start()
+            return
+        if self._run_span is None:
+            emitter.prepare()
+            self._ensure_agent_span()
+            self._run_span = emitter.open_run_span(self._call.agent, self._call.span_context, self._started_ns)
+        if settings.calls_model:
+            emitter.watch_judges(self._call.span_context)
+        token = otel_context.attach(trace.set_span_in_context(self._run_span)) if self._run_span is not None else None
+        try:
+            run.start()
+        finally:
+            if token is not None:
+                otel_context.detach(token)
+
+    def culprit(self) -> Evaluator | None:
+        """The evaluator that runs inline at this moment."""
+        return None if self._run is None else self._run.present()
+
+    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
+        """The same evaluation for another thread; None where it had not begun."""
+        if self._run is None or self._outcome is not None:
+            return None
+        other = _Evaluation(self._engine, self._call, self._settings, self._input)
+        other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
+        other._run = self._run.taken_over(blamed, error, other._over)
+        return other
+
+    def _over(self, outcome: RunOutcome) -> None:
+        self._outcome = outcome
+        if self._later is not None:
+            if self._engine._emitters_have_room():
+                self.finish()
+            else:
+                self._engine._wait_for_room(self)
+
+    def finish(self) -> str | Awaitable[str]:
+        """Emit, count and store; the call's outcome where that is known at once."""
+        assert self._outcome is not None
+        later, settings, engine = self._later, self._settings, self._engine
+        try:
+            response = self._emit(self._outcome)
+            if settings.storage is None:
+                if later is not None and not later.done():
+                    later.set_result(EVALUATED)
+                return EVALUATED
+            saving = settings.storage.save_result(response.aggregated())
+        except Exception as error:
+            engine.broken("pipeline", error)
+            engine.end_span(self._call)
+            if later is not None and not later.done():
+                later.set_result(PIPELINE_FAILED)
+            return PIPELINE_FAILED
+        if later is None:
+            return self._saved(saving)
+        task = asyncio.get_running_loop().create_task(self._saved(saving))
+        task.add_done_callback(lambda _: None if later.done() else later.set_result(EVALUATED))
+        return later
+
+    async def _saved(self, saving: Awaitable[Any]) -> str:
+        await saving  # what providers raise is counted there
+        return EVALUATED
+
+    def _emit(self, outcome: RunOutcome) -> EvaluatedResponse:
+        engine, call, settings = self._engine, self._call, self._settings
+        for part, error in outcome.broken:
+            engine.broken(part, error)
+        decision = call.decision
+        response = EvaluatedResponse(
+            self._input, outcome, settings, engine.redaction, engine.broken, evaluated=self._evaluated_span(),
+            started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
+            response_ended_ns=call.ended_ns, probability=probability_of(decision) if decision else None,
+            reason=decision.reason if decision else None,
+        )  # fmt: skip
+        if call.span is not None:
+            engine.end_span(call, score_attributes(response.results))
+        if settings.emitter is not None:
+            settings.emitter.emit(
+                response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
+                spans=settings.emitter.has_room_for_spans(),
+            )  # fmt: skip
+        # Results are those of the responses that are counted as evaluated, and of no others.
+        if not call.settled:
+            if settings.objectives:
+                engine.objectives.attend(settings, response)
+            results = engine.accounting.results
+            for result in outcome.results:
+                results[result.status] += 1
+        return response
+
+    def _evaluated_span(self) -> SpanContext | None:
+        self._ensure_agent_span()
+        return self._call.span_context
+
+    def _ensure_agent_span(self) -> None:
+        """Start the agent span afterwards, where no tracer was there when the call began."""
+        call, settings = self._call, self._settings
+        if call.span_context is not None or settings.agent_span == "never" or settings.emitter is None:
+            return
+        tracer = settings.emitter.tracer()
+        if tracer is not None:
+            call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
+            call.span_context = call.span.get_span_context()

@@ -1,0 +1,433 @@
+"""Evaluators on one input: each where it runs, results in configured order, every failure isolated.
+
+Live answers, `run_evaluation`, batches and suites all come here, so offline and online scores cannot differ. A run is
+no coroutine: evaluators that run inline are called in a loop, and a run whose evaluators all do is over when `start`
+returns. What runs elsewhere (a thread, a process, a task) calls back on the same thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter_ns, time_ns
+from types import CoroutineType
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.capture.text import clean
+from agenteval_otel.engine.answers import corrections, criteria_of
+from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, facts_of, waits
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_criterion, result_of
+from agenteval_otel.execution import Executor
+from agenteval_otel.masking import message_of
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
+from agenteval_otel.models.value import replaced
+from agenteval_otel.sampling.base import bound_of
+from agenteval_otel.sampling.escalation import Escalation, Question
+from agenteval_otel.scoring.probability import nested
+
+__all__ = ["LOAD_SHED", "EvaluationRunner", "Run", "RunOutcome"]
+
+LOAD_SHED: Final = "load_shed"
+"""Why a criterion has no score: under load, no model is called."""
+_SLOW_NS: Final = 1_000_000
+
+
+class RunOutcome(NamedTuple):
+    """What a run gave: results in configured order, who raised, and the redacted input, where a model was asked.
+
+    Attributes:
+        broken: What else raised (a rule of the escalation), by its name; among the errors too.
+    """
+
+    results: list[EvaluationResult]
+    errors: list[RunError]
+    criteria: Sequence[EvaluationCriteria]
+    outgoing: EvaluationInput | None = None
+    broken: Sequence[tuple[str, BaseException]] = ()
+
+
+class Step(NamedTuple):
+    """An evaluator, and what never changes about it: worked out once instead of for each answer.
+
+    Attributes:
+        threshold: Of an own sampling rate: randomness below it takes the answer.
+        second: It belongs to the second stage of an escalation.
+        criterion: The only criterion, where the evaluator is asked for its score directly.
+    """
+
+    evaluator: Evaluator
+    names: frozenset[str]
+    threshold: int | None
+    second: bool
+    calls_model: bool
+    criterion: EvaluationCriteria | None
+
+
+class EvaluationRunner:
+    """Runs a list of evaluators on inputs.
+
+    Args:
+        evaluators: In the order of the results.
+        criteria: Asked for when the input names none; else each evaluator's own.
+        executor: Where evaluators run that do not run inline; one for offline runs when left out.
+        redaction: What evaluators that call a model see has passed it; the others see the input as it is.
+        escalation: Decides, after the other evaluators, which inputs those of the second stage see.
+    """
+
+    def __init__(
+        self,
+        evaluators: Sequence[Evaluator],
+        *,
+        criteria: Sequence[EvaluationCriteria] = (),
+        executor: Executor | None = None,
+        redaction: Redaction | None = None,
+        escalation: Escalation | None = None,
+    ) -> None:
+        self.redaction, self.escalation = redaction, escalation
+        self.evaluators = tuple(evaluators)
+        self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
+        self.executor = executor or Executor(live=False)
+        self.steps = tuple(_step(evaluator, escalation, self.criteria) for evaluator in self.evaluators)
+        self.has_stages = any(step.second for step in self.steps)
+        self.thins_itself = any(step.threshold is not None for step in self.steps)
+        # At start: one that cannot be made fails here and not with each answer, and a process that forks while pydantic
+        # does this for the first time leaves its child with a lock that nobody opens.
+        self.labels = tuple(evaluator.label for evaluator in self.evaluators)
+        self._fingerprints = tuple(evaluator.fingerprint for evaluator in self.evaluators)
+
+    def __repr__(self) -> str:
+        return f"<EvaluationRunner {', '.join(self.labels)}>"
+
+    @property
+    def leaves_thread(self) -> bool:
+        """Whether an evaluation begins elsewhere than inline."""
+        mode = self.executor.mode
+        return any(mode(evaluator) != "inline" for evaluator in self.evaluators)
+
+    async def run(
+        self,
+        evaluation_input: EvaluationInput,
+        *,
+        randomness: int | None = None,
+        probability: float | None = None,
+        skip_models: bool = False,
+    ) -> RunOutcome:
+        """Evaluate one input on the running event loop; raises nothing that an evaluator raised. See `Run`."""
+        finished: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: RunOutcome) -> None:
+            if not finished.done():
+                finished.set_result(outcome)
+
+        run = Run(self, evaluation_input, done, randomness, probability, skip_models)
+        try:
+            run.start()
+            return await finished
+        finally:
+            run.cancel()
+
+
+class Run:
+    """One input on its way through the evaluators. Everything happens on the thread that starts it.
+
+    Args:
+        runner: The evaluators.
+        evaluation_input: What to score.
+        done: Called once, with the outcome: within `start` where every evaluator runs inline.
+        randomness: The response's; evaluators with an own rate sit out when it is not below their threshold.
+        probability: Inclusion probability of the response, recorded on every result.
+        skip_models: Evaluators that call a model sit out, each of their criteria skipped as ``load_shed``.
+
+    Attributes:
+        at: Position of the evaluator that runs inline at this moment; -1 while none does.
+        superseded: Another thread took over: what still comes is for nobody.
+    """
+
+    __slots__ = (
+        "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_outgoing", "_probability", "_question",
+        "_randomness", "_second_begun", "_skip_models", "_waiting", "at", "criteria", "evaluation_input", "runner",
+        "superseded",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        runner: EvaluationRunner,
+        evaluation_input: EvaluationInput,
+        done: Callable[[RunOutcome], None],
+        randomness: int | None = None,
+        probability: float | None = None,
+        skip_models: bool = False,
+    ) -> None:
+        self.runner, self.evaluation_input, self._done = runner, evaluation_input, done
+        self._randomness, self._probability, self._skip_models = randomness, probability, skip_models
+        self.criteria = evaluation_input.criteria or runner.criteria
+        self._due = runner.steps
+        if runner.thins_itself and randomness is not None:
+            self._due = tuple(
+                step for step in runner.steps if step.threshold is None or randomness < step.threshold
+            )  # fmt: skip
+        self._groups: list[list[EvaluationResult] | None] = [None] * len(self._due)
+        self._cancels: dict[int, Callable[[], None]] = {}
+        self._question: Question | None = None
+        self._decision: Any = None
+        self._second_begun = False
+        self._outgoing: EvaluationInput | None = None
+        self._broken: Sequence[tuple[str, BaseException]] = ()
+        self._waiting = 0
+        self.at = -1
+        self.superseded = False
+
+    def start(self) -> None:
+        """Begin every evaluation that is due; raises nothing that an evaluator raised."""
+        self._waiting += 1  # so that the run cannot end before all have begun
+        if self.runner.has_stages:
+            self._begin_first_stage()
+        else:
+            for index in range(len(self._due)):
+                if self._groups[index] is None:
+                    self._begin(index)
+        self._one_less()
+
+    def ready(self) -> list[EvaluationResult]:
+        """The results that are there by now, in configured order."""
+        return [result for group in self._groups if group is not None for result in group]
+
+    def cancel(self) -> None:
+        """Give up what has not finished yet; nobody waits for it."""
+        self.superseded = True
+        cancels, self._cancels = self._cancels, {}
+        for cancel in cancels.values():
+            cancel()
+
+    def present(self) -> Evaluator | None:
+        """The evaluator that runs inline at this moment."""
+        return self._due[self.at].evaluator if self.at >= 0 else None
+
+    def taken_over(self, blamed: Evaluator | None, error: EvaluationError, done: Callable[[RunOutcome], None]) -> Run:
+        """The same run for another thread: what has finished is kept, `blamed` has failed, the rest begins anew."""
+        self.superseded = True
+        other = Run(
+            self.runner, self.evaluation_input, done, self._randomness, self._probability, self._skip_models
+        )  # fmt: skip
+        other._outgoing = self._outgoing
+        for index, step in enumerate(self._due):
+            other._groups[index] = self._groups[index]
+            if step.evaluator is blamed and other._groups[index] is None:
+                other._groups[index] = self._failed(step, error, time_ns(), perf_counter_ns())
+        return other
+
+    # --- beginning and ending ---------------------------------------------------------------------------------------
+
+    def _begin(self, index: int) -> None:
+        step = self._due[index]
+        evaluator, executor = step.evaluator, self.runner.executor
+        started_ns, tick = time_ns(), perf_counter_ns()
+        try:
+            if self._skip_models and step.calls_model:
+                raise EvaluationSkipped(LOAD_SHED)
+            if _unanswered(self.evaluation_input) and not evaluator.evaluates_errors:
+                raise EvaluationSkipped("no answer: the handler raised")
+            if executor.mode(evaluator) == "inline":
+                self.at = index
+                raw = self._inline(step)
+                self.at = -1
+                if raw is not None:
+                    if self.superseded:
+                        return
+                    self._groups[index] = self._checked(step, raw, started_ns, tick)
+                    if (took_ns := perf_counter_ns() - tick) > _SLOW_NS:
+                        executor.ran_inline(evaluator, took_ns / 1e9)
+                    return
+            seen = self._redacted() if step.calls_model else self.evaluation_input
+            self._waiting += 1
+            arrived = partial(self._arrived, index, started_ns, tick)
+            self._cancels[index] = executor.start(evaluator, seen, self.criteria, arrived)
+        except BaseException as error:
+            self.at = -1
+            if _must_propagate(error):
+                raise
+            self._groups[index] = self._failed(step, error, started_ns, tick)
+
+    def _inline(self, step: Step) -> Any:
+        """What an inline evaluator gives; None where it turned out to wait for something: then it runs elsewhere."""
+        evaluator, criterion = step.evaluator, step.criterion
+        if criterion is not None:
+            assert isinstance(evaluator, CriterionEvaluator)
+            if self.criteria is not self.runner.criteria:
+                criterion = find_criterion(self.criteria, evaluator.criterion_name)
+                if criterion is None:
+                    return []
+            score: Any = evaluator.score(self.evaluation_input)
+            if type(score) is CoroutineType:
+                score.close()
+                return None
+            return [score if isinstance(score, EvaluationResult) else result_of(evaluator, criterion, score)]
+        work = evaluator.evaluate(self.evaluation_input, self.criteria)
+        try:
+            work.send(None)
+        except StopIteration as end:
+            return end.value
+        work.close()
+        return None
+
+    def _arrived(self, index: int, started_ns: int, tick: int, answer: Any) -> None:
+        if self.superseded:
+            return
+        self._cancels.pop(index, None)
+        step = self._due[index]
+        if isinstance(answer, BaseException):
+            self._groups[index] = self._failed(step, answer, started_ns, tick)
+        else:
+            try:
+                self._groups[index] = self._checked(step, answer, started_ns, tick)
+            except Exception as error:
+                self._groups[index] = self._failed(step, error, started_ns, tick)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._waiting -= 1
+        if self._waiting or self.superseded:
+            return
+        if self._question is not None and not self._second_begun:
+            self._waiting += 1
+            self._begin_second_stage(self._question)
+            self._one_less()
+            return
+        self._done(self._outcome())
+
+    # --- stages -----------------------------------------------------------------------------------------------------
+
+    def _begin_first_stage(self) -> None:
+        """Those of the second stage only see the input if the escalation says so."""
+        assert self.runner.escalation is not None
+        self._question = Question(self.runner.escalation, self.evaluation_input, self._randomness)
+        self._decision = self._question.decide()
+        for index, step in enumerate(self._due):
+            # Sampled whatever the first ones give: then no evaluator has to wait for them.
+            if self._groups[index] is None and (self._decision.sampled or not step.second):
+                self._begin(index)
+
+    def _begin_second_stage(self, question: Question) -> None:
+        self._second_begun = True
+        if not self._decision.settled:
+            first = [
+                result for step, group in zip(self._due, self._groups, strict=True)
+                if not step.second for result in group or ()
+            ]  # fmt: skip
+            self._decision = question.decide(first)
+        self._broken = [(f"escalation:{rule}", error) for rule, error in question.broken]
+        for index, step in enumerate(self._due):
+            if step.second and self._groups[index] is None:
+                if self._decision.sampled:
+                    self._begin(index)
+                else:
+                    load_shed = self._skip_models and step.calls_model
+                    self._groups[index] = _for_each(
+                        step, self.criteria, skip_reason=LOAD_SHED if load_shed else NOT_ESCALATED, **self._facts(step)
+                    )
+
+    # --- results ----------------------------------------------------------------------------------------------------
+
+    def _outcome(self) -> RunOutcome:
+        results: list[EvaluationResult] = []
+        errors: list[RunError] = []
+        for step, group in zip(self._due, self._groups, strict=True):
+            for result in group or ():
+                if self._question is not None and step.second:
+                    result = escalated(result, self._decision)
+                results.append(result)
+            raised = next((result for result in group or () if result.raised), None)
+            if raised is not None:
+                errors.append(RunError(evaluator_type=step.evaluator.label, message=raised.error or ""))
+        errors += [RunError(evaluator_type=part, message=message_of(error)) for part, error in self._broken]
+        return RunOutcome(results, errors, self.criteria, self._outgoing, self._broken)
+
+    def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
+        """What an evaluator gave, put right where it has to be, with what the runner knows of every result."""
+        answered = criteria_of(step.evaluator, step.names, raw)
+        facts = self._facts(step)
+        facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
+        group = [replaced(result, facts_of(result, facts) | corrections(result, self.criteria)) for result in raw]
+        if answered != step.names:
+            # So that every criterion that was asked for is accounted for.
+            rest = _for_each(step, self.criteria, skip_reason="no result", **facts)
+            group += [result for result in rest if result.criterion_name not in answered]
+        return group
+
+    def _failed(self, step: Step, error: BaseException, started_ns: int, tick: int) -> list[EvaluationResult]:
+        facts = self._facts(step)
+        facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
+        if isinstance(error, EvaluationSkipped):
+            return _for_each(step, self.criteria, skip_reason=str(error) or "skipped", **facts)
+        return _for_each(
+            step, self.criteria, error=message_of(error), error_type=_error_type(error), raised=True, **facts
+        )
+
+    def _facts(self, step: Step) -> dict[str, Any]:
+        """What the runner says of every result; a sampling reason is never the evaluator's to give."""
+        own = step.evaluator.sample_rate
+        if self._probability is None:
+            return {"sampling_reason": None}
+        return {"sampling_reason": None, "probability": nested(self._probability, own)}
+
+    def _redacted(self) -> EvaluationInput:
+        """What evaluators that call a model see: redacted once, and only where one is called."""
+        if self.runner.redaction is None:
+            return self.evaluation_input
+        if self._outgoing is None:
+            self._outgoing = self.runner.redaction.input(self.evaluation_input)
+        return self._outgoing
+
+
+def _must_propagate(error: BaseException) -> bool:
+    """Whether it is meant for the run, not raised by the evaluator: the user's interrupt."""
+    # Only on the main thread does an interrupt arrive.
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _step(evaluator: Evaluator, escalation: Escalation | None, criteria: Sequence[EvaluationCriteria]) -> Step:
+    kind = type(evaluator)
+    direct = isinstance(evaluator, CriterionEvaluator) and kind.evaluate is CriterionEvaluator.evaluate
+    return Step(
+        evaluator,
+        frozenset(criterion.name for criterion in evaluator.criteria()),
+        None if evaluator.sample_rate is None else bound_of(evaluator.sample_rate),
+        escalation is not None and waits(evaluator, escalation),
+        evaluator.calls_model,
+        find_criterion(criteria, evaluator.criterion_name) if direct else None,  # type: ignore[attr-defined]
+    )
+
+
+def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, ...]:
+    by_name: dict[str, EvaluationCriteria] = {}
+    for evaluator in evaluators:
+        for criterion in evaluator.criteria():
+            by_name.setdefault(criterion.name, criterion)
+    return tuple(by_name.values())
+
+
+def _unanswered(evaluation_input: EvaluationInput) -> bool:
+    return evaluation_input.error_type is not None and not evaluation_input.response_text
+
+
+def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:
+    """One result without a score for each criterion of the evaluator that was asked for."""
+    evaluator = step.evaluator
+    asked = {criterion.name for criterion in criteria}
+    return [
+        EvaluationResult(
+            criterion_name=criterion.name, evaluator_type=evaluator.type, evaluator_id=evaluator.evaluator_id,
+            evaluator_version=evaluator.fingerprint, evaluator_kind=evaluator.kind, calls_model=step.calls_model,
+            **facts,
+        )
+        for criterion in evaluator.criteria() if criterion.name in asked
+    ]  # fmt: skip
+
+
+def _error_type(error: BaseException) -> str:
+    word = getattr(error, "error_type", None) if isinstance(error, EvaluationError) else None
+    return clean(word if isinstance(word, str) else type(error).__name__, 64)

@@ -1,0 +1,338 @@
+"""A monitored handler: where its calls are sampled and captured, on the caller's thread.
+
+`enter` is asked before the handler runs and gives a captured call or None; `leave` takes what came out. Between them
+stands only the handler. Nothing here raises into the host: what breaks is counted, and the call goes on as if it were
+not monitored. Only what the host itself raises passes through.
+
+On a caller that is cold, as in a service, each further call of a Python function costs a microsecond or two. So what
+every sampled call needs is written out here, and what only some need has a method.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from asyncio import get_running_loop
+from collections.abc import Callable
+from sys import getsizeof
+from typing import Any, Final
+
+from opentelemetry import trace
+from opentelemetry.trace import SpanContext
+
+from agenteval_otel.capture import CURRENT, EVALUATING, Arguments, CapturedCall
+from agenteval_otel.capture.calls import fresh_call
+from agenteval_otel.config.current import follow
+from agenteval_otel.dispatch.own import THREAD, under_evaluation
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.model_parts import log_problems
+from agenteval_otel.instrumentation.current import PLAIN, SPAN_KEY, current_context
+from agenteval_otel.instrumentation.scope import SCOPE, Scope
+from agenteval_otel.models import StreamEnd
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
+from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision, draw_from
+from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.sampling.ratio import LOW_64, NO_STATE, DrawRule
+from agenteval_otel.semconv import CAPTURE_FAILED, PIPELINE_FAILED
+from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
+
+__all__ = ["Handler"]
+
+_now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
+_current_context, _fresh_call, _thread = current_context, fresh_call, THREAD
+_LOOP_EVERY = 64
+_CALL_BYTES = 640
+
+
+class Bound:
+    """What one pipeline means for the handler. Replaced as a whole, so that no call meets two halves.
+
+    Attributes:
+        settings: The handler's.
+        threshold, sampled: Of a sampler that looks at randomness alone: randomness from `threshold` on is
+            ``not_sampled``, other calls are `sampled`. Where the sampler has to be asked `sampled` is None and the
+            threshold lies beyond every number.
+        never: No call is sampled, and none wants a span: nothing has to be looked at.
+        keeps_memo: The sampler is asked several times about a call, and remembers.
+        spans, spans_always: Calls outside of any trace get a span of their own; also those that are not sampled.
+        outcomes, unsampled: The agent's counts.
+    """
+
+    __slots__ = (
+        "decide", "keeps_memo", "never", "outcomes", "pipeline", "sampled", "settings", "shedder", "spans",
+        "spans_always", "threshold", "unsampled",
+    )  # fmt: skip
+
+    def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline) -> None:
+        self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
+        self.decide = settings.sampler.decide
+        rule: DrawRule | None = getattr(settings.sampler, "by_draw", None)
+        self.threshold: Final = DRAW_RANGE if rule is None else rule.bound
+        self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.taken
+        self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
+        self.spans, self.spans_always = settings.agent_span != "never", settings.agent_span == "always"
+        self.never = self.threshold == 0 and not self.spans_always
+        self.outcomes, self.unsampled = pipeline.accounting.cell(agent), pipeline.accounting.tally(agent)
+
+
+class Handler:
+    """One monitored handler.
+
+    Args:
+        agent: The agent's name.
+        function: The undecorated handler.
+        settings_for: Gives the settings for a pipeline; called again when another pipeline is configured.
+        pipeline: The pipeline to use.
+        follows: The pipeline is the process's, and so is the one that replaces it.
+        keep_arguments: Hold the arguments for a ``capture=`` function.
+
+    Attributes:
+        scoped: `enter` makes the call the current one until `leave`; for handlers that run in one go. A stream's
+            context is its consumer's, so nothing is set there across a yield.
+        scope: Makes a call the current one, and its own span the current span.
+        bound: What the pipeline in use means for it.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        function: Callable[..., Any],
+        settings_for: Callable[[Pipeline], HandlerSettings],
+        pipeline: Pipeline,
+        *,
+        follows: bool,
+        keep_arguments: bool,
+    ) -> None:
+        self.agent = agent
+        self.scoped = False
+        self._settings_for = settings_for
+        self._arguments = Arguments(function, keep=keep_arguments)
+        self._count = 0
+        self.scope = Scope(self._broken)
+        self.bind(pipeline)
+        if follows:
+            follow(self)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.agent} {self.bound.settings!r}>"
+
+    def bind(self, pipeline: Pipeline) -> None:
+        """Use a pipeline from now on.
+
+        Raises:
+            ConfigurationError: The handler's own settings do not fit.
+        """
+        self.bound = Bound(self.agent, self._settings_for(pipeline), pipeline)
+        log_problems(self.agent, self.bound.settings.runner.evaluators)
+
+    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
+        """Decide, count, and for a sampled call begin it; None when the call is not monitored."""
+        try:
+            outer = CURRENT.get()
+            if outer is EVALUATING or (not _thread.is_host and under_evaluation()):
+                return None
+            bound = self.bound
+            if not bound.pipeline.enabled:
+                bound.unsampled.disabled += 1
+                return None if outer is None else self._begin_unsampled(False)
+            span: Any = _current_context().get(SPAN_KEY)
+            span_context: Any = None if span is None else span.get_span_context()
+            if type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
+                draw = span_context[0] & LOW_64  # as `draw_from` has it; by place, because three properties cost more
+            else:
+                if span_context is not None and not span_context.is_valid:
+                    span = span_context = None
+                draw = draw_from(span_context)
+            if draw >= bound.threshold:
+                bound.unsampled.not_sampled += 1
+                wants_span = bound.spans_always and span is None
+                return None if outer is None and not wants_span else self._begin_unsampled(wants_span)
+            decision = bound.sampled
+            memo: dict[int, SamplingDecision] | None = None
+            if decision is None:
+                memo = {} if bound.keeps_memo else None
+                decision = bound.decide(SamplingContext(self.agent, draw, None, None, memo))
+                draw = draw if decision.draw is None else decision.draw
+            if decision.sampled and decision.settled and bound.shedder.keep is not None:
+                decision = bound.shedder.thin(decision, draw)
+            if decision.settled and not decision.sampled:
+                bound.outcomes[decision.outcome] += 1
+                wants_span = bound.spans_always and span is None
+                return None if outer is None and not wants_span else self._begin_unsampled(wants_span)
+        except Exception as error:
+            self._broken("sampler", error)
+            return None
+        return self._begin(args, kwargs, span, span_context, decision, draw, memo)
+
+    def leave(self, call: CapturedCall, answer: Any = None, error: BaseException | None = None) -> None:
+        """Take the answer or the exception of a call that was entered, and send it on its way."""
+        try:
+            if call.token is not None:
+                self.scope.close(call)
+            call.ended_ns = call.started_ns + _tick_ns() - call.started_tick
+            if error is not None:
+                call.error_type = type(error).__name__
+            decision = call.decision
+            if call.settings is None or not (decision is None or decision.settled or self._decide_after(call)):
+                self._end_span(call)
+                return
+            # What was taken part by part was measured then; text that was taken as it is has its size in its header.
+            size = _CALL_BYTES + getsizeof(call.prompt) if type(call.prompt) is str else _CALL_BYTES
+            if type(answer) is str:
+                call.answer = answer
+                size += getsizeof(answer)
+            elif answer is not None:
+                call.keep_answer(answer)
+            if call.facts is not None:
+                call.keep_facts()
+            size += call.size_bytes
+            if call.span is not None and not self._ends_late(call):
+                self._end_span(call)
+        except Exception as failure:
+            self._broken("capture", failure, call, CAPTURE_FAILED)
+            self._end_span(call)
+            return
+        try:
+            self.bound.pipeline.submit(call, size)
+            self._count += 1
+            if not self._count % _LOOP_EVERY or self._count == 1:
+                self._note_loop()
+        except Exception as failure:
+            self._broken("dispatcher", failure, call)
+            self._end_span(call)
+
+    def leave_stream(
+        self, call: CapturedCall, chunks: list[Any], end: StreamEnd, error: BaseException | None, *, truncated: bool
+    ) -> None:
+        """`leave` for a streamed answer: the chunks that were kept, how it ended, and whether more chunks came."""
+        call.keep_stream(chunks, end, truncated=truncated)
+        self.leave(call, None, error)
+
+    def _ends_late(self, call: CapturedCall) -> bool:
+        """Whether the call's span may end on the background thread."""
+        pipeline, emitter = self.bound.pipeline, call.settings.emitter
+        if not pipeline.late_spans or call.pid != _pid() or not emitter.providers.takes_late_spans():
+            return False
+        if not MEMORY.open_spans.reserve(OPEN_SPAN_BYTES):
+            return False
+        call.span_bytes = OPEN_SPAN_BYTES
+        return True
+
+    def _end_span(self, call: CapturedCall) -> None:
+        """End the call's own span here and now; a forked child leaves the copy of its parent's span alone."""
+        span, call.span = call.span, None
+        if span is None or call.pid != _pid():
+            return
+        try:
+            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type)
+        except Exception as error:
+            self._broken(SCOPE, error)
+
+    def _note_loop(self) -> None:
+        """Have the event loop that the handler runs on measured."""
+        try:
+            loop = get_running_loop()
+        except RuntimeError:
+            return
+        self.bound.shedder.note_loop(loop)
+
+    def _decide_after(self, call: CapturedCall) -> bool:
+        """Ask the sampler again, now that the answer is there; False when the call goes no further."""
+        try:
+            bound = self.bound
+            duration_s = (call.ended_ns - call.started_ns) / 1e9
+            answer = AnswerFacts(duration_s, call.error_type, call.stream_end, call.conversation_id())
+            decision = call.settings.sampler.decide(SamplingContext(self.agent, call.draw, answer, None, call.memo))
+            call.draw = call.draw if decision.draw is None else decision.draw
+            if decision.settled and decision.sampled and bound.shedder.keep is not None:
+                decision = bound.shedder.thin(decision, call.draw)
+            call.decision, call.answer_facts = decision, answer
+            if decision.settled and not decision.sampled:
+                bound.outcomes[decision.outcome] += 1
+                call.settled = True
+                return False
+            span = call.host_span or call.span
+            if span is not None and decision.settled and span.is_recording():
+                span.set_attributes(call.settings.evaluated_attributes)
+            call.host_span = None
+            return True
+        except Exception as error:
+            self._broken("sampler", error, call)
+            return False
+
+    def _begin(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        span: trace.Span | None,
+        span_context: SpanContext | None,
+        decision: SamplingDecision,
+        draw: int,
+        memo: dict[int, SamplingDecision] | None,
+    ) -> CapturedCall | None:
+        try:
+            bound, arguments, call = self.bound, self._arguments, _fresh_call()
+            call.started_ns, call.started_tick = _now_ns(), _tick_ns()
+            settings = call.settings = bound.settings
+            call.agent, call.decision, call.draw, call.memo = self.agent, decision, draw, memo
+            prompt = arguments.prompt(args, kwargs)
+            call.prompt = prompt if type(prompt) is str else call.keep(prompt)
+            if arguments.more:
+                arguments.take(call, args, kwargs)
+            if span is None and bound.spans:
+                self._open_own_span(call, decision)
+            elif span is not None:
+                call.span_context = span_context
+                if not (decision.sampled and decision.applies):
+                    call.host_span = span
+                elif span.is_recording():
+                    span.set_attributes(settings.evaluated_attributes)
+            if self.scoped:
+                self.scope.open(call)
+            return call
+        except Exception as error:
+            self._broken("capture", error, outcome=CAPTURE_FAILED)
+            return None
+
+    def _begin_unsampled(self, wants_span: bool) -> CapturedCall | None:
+        """A call that is not evaluated but stands between: what its tasks annotate is not the outer call's."""
+        try:
+            call = _fresh_call()
+            call.agent, call.started_ns, call.started_tick = self.agent, _now_ns(), _tick_ns()
+            call.settled = True  # it is counted already
+            if wants_span:
+                self._open_own_span(call, None)
+            if self.scoped:
+                self.scope.open(call)
+            return call
+        except Exception as error:
+            self._broken(SCOPE, error)  # the call is counted already
+            return None
+
+    def _open_own_span(self, call: CapturedCall, decision: SamplingDecision | None) -> None:
+        settings = self.bound.settings
+        surely = decision is not None and decision.sampled and decision.applies
+        if not surely and settings.agent_span != "always":
+            return
+        tracer = settings.emitter.tracer_now() if settings.emitter is not None else None
+        if tracer is not None:
+            attributes = settings.agent_attributes if surely else settings.unsampled_attributes
+            call.span = open_agent_span(tracer, self.agent, attributes, started_ns=call.started_ns)
+            call.span_context = call.span.get_span_context()
+            call.pid = _pid()
+
+    def _broken(
+        self, part: str, error: BaseException, call: CapturedCall | None = None, outcome: str = PIPELINE_FAILED
+    ) -> None:
+        """Count what broke on the caller's thread; a call that was not settled yet is settled by it."""
+        try:
+            # By identity: at the end of the stack a comparison of texts has no room.
+            if part is not SCOPE and (call is None or (call.settings is not None and not call.settled)):
+                self.bound.outcomes[outcome] += 1  # first, and without a call: the stack may be exhausted
+                if call is not None:
+                    call.settled = True
+            self.bound.pipeline.broken(part, error)
+        except Exception:
+            return  # counting itself broke

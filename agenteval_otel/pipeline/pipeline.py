@@ -1,0 +1,327 @@
+"""Pipeline: the queue, the engine behind it, flush and shutdown.
+
+A pipeline is what the monitored handlers of one process share: the dispatcher, the accounting, the defaults and the
+telemetry. The caller's thread meets only `submit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from agenteval_otel.capture import CapturedCall
+from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
+from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
+from agenteval_otel.engine.live import Engine
+from agenteval_otel.engine.model_parts import judges_of
+from agenteval_otel.engine.stages import check_escalation
+from agenteval_otel.errors import CaptureError
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.execution import Executor
+from agenteval_otel.ground_truth import GroundTruthStore
+from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.objectives import Objectives, ObjectiveSettings
+from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit
+from agenteval_otel.pipeline.load import CostMeter, Work
+from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, LoadShedder, LoadSheddingSettings
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.sampling import Escalation, Sampler
+from agenteval_otel.scoring import Aggregation
+from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN
+from agenteval_otel.storage import FanOutStorage
+from agenteval_otel.telemetry import Accounting
+from agenteval_otel.telemetry.emitter import Emitter
+
+__all__ = ["OPEN_SPAN_BYTES", "Pipeline"]
+
+OPEN_SPAN_BYTES: Final = 1_536
+"""About what an open agent span of the SDK keeps alive."""
+_LOOK_AGAIN_S: Final = 0.005
+
+
+class Pipeline:
+    """What happens to captured calls.
+
+    Args:
+        dispatcher: Where evaluations run; a `PoolDispatcher` when left out.
+        sampler, evaluators, storage, criteria, escalation: What a handler gets that asks for nothing else.
+        telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
+        accounting: Where calls are counted; its own when left out.
+        own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
+        agent_span_end: ``background`` ends that span on the background thread, with its scores, where the host's
+            processors allow it; ``caller`` always ends it when the handler returns.
+        agents: What differs for single agents, by the agent's name.
+        redactors: What is taken out of all that leaves the process; a `PatternRedactor` when left out.
+        load_shedding: When sampling is reduced; the defaults when left out.
+        aggregation: How the overall score is made; the weighted mean when left out.
+        ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
+        objectives: When an objective counts as breached, and who is called; the defaults when left out.
+        enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
+        shutdown_timeout_s: How long the process's exit may wait for what is pending.
+
+    Attributes:
+        provisional: Nobody has configured it yet: what handlers ask for is checked against the one that will be.
+        late_spans: Agent spans may end on the background thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        sampler: Sampler,
+        evaluators: Sequence[Evaluator],
+        storage: Sequence[Any] = (),
+        telemetry: Any = None,
+        dispatcher: Dispatcher | None = None,
+        accounting: Accounting | None = None,
+        enabled: bool = True,
+        own_span: AgentSpan = "sampled",
+        agent_span_end: str = "background",
+        criteria: Sequence[EvaluationCriteria] = (),
+        agents: Mapping[str, HandlerOptions] | None = None,
+        redactors: Sequence[Redactor] | None = None,
+        load_shedding: LoadSheddingSettings | None = None,
+        aggregation: Aggregation | None = None,
+        ground_truth: GroundTruthStore | None = None,
+        escalation: Escalation | bool | None = None,
+        objectives: ObjectiveSettings | None = None,
+        shutdown_timeout_s: float = EXIT_TIMEOUT_S,
+    ) -> None:
+        self.defaults = HandlerOptions(evaluators, sampler, tuple(storage), tuple(criteria), None, escalation)
+        self.agents, self.provisional = dict(agents or {}), False
+        self.accounting = accounting or Accounting()
+        self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
+        self.objectives = Objectives(objectives, self.broken)
+        self.dispatcher = dispatcher or PoolDispatcher()
+        self.executor = Executor(live=True)
+        self._load = _Load(self.dispatcher, self.accounting, self.executor, load_shedding)
+        self.load_shedder = self._load.shedder
+        self.engine = Engine(
+            accounting=self.accounting, redaction=self.redaction, objectives=self.objectives,
+            shedding=self.load_shedder, broken=self.broken,
+        )  # fmt: skip
+        self.enabled, self.own_span, self.shutdown_timeout_s = enabled, own_span, shutdown_timeout_s
+        self.late_spans = agent_span_end == "background" and isinstance(self.dispatcher, PoolDispatcher)
+        self._parts: dict[str, Any] = {"aggregation": aggregation, "ground_truth": ground_truth}
+        self.telemetry = telemetry
+        # Every provider that a handler of this pipeline saves to: it may hold what is not written yet when the handler
+        # is gone already.
+        self._providers: dict[int, Any] = {}
+        self._open = True
+        self._unsaved = 0
+        self._unended: list[CapturedCall] = []
+        self._ending_thread: int | None = None
+        for provider in (telemetry, *storage):
+            self._know(provider)
+        self.dispatcher.start(
+            self.engine.process, self._settle, has_room=self.engine.has_room, on_work=self._load.note, on_stall=self,
+        )  # fmt: skip
+        LIVE.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {'on' if self.enabled else 'off'} {self.dispatcher!r} {self.accounting!r}>"
+
+    def handler(
+        self,
+        agent: str,
+        options: HandlerOptions = HandlerOptions(),  # noqa: B008 - an immutable value
+        *,
+        capture: Callable[..., Any] | None = None,
+        function: Callable[..., Any] | None = None,
+    ) -> HandlerSettings:
+        """The settings of one handler; what it does not ask for comes from the agent's entry, then from the pipeline.
+
+        Raises:
+            ConfigurationError: They do not fit each other.
+        """
+        chosen = merged(options, self.agents.get(agent, HandlerOptions()), self.defaults)
+        if isinstance(options.escalation, Escalation) and not self.provisional:
+            check_escalation(options.escalation, chosen.evaluators or ())
+        settings = resolve(
+            agent, chosen, executor=self.executor, redaction=self.redaction,
+            telemetry=getattr(self.telemetry, "emitter", None), on_storage_failure=self.storage_failed,
+            agent_span=self.own_span, capture=capture, function=function, **self._parts,
+        )  # fmt: skip
+        for provider in chosen.storage or ():
+            self._know(provider)
+        emitter = settings.emitter
+        if emitter is not None:
+            self.engine.emitters.add(emitter)
+            judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
+            emitter.observe(self.accounting, self.dispatcher.state, self.load_shedder.gauges, judges=judges)
+        return settings
+
+    @property
+    def providers(self) -> tuple[Any, ...]:
+        """Every provider that a handler of this pipeline emits with or saves to, or did."""
+        return tuple(self._providers.values())
+
+    def submit(self, call: CapturedCall, size_bytes: int) -> bool:
+        """Hand a finished call to the dispatcher, on the caller's thread; never blocks. False where it was dropped."""
+        if not WATCHED:
+            watch_exit()
+        return self.dispatcher.submit(call, size_bytes)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything taken before is evaluated, stored, exported and called back; True only if it is.
+
+        A save that failed since the flush before makes it False, whichever provider it was.
+        """
+        deadline = time.monotonic() + timeout_s
+        evaluated = self.dispatcher.flush(timeout_s)
+        exported = self._flush_emitters(deadline)
+        called = self.objectives.flush(max(0.0, deadline - time.monotonic()))
+        unsaved, self._unsaved = self._unsaved, 0
+        return evaluated and exported and called and not unsaved
+
+    def retire(self) -> None:
+        """Another pipeline takes over: what was taken is still delivered, then no thread is left. Returns at once."""
+        self.dispatcher.retire()
+        self.executor.close()
+
+    def shutdown(self, timeout_s: float) -> bool:
+        """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing was."""
+        deadline = time.monotonic() + timeout_s
+        # Half of the time for the evaluations, so that what they gave can still be exported.
+        self.dispatcher.flush(timeout_s / 2)
+        exported = self._flush_emitters(deadline)
+        # Not all that is left: the last metrics say what was dropped.
+        self._ending_thread = threading.get_ident()
+        delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4)
+        self._ending_thread = None
+        self._end_spans(deadline)
+        self.executor.close()
+        self.objectives.close(max(0.0, deadline - time.monotonic()) / 2)
+        if self._open:
+            self._open = False
+            FanOutStorage(self.providers, self.storage_failed).close_within(max(0.0, deadline - time.monotonic()))
+        return delivered and exported
+
+    def storage_failed(self, name: str, error: BaseException) -> None:
+        """Count and log a storage provider's failure."""
+        self._unsaved += 1
+        self.accounting.fail(f"storage:{name}")
+        log.warning("storage_failed", part=name, error_type=type(error).__name__)
+
+    def broken(self, part: str, error: BaseException | None = None) -> None:
+        """Count and log that a part broke where nobody may notice."""
+        self.accounting.fail(part)
+        # Our own words name types and never content; what others raise may quote the conversation.
+        problem = {"problem": str(error)} if isinstance(error, CaptureError) else {}
+        log.warning("part_failed", part=part, error_type=type(error).__name__, **problem)
+
+    # --- the background thread is held up ----------------------------------------------------------------------------
+
+    def blame(self, call: Any, held_s: float) -> Evaluator | None:
+        """Find, log and move the evaluator that holds the background thread; from the watchdog's thread."""
+        evaluator = self.executor.started_async().get(call) if isinstance(call, asyncio.Task) else None
+        if evaluator is None and not isinstance(call, asyncio.Task):
+            evaluator = self.engine.culprit(call)
+        self.accounting.fail("background_thread")
+        culprit = "unknown" if evaluator is None else evaluator.label
+        log.warning("background_thread_replaced", part=culprit, held_s=round(held_s, 2))
+        if evaluator is not None:
+            self.executor.blame(evaluator, held_s)
+        return evaluator
+
+    def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
+        """Make a call that was under way ready for another thread; from the watchdog's thread."""
+        return self.engine.take_over(call, blamed, held_s)
+
+    # --- settling ----------------------------------------------------------------------------------------------------
+
+    def _settle(self, call: CapturedCall, outcome: str) -> None:
+        if call.span is not None:
+            if self._ending_thread == threading.get_ident() and outcome == DROPPED_SHUTDOWN:
+                self._unended.append(call)
+            else:
+                self.engine.end_span(call)
+        if call.span_bytes:
+            MEMORY.open_spans.release(call.span_bytes)
+            call.span_bytes = 0
+        if not call.settled:
+            call.settled = True
+            self.accounting.cell(call.agent)[outcome] += 1
+
+    def _end_spans(self, deadline: float) -> None:
+        """End the spans of calls that were dropped, as far as the host's processor takes them in time."""
+        waiting, self._unended = self._unended, []
+        while waiting:
+            emitter = waiting[-1].settings.emitter
+            if emitter.has_room():
+                self.engine.end_span(waiting.pop())
+            elif time.monotonic() < deadline:
+                threading.Event().wait(_LOOK_AGAIN_S)
+            else:
+                emitter.providers.lose("traces", "shutdown", len(waiting))
+                return
+
+    def _flush_emitters(self, deadline: float) -> bool:
+        complete = True
+        for provider in self.providers:
+            emitter: Emitter | None = getattr(provider, "emitter", None)
+            if emitter is None:
+                continue
+            try:
+                complete = emitter.providers.flush(max(0.0, deadline - time.monotonic())) and complete
+            except RuntimeError:  # no thread can be started at exit: providers export at their own shutdown
+                complete = False
+        return complete
+
+    def _know(self, provider: Any) -> None:
+        if provider is not None:
+            self._providers[id(provider)] = provider
+
+    def _redaction_failed(self, redactor: str, error: BaseException) -> None:
+        self.broken(f"redaction:{redactor}", error)
+
+
+class _Load:
+    """Feeds load shedding: what answers cost, what is queued, and a look four times a second while there is work."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        accounting: Accounting,
+        executor: Executor,
+        settings: LoadSheddingSettings | None,
+    ) -> None:
+        self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
+        self._meter = CostMeter(executor.waiting()["async"].at_once)
+        self._async_before = 0
+        self._looking: Any = None
+        self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
+
+    def work(self) -> Work:
+        """What is queued and under evaluation; from any thread."""
+        waiting = self._executor.waiting()["async"].waiting
+        dropped = self._accounting.outcomes()[DROPPED_QUEUE_FULL]
+        return self._meter.work(self._dispatcher.state()["size"], async_pending=waiting, dropped=dropped)
+
+    def note(self, calls: int, seconds: float) -> None:
+        """The background thread took so long for some calls in a row; on its event loop."""
+        load = self._executor.waiting()["async"]
+        started = max(0, load.waiting - self._async_before)
+        self._async_before = load.waiting
+        self._meter.note(calls, seconds, started)
+        if load.waiting:
+            self._meter.note_async(load.seconds / load.waiting)
+        loop = asyncio.get_running_loop()
+        if self._looking is not loop:
+            self._looking = loop
+            self._look(loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._looking is not loop:
+            return  # another thread's loop took over
+        if self.shedder.look():
+            # In a context of its own: the timer would keep that of a call alive.
+            loop.call_later(LOOK_EVERY_S, self._look, loop, context=contextvars.Context())
+        else:
+            self._looking = None

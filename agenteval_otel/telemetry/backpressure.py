@@ -1,0 +1,105 @@
+"""Backpressure: what the host's span and log processors still take before they drop spans of the host.
+
+The SDK's batch processors evict the oldest item of a full queue, whoever it belongs to. Emission therefore waits while
+a queue is more than a quarter full. The queues are private parts of the SDK: where they cannot be seen, at most 512
+items go out per schedule delay. A processor that is not the SDK's batch processor has no queue to wait for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+__all__ = ["Backpressure", "is_batch_processor", "processors_of"]
+
+_UNSEEN_ITEMS: Final = 512
+_UNSEEN_DELAY_S: Final = 5.0
+_STUCK_S: Final = 5.0
+_NUDGE_S: Final = 0.1
+
+
+def processors_of(provider: Any) -> tuple[Any, ...]:
+    """The processors of an SDK provider of spans or logs; empty where they cannot be seen."""
+    for outer, inner in (
+        ("_active_span_processor", "_span_processors"), ("_multi_log_record_processor", "_log_record_processors"),
+    ):  # fmt: skip
+        found = getattr(getattr(provider, outer, None), inner, None)
+        if isinstance(found, tuple):
+            return found
+    return ()
+
+
+def is_batch_processor(processor: Any) -> bool:
+    """Whether it is the SDK's own batch processor, or that of our private providers: neither acts on a span's start."""
+    kind = type(processor)
+    if kind.__module__.startswith("agenteval_otel."):
+        return True
+    return kind.__module__.startswith("opentelemetry.sdk.") and kind.__name__ in (
+        "BatchSpanProcessor", "BatchLogRecordProcessor",
+    )  # fmt: skip
+
+
+class Backpressure:
+    """Says whether the processors behind some providers have room. Background thread only.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._processors: tuple[Any, ...] = ()
+        self._queues: list[tuple[Any, int, int]] = []
+        self._unseen = False
+        self._sent, self._since = 0, clock()
+        self._full_since: float | None = None
+        self._asked_at, self._least_over = 0.0, 0
+
+    def __repr__(self) -> str:
+        return f"<Backpressure queues={len(self._queues)} full={self._full_since is not None}>"
+
+    def has_room(self, providers: Iterable[Any]) -> bool:
+        """Whether the next answer may be emitted now."""
+        processors = tuple(one for provider in providers for one in processors_of(provider))
+        if processors != self._processors:
+            self._look_at(processors)
+        over = max((len(queue) - limit for queue, limit, _ in self._queues), default=-1)
+        if over < 0 and not (self._unseen and not self._within_rate()):
+            self._full_since = None
+            return True
+        now = self._clock()
+        if self._full_since is None or over < self._least_over:
+            self._full_since = self._asked_at = now
+            self._least_over = over
+        # The SDK's thread can miss the wake-up of a full batch; the next item wakes it again.
+        if now - self._asked_at >= _NUDGE_S and all(len(queue) < half for queue, _, half in self._queues):
+            self._asked_at = now
+            return True
+        return False
+
+    def is_stuck(self) -> bool:
+        """Whether the processors have been full for five seconds without getting rid of anything."""
+        return self._full_since is not None and self._clock() - self._full_since > _STUCK_S
+
+    def sent(self, items: int) -> None:
+        """Count what was emitted, for processors whose queues cannot be seen."""
+        self._sent += items
+
+    def _look_at(self, processors: tuple[Any, ...]) -> None:
+        self._processors, self._queues, self._unseen = processors, [], False
+        for processor in filter(is_batch_processor, processors):
+            batches = getattr(processor, "_batch_processor", None)
+            queue, capacity = getattr(batches, "_queue", None), getattr(batches, "_max_queue_size", None)
+            batch = getattr(batches, "_max_export_batch_size", None)
+            if hasattr(queue, "__len__") and type(capacity) is int and type(batch) is int:
+                # The SDK's thread wakes up for a whole batch: a limit below that would wait for its schedule.
+                self._queues.append((queue, max(1, min(max(capacity // 4, batch), capacity // 2)), capacity // 2))
+            else:
+                self._unseen = not type(processor).__module__.startswith("agenteval_otel.") or self._unseen
+
+    def _within_rate(self) -> bool:
+        now = self._clock()
+        if now - self._since >= _UNSEEN_DELAY_S:
+            self._sent, self._since = 0, now
+        return self._sent < _UNSEEN_ITEMS

@@ -1,0 +1,298 @@
+"""The emitter: finished results in; events, metrics, result spans and the run span out.
+
+It uses the OpenTelemetry API alone, on the background thread, and knows nothing of where results are stored. What is
+emitted, name by name, is in `docs/telemetry.md`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanContext
+
+from agenteval_otel.capture.text import cap, sanitise
+from agenteval_otel.models import EvaluationInput, EvaluationResult, SpanReference
+from agenteval_otel.models.judge_calls import OBSERVER
+from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
+from agenteval_otel.telemetry.accounting import Accounting
+from agenteval_otel.telemetry.attributes import event_attributes, event_body, response_attributes, run_attributes
+from agenteval_otel.telemetry.events import EventLog
+from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
+from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
+from agenteval_otel.telemetry.providers import Providers
+from agenteval_otel.telemetry.self_metrics import observe_self
+from agenteval_otel.telemetry.spans import (
+    Placement,
+    context_of,
+    context_of_span,
+    open_run_span,
+    write_result_span,
+)
+
+__all__ = ["ContentCapture", "Detail", "Emitter", "Response", "Signal", "content_capture"]
+
+ContentCapture = Literal["no_content", "span_only", "event_only", "span_and_event"]
+Detail = Literal["auto", "result", "response", "none"]
+Signal = Literal["traces", "events", "metrics"]
+
+_CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CONTENT_WORDS: Final[Mapping[str, ContentCapture]] = {
+    "no_content": "no_content", "false": "no_content", "": "no_content", "span_only": "span_only",
+    "event_only": "event_only", "span_and_event": "span_and_event", "true": "span_and_event",
+}  # fmt: skip
+
+
+def content_capture(setting: ContentCapture | None) -> ContentCapture:
+    """The content setting in force: the explicit one, else OpenTelemetry's variable, else none."""
+    if setting is not None:
+        return setting
+    return _CONTENT_WORDS.get(os.environ.get(_CAPTURE_VARIABLE, "").strip().lower(), "no_content")
+
+
+class Response(Protocol):
+    """What is emitted of one evaluated response; an `AggregatedEvaluationResult` is one."""
+
+    @property
+    def results(self) -> Sequence[EvaluationResult]: ...
+    @property
+    def overall_score(self) -> float | None: ...
+    @property
+    def agent(self) -> str | None: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def response_id(self) -> str | None: ...
+    @property
+    def conversation_id(self) -> str | None: ...
+    @property
+    def stream_end(self) -> str | None: ...
+    @property
+    def sampling_probability(self) -> float | None: ...
+    @property
+    def sampling_reason(self) -> str | None: ...
+    @property
+    def has_ground_truth(self) -> bool: ...
+    @property
+    def started_ns(self) -> int | None: ...
+    @property
+    def ended_ns(self) -> int | None: ...
+    @property
+    def response_ended_ns(self) -> int | None: ...
+    @property
+    def input_snapshot(self) -> EvaluationInput | None: ...
+    @property
+    def span(self) -> SpanReference | None: ...
+
+
+class Emitter:
+    """Emits results with the providers that are there when the first one comes.
+
+    Args:
+        providers: Where the signals go.
+        detail: ``auto`` writes result spans for evaluators that call a model and for failures, ``result`` for all,
+            ``response`` none beside the run span, ``none`` no span at all.
+        placement: The run span as a ``child`` of the evaluated span, or ``linked`` from a trace of its own.
+        signals: Those that are emitted.
+        content: Which signals may carry content.
+    """
+
+    def __init__(
+        self,
+        providers: Providers,
+        *,
+        detail: Detail = "auto",
+        placement: Placement = "child",
+        signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}),
+        content: ContentCapture = "no_content",
+    ) -> None:
+        self.providers, self.placement, self.content = providers, placement, content
+        self._detail = detail
+        self.wants_spans = "traces" in signals and detail != "none"
+        self._wants_events, self._wants_metrics = "events" in signals, "metrics" in signals
+        self._span_content = content in ("span_only", "span_and_event")
+        self._event_content = content in ("event_only", "span_and_event")
+        self.totals = ResultTotals()
+        self.judge_totals = JudgeTotals(self.totals.bounded)
+        self._accounting: Accounting | None = None
+        self._queue: Callable[[], Mapping[str, float]] = dict
+        self._own: Callable[[], Mapping[str, float]] = dict
+        self._forget()
+
+    def __repr__(self) -> str:
+        return f"<Emitter {self.providers!r}>"
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._instruments: Instruments | None = None
+        self._judge_instruments: JudgeInstruments | None = None
+
+    def observe(
+        self,
+        accounting: Accounting,
+        queue: Callable[[], Mapping[str, float]],
+        own: Callable[[], Mapping[str, float]],
+        judges: Iterable[Any] = (),
+    ) -> None:
+        """Set, at start, whose outcomes, queue, load and judges the metrics show; imports what exporters will need."""
+        self._accounting, self._queue, self._own = accounting, queue, own
+        self.judge_totals.know(judges)
+        self.providers.on_lost = lambda signal, count: accounting.fail(f"export:{signal.lower()}", count)
+        self.providers.prepare()
+
+    def prepare(self) -> None:
+        """Create the instruments: the metrics have to say that nothing was evaluated, too. Background thread only."""
+        if self._pid != os.getpid():  # totals from zero, in place: observable instruments hold them
+            self._forget()
+            self.totals.reset()
+            self.judge_totals.reset()
+        if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
+            self._instruments = Instruments(meter, self.totals, self._accounting, lambda: self._queue())
+            self._judge_instruments = JudgeInstruments(meter, self.judge_totals)
+            observe_self(meter, lambda: self._own())
+
+    def tracer(self) -> trace.Tracer | None:
+        """The tracer of our spans; None when no span is wanted or no provider is there. Background thread only."""
+        return self.providers.tracer() if self.wants_spans else None
+
+    def tracer_now(self) -> trace.Tracer | None:
+        """`tracer`, where it is there already or costs nothing: for the caller's thread."""
+        return self.providers.tracer_now() if self.wants_spans else None
+
+    def has_room(self) -> bool:
+        """Whether the host's span and log processors take the next answer. Background thread only."""
+        return self.providers.has_room()
+
+    def has_room_for_spans(self) -> bool:
+        """False while the host's processors have been full for seconds: spans of ours are left out then."""
+        return self.providers.has_room_for_spans()
+
+    def open_run_span(self, agent: str, evaluated: SpanContext | None, started_ns: int) -> Span | None:
+        """Start the run span before evaluators run that make spans of their own; None where no span is to be seen."""
+        tracer = self.tracer()
+        if tracer is None:
+            return None
+        return open_run_span(tracer, agent, evaluated, self.placement, started_ns=started_ns)
+
+    def watch_judges(self, evaluated: SpanContext | None) -> None:
+        """Count what the running task asks judges, with exemplars of the evaluated span. Background thread only."""
+        if self._wants_metrics:
+            context = context_of_span(evaluated)
+            OBSERVER.set(JudgeWatch(self.judge_totals, self._judge_instruments, context))
+
+    def emit(
+        self,
+        response: Response,
+        *,
+        evaluated: SpanContext | None,
+        run_span: Span | None = None,
+        redact: Callable[[str], str] = str,
+        spans: bool = True,
+    ) -> None:
+        """Emit the results of one response; exporters send them later. Background thread only.
+
+        Args:
+            response: Its words (labels, reason codes, error types, ids) are redacted already.
+            evaluated: The evaluated span.
+            run_span: The run span where it was started before; it is ended here.
+            redact: What explanations pass, where content is captured.
+            spans: False leaves spans out, because the host's span processor is full.
+        """
+        self.prepare()
+        totals, instruments = self.totals, self._instruments
+        agent, model = totals.bounded("agent", response.agent), totals.bounded("model", response.model)
+        context = context_of_span(evaluated)
+        events = self.providers.events() if self._wants_events else None
+        wants_span = spans and (run_span is not None or self.wants_spans)
+        common = response_attributes(response)
+        shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
+        for result in response.results:
+            counted_for = totals.add(result, agent, model)
+            if instruments is not None:
+                instruments.record_score(result, agent, counted_for, context)
+            if result.skip_reason is not None and not result.error:
+                continue  # a skip has neither an event nor a span
+            attributes = event_attributes(result, common)
+            if events is not None:
+                self._emit_event(events, result, attributes, context, redact)
+            if wants_span and self._has_span(result):
+                shown.append((result, attributes))
+        if instruments is not None:
+            instruments.record_run(response, agent, context)
+        if wants_span:
+            self._write_spans(response, evaluated, run_span, shown)
+        totals.last_success = time.time()
+
+    def emit_event(
+        self, name: str, *, span: SpanReference | None, body: str, attributes: Mapping[str, Any], warn: bool
+    ) -> None:
+        """Emit an event that is about several results, now, in the context of a span. Background thread only.
+
+        Args:
+            name: The event's.
+            span: The evaluated span that it belongs to; none where there was none.
+            body: One short line without content.
+            attributes: Sanitised.
+            warn: Its severity is WARN instead of INFO.
+        """
+        events = self.providers.events() if self._wants_events else None
+        if events is not None:
+            events.emit(
+                name, context=context_of(span), timestamp_ns=time.time_ns(), body=sanitise(cap(body, 256)),
+                attributes=attributes, warn=warn,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Shut our own providers down; blocks for as long as the SDK takes. The next result builds them anew."""
+        self._instruments = self._judge_instruments = None
+        self.providers.close()
+
+    def _emit_event(
+        self,
+        events: EventLog,
+        result: EvaluationResult,
+        attributes: dict[str, Any],
+        context: Context,
+        redact: Callable[[str], str],
+    ) -> None:
+        if self._event_content and result.reasoning:
+            attributes = {**attributes, EXPLANATION: sanitise(cap(redact(result.reasoning), 4_096))}
+        events.emit(
+            EVENT_RESULT, context=context, timestamp_ns=result.ended_ns or time.time_ns(), body=event_body(result),
+            attributes=attributes, warn=bool(result.error),
+        )  # fmt: skip
+
+    def _has_span(self, result: EvaluationResult) -> bool:
+        return self._detail == "result" or (self._detail == "auto" and (result.calls_model or bool(result.error)))
+
+    def _write_spans(
+        self,
+        response: Response,
+        evaluated: SpanContext | None,
+        run_span: Span | None,
+        shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
+    ) -> None:
+        tracer = self.tracer()
+        attributes = run_attributes(response, with_content=self._span_content)
+        if run_span is not None:
+            run_span.set_attributes(attributes)
+        elif tracer is not None and response.started_ns is not None:
+            run_span = open_run_span(
+                tracer, response.agent or "", evaluated, self.placement, started_ns=response.started_ns,
+                attributes=attributes,
+            )  # fmt: skip
+        if run_span is None:
+            return
+        if shown and tracer is not None and run_span.is_recording():
+            below = trace.set_span_in_context(run_span, Context())
+            for result, of_event in shown:
+                if result.started_ns is not None and result.ended_ns is not None:
+                    write_result_span(
+                        tracer, f"evaluation {result.criterion_name}", of_event, context=below,
+                        started_ns=result.started_ns, ended_ns=result.ended_ns, failed=bool(result.error),
+                    )  # fmt: skip
+        run_span.end(end_time=response.ended_ns)
