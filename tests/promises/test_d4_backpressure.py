@@ -1,4 +1,4 @@
-"""D4: what is more than the evaluators manage costs sampling before it costs calls, and that passes with the load."""
+"""D4: overload lowers sampling before calls are lost, sampling recovers afterwards, and a burst keeps every call."""
 
 from __future__ import annotations
 
@@ -101,3 +101,27 @@ def test_twice_the_load_lowers_sampling_and_passes(
     # Each evaluated answer stands for so many; those that the queue lost are the only ones that nobody stands for.
     stood_for = sum(weights) / (load.calls - outcomes["dropped_queue_full"])
     assert 0.8 <= stood_for <= 1.25
+
+
+@pytest.mark.parametrize("calls", [5_000, 20_000])
+def test_a_burst_keeps_every_call(telemetry: RecordedTelemetry, promise: Recorder, calls: int) -> None:
+    """Calls made all at once, that the queue has room for, are all evaluated at full probability."""
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(Func.of(trivial),), storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(max_items=calls + 100),
+    )  # fmt: skip
+    handler = monitor(pipeline=made, agent="support")(lambda question: "An answer.")
+    for _ in range(calls):
+        handler("A question?")
+    try:
+        assert made.flush(120.0)
+    finally:
+        outcomes = made.accounting.outcomes()
+        made.shutdown(5.0)
+    promise("D4", figure=f"burst of {calls}: {outcomes['evaluated']} evaluated")
+    assert outcomes["evaluated"] == calls, outcomes
+    assert {event.attributes[SAMPLING_PROBABILITY] for event in telemetry.events()} == {1.0}
+
+
+def trivial(given: Any) -> bool:
+    return True
