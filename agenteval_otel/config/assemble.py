@@ -38,7 +38,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         sampler=chosen if chosen is not None else RateLimitSampler(),
         evaluators=settings.evaluators, storage=settings.storage, dispatcher=settings.dispatcher,
         enabled=settings.enabled and not SWITCH.off, own_span=settings.own_span, accounting=accounting,
-        criteria=settings.criteria_of(), redactors=settings.redaction, restraint=settings.restraint,
+        criteria=settings.criteria_of(), redactors=settings.redaction, load_shedding=settings.load_shedding,
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         objectives=ObjectiveSettings(settings.breach, settings.on_breach, settings.on_recovery),
         agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},

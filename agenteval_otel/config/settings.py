@@ -31,8 +31,8 @@ from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.instrumentation.decorator import load_evaluators, load_sampler, load_storage
 from agenteval_otel.masking import mask
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.plugins import import_plugins
-from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean
 from agenteval_otel.storage import OtlpStorageProvider
@@ -150,7 +150,7 @@ class Settings(_Explained):
         redaction: What is taken out of all that leaves the process: redactors, instances or ``{type: ...}`` mappings.
             Every built-in kind when left out; an empty list for nothing.
         dispatcher: Where evaluations run.
-        restraint: How much of the process evaluation may take before sampling steps down: docs/restraint.md.
+        load_shedding: When sampling is reduced under load: docs/load-shedding.md.
         breach: When a criterion of an agent counts as below its objective, and as recovered: docs/thresholds.md.
         on_breach: Who is told then: a function that takes an `ObjectiveCrossing`, sync or async, or
             ``module:function``. It runs on a thread of its own; what it raises is counted.
@@ -174,7 +174,7 @@ class Settings(_Explained):
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
     redaction: tuple[Redactor, ...] = Field(default_factory=default_redactors)
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
-    restraint: RestraintSettings = Field(default_factory=RestraintSettings)
+    load_shedding: LoadSheddingSettings = Field(default_factory=LoadSheddingSettings)
     breach: BreachSettings = Field(default_factory=BreachSettings)
     on_breach: _Callback | None = None
     on_recovery: _Callback | None = None

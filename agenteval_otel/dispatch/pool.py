@@ -22,7 +22,7 @@ from agenteval_otel.dispatch.base import Dispatcher, Process, Settle
 from agenteval_otel.dispatch.forked import free_lazy_parts
 from agenteval_otel.dispatch.own import in_sub_interpreter
 from agenteval_otel.dispatch.worker import Entry, Marker, Worker
-from agenteval_otel.semconv import DROPPED_BYTES, DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
+from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
 
 __all__ = ["PoolDispatcher"]
 
@@ -107,10 +107,8 @@ class _Pool:
         outcome = None
         if self._closed:
             outcome = DROPPED_SHUTDOWN
-        elif self.items >= self._max_items:
+        elif self.items >= self._max_items or self.bytes + size_bytes > self._max_bytes:
             outcome = DROPPED_QUEUE_FULL
-        elif self.bytes + size_bytes > self._max_bytes:
-            outcome = DROPPED_BYTES
         if outcome is not None:
             if self._worker is not None and not self._closed:
                 self._look_after(self._worker)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from asyncio import get_running_loop
+from asyncio import _get_running_loop  # gives None where no loop runs, instead of raising
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +37,7 @@ __all__ = ["Door", "following"]
 
 _now_ns, _tick_ns = time.time_ns, time.perf_counter_ns
 _current_context, _fresh_call, _thread = current_context, fresh_call, THREAD
-_MEASURED_EVERY = 64
+_NOTE_LOOP_EVERY = 64
 
 
 class Door:
@@ -116,8 +116,8 @@ class Door:
                 memo = {} if gate.keeps_memo else None
                 decision = gate.decide(SamplingContext(self.agent, draw, None, None, memo))
                 draw = draw if decision.draw is None else decision.draw
-            if decision.sampled and decision.settled and gate.restraint.keep is not None:
-                decision = gate.restraint.thin(decision, draw)
+            if decision.sampled and decision.settled and gate.load_shedder.keep is not None:
+                decision = gate.load_shedder.thin(decision, draw)
             if decision.settled and not decision.sampled:
                 gate.cell[decision.outcome] += 1
                 wants_span = gate.spans_always and span is None
@@ -130,10 +130,10 @@ class Door:
     def leave(self, call: CapturedCall, answer: Any = None, error: BaseException | None = None) -> None:
         """Take the answer or the exception of a call that was entered, and send it on its way."""
         try:
-            began = _tick_ns()
+            ended_tick = _tick_ns()
             if call.token is not None:
                 self.scope.close(call)
-            call.ended_ns = call.started_ns + began - call.started_tick
+            call.ended_ns = call.started_ns + ended_tick - call.started_tick
             if error is not None:
                 call.error_type = type(error).__name__
             decision = call.decision
@@ -150,20 +150,8 @@ class Door:
             return
         try:
             self.gate.submit(call)
-            if call.added_ns:
-                self._note(call.added_ns + _tick_ns() - began)
         except Exception as failure:
             self._broken("dispatcher", failure, call)
-
-    def _note(self, added_ns: int) -> None:
-        """Tell the restraint what this call cost, and of the event loop that it ran on."""
-        restraint = self.gate.restraint
-        restraint.note_added(added_ns)
-        try:
-            loop = get_running_loop()
-        except RuntimeError:
-            return
-        restraint.note_loop(loop)
 
     def _decide_after(self, call: CapturedCall) -> bool:
         """Ask the sampler again, now that the answer is there; False when the call goes no further."""
@@ -173,8 +161,8 @@ class Door:
             answer = AnswerFacts(duration_s, call.error_type, call.stream_end, call.said_conversation())
             decision = call.plan.sampler.decide(SamplingContext(self.agent, call.draw, answer, None, call.memo))
             call.draw = call.draw if decision.draw is None else decision.draw
-            if decision.settled and decision.sampled and gate.restraint.keep is not None:
-                decision = gate.restraint.thin(decision, call.draw)
+            if decision.settled and decision.sampled and gate.load_shedder.keep is not None:
+                decision = gate.load_shedder.thin(decision, call.draw)
             call.decision, call.answer_facts = decision, answer
             if decision.settled and not decision.sampled:
                 gate.cell[decision.outcome] += 1
@@ -224,8 +212,8 @@ class Door:
                     span.set_attributes(plan.evaluated_attributes)
             if self.scoped:
                 self.scope.open(call)
-            if not self._sampled % _MEASURED_EVERY:
-                call.added_ns = _tick_ns() - call.started_tick
+            if not self._sampled % _NOTE_LOOP_EVERY and (loop := _get_running_loop()) is not None:
+                gate.load_shedder.note_loop(loop)
             self._sampled += 1
             return call
         except Exception as error:

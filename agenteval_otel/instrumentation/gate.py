@@ -18,7 +18,7 @@ class Gate:
     Attributes:
         plan: What the handler wants of the pipeline.
         pipeline: Its `enabled` is read with every call: the kill switch.
-        restraint: The pipeline's; its `keep` is read with every sampled call.
+        load_shedder: The pipeline's; its `keep` is read with every sampled call.
         cell, tally: The agent's outcomes.
         bound, taken: Of a sampler that looks at the draw alone: draws from `bound` on are ``not_sampled``, others
             `taken`. Where the sampler has to be asked `taken` is None and the bound lies beyond every draw.
@@ -30,12 +30,12 @@ class Gate:
     """
 
     __slots__ = (
-        "bound", "cell", "decide", "keeps_memo", "never", "pipeline", "plan", "restraint", "spans", "spans_always",
+        "bound", "cell", "decide", "keeps_memo", "load_shedder", "never", "pipeline", "plan", "spans", "spans_always",
         "submit", "taken", "tally",
     )  # fmt: skip
 
     def __init__(self, agent: str, plan: Plan, pipeline: Pipeline) -> None:
-        self.plan, self.pipeline, self.restraint = plan, pipeline, pipeline.restraint
+        self.plan, self.pipeline, self.load_shedder = plan, pipeline, pipeline.load_shedder
         self.submit, self.decide = pipeline.submit, plan.sampler.decide
         rule: DrawRule | None = getattr(plan.sampler, "by_draw", None)
         self.bound: Final = _BEYOND if rule is None else rule.bound

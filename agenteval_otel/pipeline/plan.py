@@ -99,7 +99,7 @@ class Plan:
         if not evaluators:
             raise ConfigurationError("expected at least one evaluator", path="evaluators")
         self.agent, self.capture, self.function = agent, capture, function
-        self._thin, self._broken = pipeline.restraint.thin, pipeline.broken
+        self._thin, self._broken = pipeline.load_shedder.thin, pipeline.broken
         self.sampler, self.own_span = (sampler, own_span) if enabled else (_Off(), "never")
         parts: dict[str, Any] = {"lanes": pipeline.lanes, "redaction": pipeline.redaction, "escalation": escalation}
         self.runner = EvaluationRunner(evaluators, **parts)
@@ -113,7 +113,7 @@ class Plan:
         if self.emitter is not None:
             judges = [judge.guarded() for _, judge in judges_of(self.runner.evaluators)]
             self.emitter.observe(
-                pipeline.accounting, pipeline.dispatcher.state, pipeline.restraint.gauges, judges=judges
+                pipeline.accounting, pipeline.dispatcher.state, pipeline.load_shedder.gauges, judges=judges
             )
         self._asks_models = any(evaluator.lane == "model" for evaluator in self.runner.evaluators)
         names = [criterion.name for criterion in self.runner.criteria]

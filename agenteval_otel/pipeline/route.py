@@ -27,9 +27,10 @@ from agenteval_otel.objectives import Objectives, ObjectiveSettings
 from agenteval_otel.pipeline.content import with_content, without_content
 from agenteval_otel.pipeline.exit import LIVE, WATCHED, watch_exit
 from agenteval_otel.pipeline.flush import FlushJob, flush_providers
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.pipeline.plan import AgentDefaults, Plan, first_said
+from agenteval_otel.pipeline.pool_load import PoolLoad
 from agenteval_otel.pipeline.references import References
-from agenteval_otel.restraint import Restraint, RestraintSettings
 from agenteval_otel.runner import Lanes, aggregate
 from agenteval_otel.runner.stages import check_escalation
 from agenteval_otel.sampling import Escalation, Sampler
@@ -57,7 +58,7 @@ class Pipeline:
         own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agents: What differs for single agents, by the agent's name.
         redactors: What is taken out of all that leaves the process; a `PatternRedactor` when left out.
-        restraint: How much of the process the package may take; the defaults when left out.
+        load_shedding: When sampling is reduced under load; the defaults when left out.
         aggregation: How the overall score is made; the weighted mean when left out.
         ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
         escalation: Which answers the dear evaluators see; all that are sampled when left out.
@@ -81,7 +82,7 @@ class Pipeline:
         criteria: Sequence[EvaluationCriteria] = (),
         agents: Mapping[str, AgentDefaults] | None = None,
         redactors: Sequence[Redactor] | None = None,
-        restraint: RestraintSettings | None = None,
+        load_shedding: LoadSheddingSettings | None = None,
         aggregation: Aggregation | None = None,
         ground_truth: GroundTruthStore | None = None,
         escalation: Escalation | bool | None = None,
@@ -95,7 +96,8 @@ class Pipeline:
         self.objectives = Objectives(objectives, self.broken)
         self.dispatcher = dispatcher or PoolDispatcher()
         self.lanes = Lanes(live=True)
-        self.restraint = Restraint.over(self.dispatcher, self.accounting, self.lanes, restraint)
+        self._load = PoolLoad(self.dispatcher, self.accounting, load_shedding)
+        self.load_shedder = self._load.shedder
         self.enabled, self.own_span, self.escalation, self.provisional = enabled, own_span, escalation, False
         # Every provider that a handler of this pipeline saves to: it may hold what is not exported when the handler is
         # gone already.
@@ -211,7 +213,7 @@ class Pipeline:
 
     async def _process(self, call: Any) -> str:
         CURRENT.set(EVALUATING)
-        self.restraint.attend()
+        self._load.attend()
         if isinstance(call, FlushJob):
             call.emitter.providers.flush_here()
             return EVALUATED
@@ -230,11 +232,14 @@ class Pipeline:
             outcome = plan.decide_on(evaluation_input, call)
             if outcome is not None:
                 return outcome
+        began = time.monotonic()
         try:
             await self._evaluate(call, plan, await self.references.given(evaluation_input))
         except Exception as error:
             self.broken("pipeline", error)
             return PIPELINE_FAILED
+        finally:
+            self._load.note(time.monotonic() - began)
         return EVALUATED
 
     async def _evaluate(self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput) -> None:
@@ -264,7 +269,7 @@ class Pipeline:
         probability = probability_of(decision) if decision else None
         plan.watch_judges(call.span_context)
         outcome = await plan.runner.run(
-            evaluation_input, draw=call.draw, probability=probability, code_only=self.restraint.code_only
+            evaluation_input, draw=call.draw, probability=probability, code_only=self.load_shedder.skip_models
         )
         for part, error in outcome.broken:
             self.broken(part, error)

@@ -227,7 +227,7 @@ def test_code_only_leaves_out_who_asks_a_model() -> None:
     results = run(Free(), Thinking(action=ask), code_only=True).results
     assert [(result.status, result.skip_reason) for result in results] == [
         ("scored", None),
-        ("skipped", "stepped_down"),
+        ("skipped", "load_shed"),
     ]
     assert results[1].calls_model
     assert not asked
