@@ -158,10 +158,7 @@ class LoadShedder:
         return work.queued > 0 or self.level != FULL
 
     def gauges(self) -> dict[str, float]:
-        """``level``, ``drain_time`` and, where a loop is known, ``loop_lag`` of the last minute, in seconds.
-
-        From any thread.
-        """
+        """``level``, ``drain_time`` and, where a loop is known, ``loop_lag`` of the last minute; from any thread."""
         gauges = {"level": float(self.level)}
         with contextlib.suppress(Exception):  # a dispatcher of an unknown kind
             gauges["drain_time"] = self._work().drain_s
@@ -236,8 +233,8 @@ class LoadShedder:
             return
         self._moved_at = now
         # A queue that overflows fills again within moments, and what model calls or the loop suffer shows late.
-        slowly = overload.measure == "queue_full" or self.level > REDUCED
-        self._recover_after_s = _RECOVER_SLOWLY_AFTER_S if slowly else _RECOVER_AFTER_S
+        soon = overload.measure != "queue_full" and self.level == REDUCED
+        self._recover_after_s = _RECOVER_AFTER_S if soon else _RECOVER_SLOWLY_AFTER_S
         if self.level != before:
             log.warning(
                 "sampling_reduced", part=LEVELS[self.level], level=self.level, keep=self.keep,
@@ -280,16 +277,14 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
         share: In [0, 1].
     """
     probability = decision.probability
-    if decision.draw is not None:
-        randomness = decision.draw
+    randomness = randomness if decision.draw is None else decision.draw
     lowered = None if probability is None else probability * share
     if probability is None or lowered is None or randomness >= bound_of(probability):
         goes_on = _random.random() < share
     else:
         goes_on = randomness < bound_of(lowered)
-    if goes_on:
-        return decision._replace(probability=lowered)
-    return decision._replace(sampled=False, probability=lowered, outcome=SHED)
+    decision = decision._replace(probability=lowered)
+    return decision if goes_on else decision._replace(sampled=False, outcome=SHED)
 
 
 _random = random.Random()

@@ -44,7 +44,6 @@ from agenteval_otel.telemetry.spans import reference_of
 
 __all__ = ["Pipeline"]
 
-
 _NO_ENTRY = AgentDefaults()
 
 
