@@ -87,19 +87,18 @@ LABEL_FAIL: Final = "fail"
 # --- accounting: every call of a monitored handler ends in exactly one of these ---------------------------------------
 EVALUATED: Final = "evaluated"
 NOT_SAMPLED: Final = "not_sampled"
+SHED: Final = "shed"
 DISABLED: Final = "disabled"
 DROPPED_QUEUE_FULL: Final = "dropped_queue_full"
-DROPPED_BYTES: Final = "dropped_bytes"
 DROPPED_RATE: Final = "dropped_rate"
 DROPPED_BUDGET: Final = "dropped_budget"
-DROPPED_STEPDOWN: Final = "dropped_stepdown"
 DROPPED_SHUTDOWN: Final = "dropped_shutdown"
 CAPTURE_FAILED: Final = "capture_failed"
 PIPELINE_FAILED: Final = "pipeline_failed"
 
 OUTCOMES: Final = (
-    EVALUATED, NOT_SAMPLED, DISABLED, DROPPED_QUEUE_FULL, DROPPED_BYTES, DROPPED_RATE, DROPPED_BUDGET,
-    DROPPED_STEPDOWN, DROPPED_SHUTDOWN, CAPTURE_FAILED, PIPELINE_FAILED,
+    EVALUATED, NOT_SAMPLED, SHED, DISABLED, DROPPED_QUEUE_FULL, DROPPED_RATE, DROPPED_BUDGET, DROPPED_SHUTDOWN,
+    CAPTURE_FAILED, PIPELINE_FAILED,
 )  # fmt: skip
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -192,6 +191,10 @@ METRIC_QUEUE_CAPACITY: Final = Instrument(
 METRIC_QUEUE_BYTES: Final = Instrument(
     "agenteval.queue.bytes", "By", "Estimated bytes held by the queue.", kind="up_down_counter"
 )
+METRIC_QUEUE_DRAIN_TIME: Final = Instrument(
+    "agenteval.queue.drain_time", "s", "Estimated time until the queued responses are evaluated: the queued work times "
+    "its measured cost.", kind="gauge",
+)  # fmt: skip
 METRIC_LAST_SUCCESS: Final = Instrument(
     "agenteval.last_success", "s", "Unix time of the last delivered result.", kind="gauge"
 )
@@ -199,16 +202,8 @@ METRIC_LOOP_LAG: Final = Instrument(
     "agenteval.host.loop_lag", "s", "Greatest lateness of the host's event loops in the last minute; where one is "
     "known.", kind="gauge",
 )  # fmt: skip
-METRIC_ADDED_LATENCY: Final = Instrument(
-    "agenteval.host.added_latency", "s", "What a sampled call costs its caller: 99th percentile of the last minute.",
-    kind="gauge",
-)  # fmt: skip
-METRIC_CPU_SHARE: Final = Instrument(
-    "agenteval.self.cpu_share", "{share}", "CPU time of our own, child processes included, as a share of one core.",
-    kind="gauge",
-)  # fmt: skip
 METRIC_SAMPLING_LEVEL: Final = Instrument(
-    "agenteval.sampling.level", "{level}", "Self-restraint: 0 full, 1 reduced, 2 code only, 3 off.", kind="gauge"
+    "agenteval.sampling.level", "{level}", "Load shedding: 0 full, 1 reduced, 2 no model calls, 3 off.", kind="gauge"
 )
 
 METRIC_JUDGE_CALLS: Final = Instrument(
@@ -238,8 +233,8 @@ METRIC_JUDGE_BUDGET: Final = Instrument(
 INSTRUMENTS: Final = (
     METRIC_SCORE, METRIC_RESULTS, METRIC_WEIGHT, METRIC_WEIGHT_SQUARED, METRIC_WEIGHTED_SCORE, METRIC_WEIGHTED_SCORE_W2,
     METRIC_WEIGHTED_SCORE_SQUARED_W2, METRIC_ERRORS, METRIC_DURATION, METRIC_LAG, METRIC_RESPONSES, METRIC_QUEUE_SIZE,
-    METRIC_QUEUE_CAPACITY, METRIC_QUEUE_BYTES, METRIC_LAST_SUCCESS, METRIC_LOOP_LAG, METRIC_ADDED_LATENCY,
-    METRIC_CPU_SHARE, METRIC_SAMPLING_LEVEL, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS, METRIC_JUDGE_COST,
+    METRIC_QUEUE_CAPACITY, METRIC_QUEUE_BYTES, METRIC_QUEUE_DRAIN_TIME, METRIC_LAST_SUCCESS, METRIC_LOOP_LAG,
+    METRIC_SAMPLING_LEVEL, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS, METRIC_JUDGE_COST,
     METRIC_JUDGE_DURATION, METRIC_JUDGE_BREAKER, METRIC_JUDGE_BUDGET,
 )  # fmt: skip
 

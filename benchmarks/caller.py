@@ -44,7 +44,7 @@ _RULES = {
     ],
 }  # fmt: skip
 
-# Sampling that stepped down under load would flatter what a sampled call costs.
+# Load shedding would flatter what a sampled call costs.
 _SAMPLED = partial(subjects.Ours, **subjects.UNRESTRAINED)
 
 _PHASES = (

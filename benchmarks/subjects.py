@@ -25,7 +25,7 @@ QUESTION = "What is the capital of France, and why?"
 ANSWER = ("The capital of France is Paris, the seat of its government since the Middle Ages. " * 13)[:1024]
 SAMPLED_OUT_RATE = 0.5
 """A ratio that passes the traces of `_HighIds` over, always."""
-UNRESTRAINED: dict[str, Any] = {"restraint": {"enabled": False}}
+UNRESTRAINED: dict[str, Any] = {"load_shedding": {"enabled": False}}
 """Settings of a run that is meant to take a whole core, as no host would want it."""
 
 

@@ -31,7 +31,7 @@ from agenteval_otel.evaluators.catalogue import entry_of, names, rubric_fields, 
 from agenteval_otel.evaluators.llm_judge_question import NAMES
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judges import Judge, JudgeRequest
-from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
@@ -52,7 +52,7 @@ def configuration() -> str:
         "## An agent's entry: `agents.<name>`\n", _rows(agent, {}, AgentSettings()),
         "## A criterion in a set: `criteria.<set>[]`\n", _table(Criterion),
         "## `telemetry`\n", _table(OtlpStorageProvider),
-        "## `restraint`\n", f"{summary_of(RestraintSettings)}\n", _table(RestraintSettings),
+        "## `load_shedding`\n", f"{summary_of(LoadSheddingSettings)}\n", _table(LoadSheddingSettings),
     ]  # fmt: skip
     for title, contract in (
         ("Evaluators: `evaluators[]`", Evaluator), ("Samplers: `sampler`", Sampler),
@@ -75,7 +75,7 @@ def configuration() -> str:
 def _inner_models() -> list[str]:
     """The models that fields of parts are made of, such as a rule and its checks."""
     sections = []
-    covered = {"AgentSettings", "Criterion", "OtlpStorageProvider", "RestraintSettings", "profile", "variable"}
+    covered = {"AgentSettings", "Criterion", "OtlpStorageProvider", "LoadSheddingSettings", "profile", "variable"}
     for name, found in json_schema()["$defs"].items():
         if name in covered or "properties" not in found or "." in name:
             continue
@@ -145,7 +145,7 @@ _REFERENCES = {
     "embedder": "embedder", "Embedder": "embedder", "judge": "judge", "Judge": "judge",
     "redactor": "redactor", "Redactor": "redactor", "profile": "settings",
     "AgentSettings": "[entry](#an-agents-entry-agentsname)", "OtlpStorageProvider": "[mapping](#telemetry)",
-    "RestraintSettings": "[mapping](#restraint)",
+    "LoadSheddingSettings": "[mapping](#load_shedding)",
     "Criterion": "[criterion](#a-criterion-in-a-set-criteriaset)",
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ LAYERS = {
     "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2, "hosted": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "telemetry": 3, "dispatch": 3,
     "evaluators": 4, "storage": 4,
-    "runner": 5, "restraint": 5, "objectives": 5,
+    "runner": 5, "objectives": 5,
     "pipeline": 6,
     "instrumentation": 7, "sidecar": 7, "feedback": 7, "replay": 7, "provisioning": 7,
     "config": 8,

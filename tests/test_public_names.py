@@ -87,7 +87,6 @@ NAMES: dict[str, list[str]] = {
         "live_pipelines", "set_default_pipeline", "use_assembler",
     ],
     "agenteval_otel.plugins": ["import_plugins"],
-    "agenteval_otel.restraint": ["Restraint", "RestraintSettings"],
     "agenteval_otel.provisioning": [
         "MonitoringPlan", "PlannedCriterion",
     ],

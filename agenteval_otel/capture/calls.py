@@ -61,8 +61,6 @@ class CapturedCall:
     ended_ns = 0
     facts: dict[str, Any] | None = None
     settled = False
-    # What beginning it took, where that is measured; 0 where it is not.
-    added_ns = 0
     # Of a sampler that is asked again after the answer: what it keeps, the answer's facts, the host's open span.
     memo: Any = None
     answer_facts: Any = None

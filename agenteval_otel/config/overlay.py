@@ -18,7 +18,7 @@ from agenteval_otel.config.tree import Items, Section, Told
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, is_secret, mask_text
 from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.storage import OtlpStorageProvider
 
@@ -63,7 +63,7 @@ class Variable(NamedTuple):
 
 
 _SECTIONS: dict[str, type[BaseModel]] = {
-    "telemetry": OtlpStorageProvider, "restraint": RestraintSettings, "escalation": Escalation,
+    "telemetry": OtlpStorageProvider, "load_shedding": LoadSheddingSettings, "escalation": Escalation,
     "breach": BreachSettings,
 }  # fmt: skip
 

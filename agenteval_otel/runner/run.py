@@ -27,7 +27,7 @@ from agenteval_otel.sampling.escalation import Escalation, Question
 
 __all__ = ["EvaluationRunner", "RunOutcome"]
 
-STEPPED_DOWN = "stepped_down"
+LOAD_SHED = "load_shed"
 
 
 class RunOutcome(NamedTuple):
@@ -92,7 +92,7 @@ class EvaluationRunner:
             evaluation_input: What to score.
             draw: The response's draw; evaluators with a smaller own rate sit out when it lies above theirs.
             probability: Inclusion probability of the response, recorded on every result.
-            code_only: Evaluators in the lane ``model`` sit out, each of their criteria skipped as ``stepped_down``.
+            code_only: Evaluators in the lane ``model`` sit out, each of their criteria skipped as ``load_shed``.
         """
         criteria = evaluation_input.criteria or self.criteria
         due = [planned for planned in self._plan if draw is None or planned.bound is None or draw < planned.bound]
@@ -171,7 +171,7 @@ class EvaluationRunner:
         changes: list[dict[str, Any]] = []
         try:
             if work.code_only and planned.lane == "model":
-                raise EvaluationSkipped(STEPPED_DOWN)
+                raise EvaluationSkipped(LOAD_SHED)
             if _unanswered(evaluation_input) and not evaluator.evaluates_errors:
                 raise EvaluationSkipped("no answer: the handler raised")
             results = await self.lanes.run(evaluator, planned.lane, evaluation_input, criteria)
@@ -197,7 +197,7 @@ class EvaluationRunner:
     def _passed_over(self, planned: _Planned, work: _Work) -> list[EvaluationResult]:
         facts = _facts(planned, work.probability)
         asks_in_vain = work.code_only and planned.lane == "model"
-        return _for_each(planned, work.criteria, skip_reason=STEPPED_DOWN if asks_in_vain else NOT_ESCALATED, **facts)
+        return _for_each(planned, work.criteria, skip_reason=LOAD_SHED if asks_in_vain else NOT_ESCALATED, **facts)
 
 
 def _is_an_order(error: BaseException) -> bool:

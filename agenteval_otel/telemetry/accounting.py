@@ -66,7 +66,8 @@ class Accounting:
 
     def by_agent(self) -> dict[str, dict[str, int]]:
         """Outcomes of each agent."""
-        found = {agent: dict(cell) for agent, cell in list(self._cells.items())}
+        # `copy` is one step; a list of the items allocates, and the collector may let an agent be registered meanwhile.
+        found = {agent: dict(cell) for agent, cell in self._cells.copy().items()}
         for agent, outcomes in found.items():
             if (tally := self._tallies.get(agent)) is not None:
                 outcomes[DISABLED] += tally.disabled

@@ -1,4 +1,4 @@
-"""Self metrics: what the package costs its host, and how far it has stepped down; read when the exporter asks."""
+"""Load metrics: drain time, the lag of the host's event loop and the sampling level; read when the exporter asks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from agenteval_otel import semconv as names
 __all__ = ["observe_self"]
 
 _GAUGES: Final = {
+    "drain_time": names.METRIC_QUEUE_DRAIN_TIME,
     "loop_lag": names.METRIC_LOOP_LAG,
-    "added_latency": names.METRIC_ADDED_LATENCY,
-    "cpu_share": names.METRIC_CPU_SHARE,
     "level": names.METRIC_SAMPLING_LEVEL,
 }
 
@@ -25,8 +24,8 @@ def observe_self(meter: metrics.Meter, read: Callable[[], Mapping[str, float]]) 
 
     Args:
         meter: Where they are created.
-        read: Gives ``loop_lag`` and ``added_latency`` in seconds, ``cpu_share`` of one core and ``level``, those that
-            are known; called on the exporter's thread.
+        read: Gives ``drain_time`` and ``loop_lag`` in seconds and ``level``, those that are known; called on the
+            exporter's thread.
     """
     for key, instrument in _GAUGES.items():
         meter.create_observable_gauge(

@@ -35,7 +35,7 @@ def concierge(number: int) -> str:
 
 def main(seconds: float) -> None:
     """Answers for so long and leaves nothing behind; fails unless everything was sent."""
-    configure(sample_rate=1.0, restraint={"enabled": False}, evaluators=[ResponseHealth()])
+    configure(sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[ResponseHealth()])
     for number in range(round(seconds / EVERY_S)):
         concierge(number)
         if number % 4 == 0:

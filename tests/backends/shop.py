@@ -66,7 +66,7 @@ def main() -> None:
     trace.set_tracer_provider(provider)
     configure(
         sample_rate=1.0,
-        restraint={"enabled": False},
+        load_shedding={"enabled": False},
         evaluators=[
             ResponseHealth(),
             RuleBased(rules=[{"criterion_name": "short_enough", "config": {"type": "length", "max": 100}}]),

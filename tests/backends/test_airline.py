@@ -15,7 +15,7 @@ from agenteval_otel import EvaluationInput, Score, annotate, monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 
@@ -110,7 +110,7 @@ def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
             evaluators=evaluators(),
             storage=[storage],
             dispatcher=PoolDispatcher(),
-            restraint=RestraintSettings(enabled=False),
+            load_shedding=LoadSheddingSettings(enabled=False),
         )
         calls = asyncio.run(live_traffic(shared, Agent(pipeline), sdk, pipeline))
         assert pipeline.flush(60.0)

@@ -40,9 +40,8 @@ ARRIVAL_LIMIT_S = 30.0
 
 # Every instrument that semconv has, so that a new one is looked for at once.
 INSTRUMENTS = [value for value in vars(semconv).values() if isinstance(value, Instrument)]
-# Neither the demo nor the shop asks a judge, is watched for its own cost or steps down.
+# Neither the demo nor the shop asks a judge, has an event loop.
 WITHOUT_TRAFFIC = {
-    "agenteval.host.added_latency",
     "agenteval.host.loop_lag",
     "agenteval.judge.breaker",
     "agenteval.judge.budget.remaining",
@@ -51,7 +50,6 @@ WITHOUT_TRAFFIC = {
     "agenteval.judge.duration",
     "agenteval.judge.tokens",
     "agenteval.sampling.level",
-    "agenteval.self.cpu_share",
 }
 # None of the demo's evaluators breaks; one of the shop's does.
 WITHOUT_TRAFFIC_IN_THE_DEMO = {"agenteval.evaluation.errors"}

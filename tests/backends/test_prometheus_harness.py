@@ -20,7 +20,7 @@ from .prometheus import Prometheus, prometheus_names
         ("agenteval.evaluation.weight", "1", "counter", ["agenteval_evaluation_weight_total"]),
         ("agenteval.judge.cost", "{USD}", "counter", ["agenteval_judge_cost_total"]),
         ("agenteval.last_success", "s", "gauge", ["agenteval_last_success_seconds"]),
-        ("agenteval.self.cpu_share", "{share}", "gauge", ["agenteval_self_cpu_share"]),
+        ("agenteval.sampling.level", "{level}", "gauge", ["agenteval_sampling_level"]),
         ("some.share", "1", "gauge", ["some_share_ratio"]),
         ("agenteval.queue.bytes", "By", "up_down_counter", ["agenteval_queue_bytes"]),
         ("agenteval.evaluation.lag", "s", "histogram",

@@ -66,7 +66,7 @@ def test_the_newest_is_dropped_when_bytes_run_out() -> None:
     assert [pool.submit(call, 400) for call in ("blocking", "a", "b")] == [True, True, False]
     assert pool.submit("small", 200)
     assert pool.state()["bytes"] == 1_000
-    assert record.settled == [("b", "dropped_bytes")]
+    assert record.settled == [("b", "dropped_queue_full")]
     record.leave.set()
     assert pool.shutdown(10)
     assert pool.state() == {"size": 0, "capacity": 2_048, "bytes": 0}

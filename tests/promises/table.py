@@ -243,9 +243,9 @@ PROMISES = (
         "present; <= 40 series per criterion of an agent",
     ),
     Promise(
-        "D4", "Too much load lowers sampling before it drops.",
-        "twice the load that can be taken",
-        "sampling lowered and reported; drops <= 5 % after 10 s; recovered <= 30 s",
+        "D4", "Overload lowers sampling before calls are lost; a burst that drains in seconds does not.",
+        "twice the load that can be taken; 5,000 and 20,000 calls at once",
+        "sampling lowered and reported; drops <= 5 % after 10 s; recovered <= 30 s; of a burst all kept",
     ),
 )  # fmt: skip
 """Every promise with a test in this folder."""

@@ -20,7 +20,7 @@ PROGRAM = """
     from agenteval_otel.dispatch import PoolDispatcher
     from agenteval_otel.evaluators import Func, ResponseHealth
     from agenteval_otel.pipeline import Pipeline
-    from agenteval_otel.restraint import RestraintSettings
+    from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
     from agenteval_otel.sampling import RatioSampler
     from agenteval_otel.testing import RecordedTelemetry
 
@@ -39,7 +39,7 @@ PROGRAM = """
     pipeline = Pipeline(
         sampler=RatioSampler(), storage=(telemetry.storage(detail="result"),), own_span="always",
         evaluators=(ResponseHealth(), Func.of(judge, criterion_name="judge"), Func.of(slow, criterion_name="slow")),
-        dispatcher=PoolDispatcher(max_items=100_000), restraint=RestraintSettings(enabled=False),
+        dispatcher=PoolDispatcher(max_items=100_000), load_shedding=LoadSheddingSettings(enabled=False),
     )
     watch = monitor(pipeline=pipeline, agent="agent") if watched else (lambda handler: handler)
     tracer = telemetry.tracer()

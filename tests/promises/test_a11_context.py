@@ -18,7 +18,7 @@ from agenteval_otel import monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.figures import Recorder
@@ -82,7 +82,7 @@ def pooled(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     made = Pipeline(
         sampler=RatioSampler(), evaluators=(ResponseHealth(), Func.of(lambda given: True, criterion_name="slow")),
         storage=(telemetry.storage(detail="result"),), dispatcher=PoolDispatcher(max_items=2 * BATCH),
-        restraint=RestraintSettings(enabled=False),
+        load_shedding=LoadSheddingSettings(enabled=False),
     )  # fmt: skip
     yield made
     assert made.shutdown(10.0)

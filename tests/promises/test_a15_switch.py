@@ -119,11 +119,7 @@ def test_toggling_under_load_is_effective_at_once(tmp_path: Path, promise: Recor
         handler()
         assert flush(20)
         after = accounting()
-        assert {name for name in after if after[name] != before[name]} <= {
-            outcome,
-            "dropped_queue_full",
-            "dropped_stepdown",
-        }
+        assert {name for name in after if after[name] != before[name]} <= {outcome, "dropped_queue_full", "shed"}
     assert sum(accounting().values()) == CALLERS * CALLS + 3
     promise("A15", figure=f"{2 * TOGGLES} switches under load: {len(raised)} exceptions, the next call followed each")
 

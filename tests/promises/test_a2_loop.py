@@ -23,7 +23,7 @@ PROGRAM = """
     CPU_S, EVALUATORS, PER_S = 0.005, 4, 50
     configure(
         evaluators=[Computing(criterion_name=f"c{number}", cpu_s=CPU_S) for number in range(EVALUATORS)],
-        storage=[JsonFileStorageProvider(path="/dev/null")], sample_rate=1.0, restraint={"enabled": False},
+        storage=[JsonFileStorageProvider(path="/dev/null")], sample_rate=1.0, load_shedding={"enabled": False},
     )
 
     @monitor

@@ -18,7 +18,7 @@ from agenteval_otel import monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.figures import Recorder
@@ -63,7 +63,7 @@ def full(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     """A pipeline whose queue is full."""
     made = Pipeline(
         sampler=RatioSampler(), evaluators=(Func.of(hangs),), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(max_items=1), restraint=RestraintSettings(enabled=False),
+        dispatcher=PoolDispatcher(max_items=1), load_shedding=LoadSheddingSettings(enabled=False),
     )  # fmt: skip
     monitor(pipeline=made)(lambda: "fills it")()
     yield made

@@ -21,7 +21,7 @@ SETTING = """
     from agenteval_otel.dispatch import PoolDispatcher
     from agenteval_otel.evaluators import Func, ResponseHealth
     from agenteval_otel.pipeline import Pipeline
-    from agenteval_otel.restraint import RestraintSettings
+    from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
     from agenteval_otel.sampling import RatioSampler
 
     SECONDS = float(sys.argv[1])
@@ -36,7 +36,7 @@ SETTING = """
     def pipeline_of(*evaluators):
         return Pipeline(
             sampler=RatioSampler(ratio=0.9), evaluators=evaluators or (ResponseHealth(),), storage=(),
-            dispatcher=PoolDispatcher(max_items=256), restraint=RestraintSettings(enabled=False),
+            dispatcher=PoolDispatcher(max_items=256), load_shedding=LoadSheddingSettings(enabled=False),
         )
 
     def calls_for(seconds, call):

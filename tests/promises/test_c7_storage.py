@@ -25,7 +25,7 @@ from agenteval_otel import monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
@@ -45,7 +45,8 @@ class Host:
         self.storage = storage or JsonFileStorageProvider(path=path)
         self.pipeline = Pipeline(
             sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(self.storage, telemetry.storage()),
-            dispatcher=PoolDispatcher(max_items=20_000, linger_s=0.0), restraint=RestraintSettings(enabled=False),
+            dispatcher=PoolDispatcher(max_items=20_000, linger_s=0.0),
+            load_shedding=LoadSheddingSettings(enabled=False),
         )  # fmt: skip
         self.answer = monitor(pipeline=self.pipeline, agent="agent")(lambda number: f"{ANSWER}{number}")
         self.calls = 0

@@ -113,7 +113,7 @@ async def load(pipeline: Pipeline) -> None:
 
 
 def test_it_tells_of_itself_under_load(pipeline: Pipeline, telemetry: RecordedTelemetry, promise: Recorder) -> None:
-    """Queue, drops by reason, level, lag, cost, CPU, last success and durations are there, in at most 200 series."""
+    """Queue, drain time, drops by reason, level, lag, last success and durations are there, in at most 200 series."""
     asyncio.run(load(pipeline))
     found = all_series(telemetry)
     seen = {name for name, _ in found}
@@ -125,15 +125,13 @@ def test_it_tells_of_itself_under_load(pipeline: Pipeline, telemetry: RecordedTe
     told = {attributes["agenteval.outcome"] for name, attributes in found if name == "agenteval.responses"}
     assert told == set(OUTCOMES)
     outcomes = pipeline.accounting.outcomes()
-    assert outcomes["dropped_queue_full"] + outcomes["dropped_stepdown"] > 0
+    assert outcomes["dropped_queue_full"] + outcomes["shed"] > 0
     (level,) = telemetry.points("agenteval.sampling.level")
     (lag,) = telemetry.points("agenteval.host.loop_lag")
-    (added,) = telemetry.points("agenteval.host.added_latency")
-    (share,) = telemetry.points("agenteval.self.cpu_share")
+    (drain,) = telemetry.points("agenteval.queue.drain_time")
     assert 0 <= level.value <= 3
     assert 0 <= lag.value < 10
-    assert 0 < added.value < 1
-    assert 0 < share.value < 8
+    assert 0 <= drain.value < 600
     assert len(found) <= ORDINARY
 
 

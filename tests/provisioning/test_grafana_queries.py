@@ -37,8 +37,6 @@ VERSIONS = ("1.9", "1.10")
 BREAKS = ("agenteval-c-broken", criterion_uid(JUDGED))
 WITHOUT_DATA = {
     ("agenteval-operations", "Event loop lag"),  # the application has no event loop
-    ("agenteval-operations", "Sampling level"), ("agenteval-operations", "CPU share"),  # its restraint is off
-    ("agenteval-operations", "Added latency"),
 }  # fmt: skip
 
 

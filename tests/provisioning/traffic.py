@@ -55,7 +55,7 @@ def settings() -> dict[str, Any]:
     )  # fmt: skip
     return {
         "sample_rate": 1.0,
-        "restraint": {"enabled": False},
+        "load_shedding": {"enabled": False},
         "evaluators": [
             ResponseHealth(objective=0.9), Func.of(spoken, scale="numeric"), Func.of(broken),
             Func.of(short, scale="binary", objective=0.5),

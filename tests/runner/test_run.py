@@ -218,7 +218,7 @@ def test_an_unknown_probability_stays_unknown() -> None:
 
 
 def test_code_only_leaves_out_who_asks_a_model() -> None:
-    """Stepped down, evaluators in the lane ``model`` are not run and say why; the others score as ever."""
+    """Without model calls, evaluators in the lane ``model`` are skipped and say why; the others score."""
     asked = []
 
     async def ask(_: EvaluationInput) -> None:
@@ -227,7 +227,7 @@ def test_code_only_leaves_out_who_asks_a_model() -> None:
     results = run(Free(), Thinking(action=ask), code_only=True).results
     assert [(result.status, result.skip_reason) for result in results] == [
         ("scored", None),
-        ("skipped", "stepped_down"),
+        ("skipped", "load_shed"),
     ]
     assert results[1].calls_model
     assert not asked

@@ -16,7 +16,7 @@ from agenteval_otel import monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.courtesy import Courtesy, is_crowded
@@ -72,7 +72,7 @@ def test_a_burst_costs_the_host_none_of_its_spans(host: TracerProvider, gate: Ga
     pipeline = Pipeline(
         sampler=RatioSampler(), evaluators=(ResponseHealth(),), dispatcher=PoolDispatcher(max_items=20_000),
         storage=(OtlpStorageProvider(tracer_provider=host, signals={"traces"}),), own_span="never",
-        restraint=RestraintSettings(enabled=False),  # on a busy machine it would evaluate less
+        load_shedding=LoadSheddingSettings(enabled=False),  # on a busy machine it would evaluate less
     )  # fmt: skip
     tracer = host.get_tracer("host")
 

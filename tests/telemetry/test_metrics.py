@@ -26,7 +26,7 @@ SPECIFIED = {
     "agenteval.evaluation.errors": "{error}", "agenteval.evaluation.duration": "s", "agenteval.evaluation.lag": "s",
     "agenteval.responses": "{response}", "agenteval.last_success": "s",
     # agenteval.host.loop_lag comes with a host's event loop: tests/promises/test_d3_self_metrics.py.
-    "agenteval.host.added_latency": "s", "agenteval.self.cpu_share": "{share}", "agenteval.sampling.level": "{level}",
+    "agenteval.queue.drain_time": "s", "agenteval.sampling.level": "{level}",
 }  # fmt: skip
 
 

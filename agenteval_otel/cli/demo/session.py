@@ -29,7 +29,7 @@ from agenteval_otel.cli.demo.traffic import LiveTraffic, Traffic
 from agenteval_otel.cli.demo.view import watch
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.restraint import RestraintSettings
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import ErrorSampler, FirstOfSampler, RatioSampler, Sampler, SlowSampler
 
 __all__ = ["run_demo"]
@@ -75,7 +75,7 @@ class _Run:
             sampler=self._sampler(),
             evaluators=demo_evaluators(max_characters=_MAX_RECORDED_CHARACTERS if recording else _MAX_CHARACTERS),
             storage=(self._ledger, *self._outlet.storage),
-            restraint=RestraintSettings(enabled=False),  # nobody else works in this process
+            load_shedding=LoadSheddingSettings(enabled=False),  # nobody else works in this process
         )
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ _JUDGE, _PERIOD = label_name(semconv.JUDGE_NAME), label_name(semconv.JUDGE_PERIO
 _TOKENS = label_name(semconv.TOKEN_TYPE)
 _WHERE = ("job", "instance")
 _AT = "{{job}} {{instance}}"
-_LEVELS = {"0": ("full", "green"), "1": ("reduced", "yellow"), "2": ("code only", "orange"), "3": ("off", "red")}
+_LEVELS = {"0": ("full", "green"), "1": ("reduced", "yellow"), "2": ("no model calls", "orange"), "3": ("off", "red")}
 _BREAKER = {"0": ("closed", "green"), "1": ("half open", "yellow"), "2": ("open", "red")}
 _QUANTILES = (0.5, 0.95, 0.99)
 _HOUR_S = 3600
@@ -101,16 +101,15 @@ def _judges(made: Dashboard, plan: MonitoringPlan) -> None:
 
 
 def _host(made: Dashboard) -> None:
-    made.with_row(boards.row("What does it do to its host?"))
+    made.with_row(boards.row("Is load shed?"))
     level = Query(latest(semconv.METRIC_SAMPLING_LEVEL, _WHERE), _AT)
-    says = "How far evaluation holds itself back to spare its host."
+    says = "How far load shedding has reduced sampling."
     steps: Steps = ((None, "green"), (1, "yellow"), (2, "orange"), (3, "red"))
-    made.with_panel(sized(value("Sampling level", says, "none", level, steps=steps, texts=_LEVELS), 6))
+    made.with_panel(sized(value("Sampling level", says, "none", level, steps=steps, texts=_LEVELS), 8))
     for title, says, unit, instrument in (
-        ("CPU share", "CPU time of the evaluation, as a share of one core.", "percentunit", semconv.METRIC_CPU_SHARE),
-        ("Added latency", "What a sampled call costs its caller: 99th percentile of a minute.", "s",
-         semconv.METRIC_ADDED_LATENCY),
+        ("Drain time", "Estimated time until the queued responses are evaluated.", "s",
+         semconv.METRIC_QUEUE_DRAIN_TIME),
         ("Event loop lag", "Greatest lateness of the host's event loops in a minute, where one is known.", "s",
          semconv.METRIC_LOOP_LAG),
     ):  # fmt: skip
-        made.with_panel(sized(graph(title, says, unit, Query(latest(instrument, _WHERE), _AT)), 6))
+        made.with_panel(sized(graph(title, says, unit, Query(latest(instrument, _WHERE), _AT)), 8))

@@ -25,7 +25,7 @@ __all__ = ["LOST", "files_of"]
 
 LOST = "dropped_.*|" + "|".join((semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED))
 """Outcomes of calls that were meant to be evaluated and were not."""
-_PICKED = "|".join(one for one in semconv.OUTCOMES if one not in (semconv.NOT_SAMPLED, semconv.DISABLED))
+_PICKED = "|".join(one for one in semconv.OUTCOMES if one not in (semconv.NOT_SAMPLED, semconv.SHED, semconv.DISABLED))
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:

@@ -1,4 +1,4 @@
-"""Alerts about the monitoring itself: blind, failing, dropping, stepped down, out of budget.
+"""Alerts about the monitoring itself: blind, failing, dropping, shedding load, out of budget.
 
 Quality that is not measured raises no alert about quality; these do.
 """
@@ -87,7 +87,7 @@ def _vanished(plan: MonitoringPlan) -> Alert:
 def _queue_dropping(plan: MonitoringPlan) -> Alert:
     return Alert(
         name="AgentevalQueueDropping", for_s=600.0, severity="ticket",
-        expression=_lost(plan, names.DROPPED_QUEUE_FULL, names.DROPPED_BYTES),
+        expression=_lost(plan, names.DROPPED_QUEUE_FULL),
         summary=f"{_SHARE} of the answers of {_AGENT} are dropped by a full queue",
         description=(
             f"In the last 30 minutes {_SHARE} of the answers of the agent {_THE_AGENT} that should have been "
@@ -128,10 +128,10 @@ def _reduced(plan: MonitoringPlan) -> Alert:
     level = f"min_over_time({names.METRIC_SAMPLING_LEVEL.prometheus_name}[{window(plan, '30m')}])"
     return Alert(
         name="AgentevalSamplingReduced", expression=f"max by (job) ({level}) >= 2", for_s=600.0, severity="ticket",
-        summary=f"Evaluation of {_JOB} has stepped down for half an hour",
+        summary=f"{_JOB} has evaluated without model calls, or not at all, for half an hour",
         description=(
-            f"A process of {_JOB} has kept its sampling at level {{{{ $value }}}} for half an hour (2: code only, "
-            "3: off), to spare its host: judged criteria get no scores there."
+            f"Load shedding has kept the sampling level of a process of {_JOB} at {{{{ $value }}}} for half an hour "
+            "(2: no model calls, 3: off): judged criteria get no scores there."
         ),
     )  # fmt: skip
 

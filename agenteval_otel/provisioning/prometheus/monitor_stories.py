@@ -18,7 +18,7 @@ _FEW: Final = LEAST_COUNT - 0.5
 _ENOUGH: Final = LEAST_COUNT + 0.5
 _PLENTY: Final = 12.0
 _LOST: Final = {
-    "AgentevalQueueDropping": (names.DROPPED_QUEUE_FULL, names.DROPPED_BYTES),
+    "AgentevalQueueDropping": (names.DROPPED_QUEUE_FULL,),
     "AgentevalPipelineFailing": (names.PIPELINE_FAILED, names.CAPTURE_FAILED),
 }
 _JUDGE = {label_name(names.JUDGE_MODEL): "a judge"}
@@ -73,7 +73,7 @@ def _traffic(agent: str, criterion: str, least: int) -> Iterator[Story]:
     )
     enough = _answers(agent, names.EVALUATED, ((least + 0.5) / HALF_HOUR, STEPS))
     yield Story("answers without results, just enough", (enough,), blind)
-    yield Story("all steps down", (_answers(agent, names.DROPPED_STEPDOWN, always),), blind)
+    yield Story("all is shed", (_answers(agent, names.SHED, always),), blind)
     for outcome in (names.NOT_SAMPLED, names.DISABLED):
         yield Story(f"all is {outcome}", (_answers(agent, outcome, always),), _NONE)
     yield Story("nobody asks", (_answers(agent, names.EVALUATED),), _NONE)
@@ -123,9 +123,9 @@ def _errors(criterion: str) -> Iterator[Story]:
 def _levels() -> Iterator[Story]:
     gauge, fires = names.METRIC_SAMPLING_LEVEL.prometheus_name, frozenset({"AgentevalSamplingReduced"})
     for said, values, told in (
-        ("full", f"0x{STEPS}", _NONE), ("reduced", f"1x{STEPS}", _NONE), ("code only", f"2x{STEPS}", fires),
-        ("off", f"3x{STEPS}", fires), ("code only for a moment", f"0x{STEPS - 1} 2", _NONE),
-        ("code only, and well again", f"2x{STEPS - 1} 0", _NONE),
+        ("full", f"0x{STEPS}", _NONE), ("reduced", f"1x{STEPS}", _NONE), ("no model calls", f"2x{STEPS}", fires),
+        ("off", f"3x{STEPS}", fires), ("no model calls for a moment", f"0x{STEPS - 1} 2", _NONE),
+        ("no model calls, and full again", f"2x{STEPS - 1} 0", _NONE),
     ):  # fmt: skip
         yield Story(f"sampling is {said}", (Series(gauge, {}, values),), told)
 

@@ -88,8 +88,8 @@ FAILURES: Final[dict[str, Explanation]] = {
         ("a burst of spans, or an exporter of your application's that is slow",),
         ("Give your `BatchSpanProcessor` a larger queue, or a faster exporter.",),
     ),
-    "restraint": Explanation(
-        "What evaluation costs could not be measured; sampling is full, and held back by the queue's bounds alone.",
+    "load_shedding": Explanation(
+        "The queued work could not be measured; sampling is full, and only the queue's bounds limit it.",
         ("a dispatcher of your own whose `state` raises or lacks `size`, `capacity` or `bytes`",),
         ("Check the dispatcher with `agenteval_otel.testing.check_dispatcher`.",),
     ),

@@ -42,24 +42,18 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         True,
     ),
     names.DROPPED_QUEUE_FULL: Explanation(
-        "found the queue full by number (by default 2,048 waiting or under evaluation) and was dropped",
+        "found the queue full, by number (default 2,048) or by bytes (default 64 MiB), and was dropped",
         (
             SLOW,
-            "a burst above what the evaluators manage",
+            "a burst larger than the queue",
+            "very large answers, prompts, or facts given to `annotate`",
             "an evaluator blocks the pool's event loop: it says that its lane is `free` or `model`, and does not await",
         ),
         (
-            "Compare `agenteval.queue.size` with `agenteval.queue.capacity`, and look at `agenteval.evaluation.lag`.",
+            "Compare `agenteval.queue.size` with `agenteval.queue.capacity`, and look at `agenteval.queue.drain_time`.",
             "Sample less, limit the rate, or give the dear evaluators a `sample_rate` of their own.",
-            "Give slow evaluators a shorter `timeout_s`, or the dispatcher a higher `concurrency` or `max_items`.",
-        ),
-    ),
-    names.DROPPED_BYTES: Explanation(
-        "found the queue full by bytes (by default 64 MiB held by its calls) and was dropped",
-        ("very large answers, prompts, or facts given to `annotate`", SLOW),
-        (
-            "Annotate what evaluators read, not whole documents.",
-            "Sample less, or raise the dispatcher's `max_bytes`: it is memory of your process.",
+            "Give slow evaluators a shorter `timeout_s`, or the dispatcher a higher `concurrency`.",
+            "Raise the dispatcher's `max_items` or `max_bytes` for bursts; they are memory of your process.",
         ),
     ),
     names.DROPPED_RATE: Explanation(
@@ -78,16 +72,16 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         ("reserved for spend limits of judges; nothing in this version ends a call so",),
         ("Raise the limit, or sample less.",),
     ),
-    names.DROPPED_STEPDOWN: Explanation(
-        "was sampled, and passed over because evaluation had stepped down",
+    names.SHED: Explanation(
+        "was sampled, but not evaluated because load shedding had reduced sampling; the others carry its weight",
         (
-            "the queue was filling: " + SLOW,
-            "evaluation took more CPU time than it may, or made the host's event loop late",
+            "the queued answers needed more than ten seconds to be evaluated: " + SLOW,
+            "the host's event loop was late while answers were evaluated",
         ),
         (
-            "Look at `agenteval.sampling.level` and at the log line `sampling_stepped_down`: it names the measure.",
-            "Sample less, or give the dear evaluators a `sample_rate` of their own.",
-            "Raise the limit that was met, or switch it off: docs/restraint.md.",
+            "Look at `agenteval.sampling.level` and at the log line `sampling_reduced`: it names the measure.",
+            "Sample less, or give expensive evaluators a `sample_rate` of their own.",
+            "Raise `max_drain_s` or `max_loop_lag_s`, or switch load shedding off: docs/load-shedding.md.",
         ),
     ),
     names.DROPPED_SHUTDOWN: Explanation(

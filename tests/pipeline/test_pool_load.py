@@ -1,7 +1,8 @@
-"""Restraint on the route of an answer: who looks, when it ends, and what stepping down does to a call."""
+"""Load shedding in a pipeline: when it looks, when that ends, and what it does to a call."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -15,8 +16,7 @@ from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.restraint import RestraintSettings
-from agenteval_otel.restraint.ladder import FULL, OFF, REDUCED
+from agenteval_otel.pipeline.load_shedding import FULL, OFF, REDUCED, LoadSheddingSettings
 from agenteval_otel.sampling import FunctionSampler, RatioSampler, Sampler
 from agenteval_otel.testing import InlineDispatcher
 
@@ -50,9 +50,8 @@ def make() -> Iterator[Callable[..., Pipeline]]:
         made.append(
             Pipeline(
                 sampler=sampler or RatioSampler(),
-                evaluators=(ResponseHealth(), Func.of(judged)),
                 storage=(Kept(),),
-                **parts,
+                **{"evaluators": (ResponseHealth(), Func.of(judged)), **parts},
             )
         )
         return made[-1]
@@ -76,17 +75,16 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def stepped_down(pipeline: Pipeline, level: int, share: float) -> None:
-    """As after trouble: the ladder stands there, and what doors read says so."""
-    restraint = pipeline.restraint
-    restraint._ladder.level, restraint._ladder.share = level, share
-    restraint._ladder.moved_at = time.monotonic()
-    restraint._looked_at = time.monotonic() + 3_600  # however slow this machine is, somebody has just looked
-    restraint.keep, restraint.code_only = (0.0 if level == OFF else share), level >= 2
+def reduce(pipeline: Pipeline, level: int, rate: float) -> None:
+    """As after an overload."""
+    shedder = pipeline.load_shedder
+    shedder._set(level, rate)
+    shedder._moved_at = time.monotonic()
+    shedder._looked_at = time.monotonic() + 3_600  # however slow this machine is, somebody has just looked
 
 
 def is_attended(pipeline: Pipeline) -> bool:
-    return pipeline.restraint._attended() is not None
+    return pipeline._load.is_attended
 
 
 def test_the_pool_looks_while_there_is_work_and_then_no_more(make: Callable[..., Pipeline]) -> None:
@@ -100,13 +98,13 @@ def test_the_pool_looks_while_there_is_work_and_then_no_more(make: Callable[...,
 
 
 def test_it_recovers_by_itself_without_calls(make: Callable[..., Pipeline]) -> None:
-    """Stepped down and idle, the pool goes on looking until sampling is full again."""
+    """Reduced and idle, the pool looks until sampling is full again."""
     pipeline = make()
     answering(pipeline)()
     assert pipeline.flush(DEADLINE_S)
-    stepped_down(pipeline, REDUCED, 0.6)
-    assert eventually(lambda: pipeline.restraint.keep is None)
-    assert pipeline.restraint.level == FULL
+    reduce(pipeline, REDUCED, 0.6)
+    assert eventually(lambda: pipeline.load_shedder.keep is None)
+    assert pipeline.load_shedder.level == FULL
 
 
 def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pipeline]) -> None:
@@ -115,38 +113,38 @@ def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pi
     answer = answering(pipeline)
     answer()
     assert pipeline.flush(DEADLINE_S)
-    stepped_down(pipeline, REDUCED, 0.999)
+    reduce(pipeline, REDUCED, 0.999)
     pipeline.dispatcher.retire()
     assert eventually(lambda: not any(one.name == "agenteval-pool" for one in threading.enumerate()))
-    before = pipeline.restraint._looked_at
+    before = pipeline.load_shedder._looked_at
     for _ in range(50):
         answer()
     assert pipeline.flush(DEADLINE_S)
-    assert pipeline.restraint._looked_at != before
+    assert pipeline.load_shedder._looked_at != before
 
 
-def test_when_off_answers_are_counted_and_not_taken(make: Callable[..., Pipeline]) -> None:
-    """At off nothing reaches the pool; every call is counted as passed over."""
+def test_at_off_every_call_is_shed(make: Callable[..., Pipeline]) -> None:
+    """At off nothing reaches the queue, and every call is counted."""
     pipeline = make()
-    stepped_down(pipeline, OFF, 1 / 64)
+    reduce(pipeline, OFF, 1 / 64)
     answer = answering(pipeline)
     for _ in range(20):
         assert answer() == "An answer."
-    assert pipeline.accounting.outcomes()["dropped_stepdown"] == 20
+    assert pipeline.accounting.outcomes()["shed"] == 20
     assert pipeline.dispatcher.state()["size"] == 0
 
 
 def test_a_share_goes_on_with_its_probability(make: Callable[..., Pipeline]) -> None:
     """Reduced to a half, about half goes on, each with half of the sampler's probability; the outcomes add up."""
     pipeline = make(RatioSampler(ratio=0.8), dispatcher=InlineDispatcher())
-    stepped_down(pipeline, REDUCED, 0.5)
+    reduce(pipeline, REDUCED, 0.5)
     answer = answering(pipeline)
     for _ in range(1_000):
         answer()
     outcomes = pipeline.accounting.outcomes()
     assert sum(outcomes.values()) == 1_000
     assert 300 < outcomes["evaluated"] < 500
-    assert 300 < outcomes["dropped_stepdown"] < 500
+    assert 300 < outcomes["shed"] < 500
     (kept,) = pipeline.storage
     assert {result.sampling_probability for result in kept.results} == {0.4}
 
@@ -154,25 +152,25 @@ def test_a_share_goes_on_with_its_probability(make: Callable[..., Pipeline]) -> 
 def test_what_is_decided_on_the_pool_is_thinned_there(make: Callable[..., Pipeline]) -> None:
     """A sampler that reads the answer is thinned after its decision."""
     pipeline = make(FunctionSampler(function=lambda given: 1.0), dispatcher=InlineDispatcher())
-    stepped_down(pipeline, REDUCED, 0.5)
+    reduce(pipeline, REDUCED, 0.5)
     answer = answering(pipeline)
     for _ in range(400):
         answer()
     outcomes = pipeline.accounting.outcomes()
-    assert outcomes["evaluated"] + outcomes["dropped_stepdown"] == 400
+    assert outcomes["evaluated"] + outcomes["shed"] == 400
     assert 130 < outcomes["evaluated"] < 270
     (kept,) = pipeline.storage
     assert {result.sampling_probability for result in kept.results} == {0.5}
 
 
-def test_code_only_skips_evaluators_that_call_a_model(make: Callable[..., Pipeline]) -> None:
-    """Their criteria are skipped as stepped down; the others are scored."""
+def test_no_model_calls_skips_evaluators_that_call_a_model(make: Callable[..., Pipeline]) -> None:
+    """Their criteria are skipped as `load_shed`; the others are scored."""
     pipeline = make(dispatcher=InlineDispatcher())
-    pipeline.restraint.code_only = True
+    pipeline.load_shedder.skip_models = True
     answering(pipeline)()
     (kept,) = pipeline.storage
     assert {result.criterion_name: result.skip_reason for result in kept.results[0].results} == {
-        "response_health": None, "judged": "stepped_down",
+        "response_health": None, "judged": "load_shed",
     }  # fmt: skip
 
 
@@ -185,34 +183,60 @@ def test_an_inline_dispatcher_is_not_looked_after(make: Callable[..., Pipeline])
 
 def test_the_settings_reach_it(make: Callable[..., Pipeline]) -> None:
     """A pipeline's limits are those that it was given."""
-    settings = RestraintSettings(enabled=False, loop_lag_s=None)
-    assert make(restraint=settings).restraint.settings is settings
-    assert make().restraint.settings == RestraintSettings()
+    settings = LoadSheddingSettings(enabled=False, max_loop_lag_s=None)
+    assert make(load_shedding=settings).load_shedder.settings is settings
+    assert make().load_shedder.settings == LoadSheddingSettings()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_begins_at_full(make: Callable[..., Pipeline]) -> None:
     """A parent's trouble is not its child's; the parent's stays."""
     pipeline = make()
-    stepped_down(pipeline, OFF, 1 / 64)
+    reduce(pipeline, OFF, 1 / 64)
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if (pipeline.restraint.level, pipeline.restraint.keep) == (FULL, None) else 1)
+        os._exit(0 if (pipeline.load_shedder.level, pipeline.load_shedder.keep) == (FULL, None) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert pipeline.restraint.level == OFF
+    assert pipeline.load_shedder.level == OFF
 
 
-def test_a_part_that_breaks_holds_nobody_back(make: Callable[..., Pipeline]) -> None:
-    """A dispatcher whose state cannot be read is not looked after, and sampling is full."""
-    pipeline = make()
-    stepped_down(pipeline, OFF, 1 / 64)
+def test_a_dispatcher_that_cannot_be_measured_sheds_nothing(make: Callable[..., Pipeline]) -> None:
+    """Where the dispatcher's state cannot be read, sampling is full and the failure is counted."""
+    pipeline = make(dispatcher=Unreadable())
+    reduce(pipeline, REDUCED, 0.999_999_999)
+    answering(pipeline)()
+    shedder = pipeline.load_shedder
+    assert (shedder.level, shedder.keep, shedder.skip_models) == (FULL, None, False)
+    assert pipeline.accounting.failures["load_shedding"] == 1
 
-    def broken() -> Any:
+
+class Unreadable(InlineDispatcher, type="unreadable"):
+    """A dispatcher whose state cannot be read."""
+
+    def state(self) -> dict[str, int]:
         raise OSError("no")
 
-    pipeline.restraint._queue._state = broken
-    pipeline.restraint.keep = 0.999_999_999
+
+def test_drain_time_follows_the_queue(make: Callable[..., Pipeline]) -> None:
+    """Once calls have been measured, calls that wait have a drain time; an empty queue has none."""
+    leave = threading.Event()
+
+    async def waits(given: Any) -> bool:
+        await asyncio.get_running_loop().run_in_executor(None, leave.wait, DEADLINE_S)
+        return True
+
+    pipeline = make(evaluators=(Func.of(waits),), dispatcher=PoolDispatcher(linger_s=0.0, concurrency=2))
     answer = answering(pipeline)
-    answer()
+    leave.set()
+    for _ in range(20):
+        answer()
     assert pipeline.flush(DEADLINE_S)
-    assert (pipeline.restraint.level, pipeline.restraint.keep, pipeline.restraint.code_only) == (FULL, None, False)
+    assert pipeline.load_shedder.gauges()["drain_time"] == 0.0
+    assert eventually(lambda: not is_attended(pipeline))
+    leave.clear()
+    for _ in range(20):
+        answer()
+    assert eventually(lambda: pipeline.load_shedder.gauges()["drain_time"] > 0.0)
+    leave.set()
+    assert pipeline.flush(DEADLINE_S)
+    assert pipeline.load_shedder.gauges()["drain_time"] == 0.0

@@ -1,4 +1,4 @@
-"""No thread outlives a test of this room."""
+"""No thread outlives a test of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probe on the host's loop: it measures, it ends, and nobody notices that it was there."""
+"""The timer on the host's loop: it measures, it ends, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.restraint.loops import EVERY_S, HostLoops
+from agenteval_otel.pipeline.load import _TIMER_S as EVERY_S
+from agenteval_otel.pipeline.load import LoopLag
 from agenteval_otel.testing import ManualClock
 
 DEADLINE_S = 10.0
@@ -49,7 +50,7 @@ def held(request: pytest.FixtureRequest) -> Any:
 def test_lateness_is_what_the_timer_came_late(held: HeldLoop) -> None:
     """A timer that rings 30 ms after its time has measured 30 ms, and the next one is set."""
     clock = ManualClock(100.0)
-    loops = HostLoops(clock)
+    loops = LoopLag(clock)
     loops.note(held)
     clock.advance(EVERY_S + 0.03)
     held.timers.pop()()
@@ -60,7 +61,7 @@ def test_lateness_is_what_the_timer_came_late(held: HeldLoop) -> None:
 def test_it_ends_when_no_call_came_for_a_while(held: HeldLoop) -> None:
     """Five seconds after the last call no timer is set any more; a new call sets one again."""
     clock = ManualClock(100.0)
-    loops = HostLoops(clock)
+    loops = LoopLag(clock)
     loops.note(held)
     rings = 0
     while held.timers:
@@ -74,7 +75,7 @@ def test_it_ends_when_no_call_came_for_a_while(held: HeldLoop) -> None:
 
 def test_many_calls_set_one_timer(held: HeldLoop) -> None:
     """Each loop has one, however many calls it has."""
-    loops = HostLoops(ManualClock())
+    loops = LoopLag(ManualClock())
     for _ in range(100):
         loops.note(held)
     assert len(held.timers) == 1
@@ -83,7 +84,7 @@ def test_many_calls_set_one_timer(held: HeldLoop) -> None:
 def test_a_loop_that_stood_still_was_not_late(held: HeldLoop) -> None:
     """A pause of a minute between two runs of a loop is left out."""
     clock = ManualClock(100.0)
-    loops = HostLoops(clock)
+    loops = LoopLag(clock)
     loops.note(held)
     clock.advance(60.0)
     held.timers.pop()()
@@ -92,7 +93,7 @@ def test_a_loop_that_stood_still_was_not_late(held: HeldLoop) -> None:
 
 def test_loops_are_few_and_those_that_are_gone_make_room() -> None:
     """At most eight are measured; a closed one makes room for the next."""
-    loops, made = HostLoops(ManualClock()), [HeldLoop() for _ in range(10)]
+    loops, made = LoopLag(ManualClock()), [HeldLoop() for _ in range(10)]
     for loop in made:
         loops.note(loop)
     assert sum(len(loop.timers) for loop in made) == 8
@@ -105,7 +106,7 @@ def test_loops_are_few_and_those_that_are_gone_make_room() -> None:
 
 def test_a_real_loop_is_measured_and_ends_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     """A loop that is held up for a moment says so; it closes with its timer set, without a word, and is let go."""
-    loops = HostLoops()
+    loops = LoopLag()
 
     async def host() -> None:
         loops.note(asyncio.get_running_loop())
@@ -131,7 +132,7 @@ def test_a_real_loop_is_measured_and_ends_in_silence(caplog: pytest.LogCaptureFi
 
 def test_what_is_no_loop_is_left_alone() -> None:
     """A closed loop and one that can take no weak reference are not measured; nothing is raised."""
-    loops, closed = HostLoops(), asyncio.new_event_loop()
+    loops, closed = LoopLag(), asyncio.new_event_loop()
     closed.close()
     loops.note(closed)
     loops.note(object())  # type: ignore[arg-type]

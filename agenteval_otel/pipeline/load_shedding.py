@@ -1,0 +1,300 @@
+"""Load shedding: sample less while queued work would take too long, or while evaluation makes the host's loop late.
+
+The rate is halved until work drains in time again and doubled once there is room. Responses that go on carry the
+lowered probability, so weighted rates stay unbiased. `look` measures, on the background thread; callers' threads read
+`keep` and call `thin`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import random
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agenteval_otel.components import Explained
+from agenteval_otel.pipeline.load import LoopLag, Work
+from agenteval_otel.sampling.base import SamplingDecision, bound_of
+from agenteval_otel.semconv import SHED
+from agenteval_otel.telemetry.log import log
+
+__all__ = ["FULL", "LOOK_EVERY_S", "NO_MODEL_CALLS", "OFF", "REDUCED", "LoadShedder", "LoadSheddingSettings", "thinned"]
+
+FULL: Final = 0
+REDUCED: Final = 1
+NO_MODEL_CALLS: Final = 2
+OFF: Final = 3
+LEVELS: Final = ("full", "reduced", "no model calls", "off")
+
+LOOK_EVERY_S: Final = 0.25
+_REDUCE_AFTER_S: Final = 1.0
+_REDUCE_EVERY_S: Final = 0.5
+_RECOVER_AFTER_S: Final = 1.0
+_RECOVER_SLOWLY_AFTER_S: Final = 4.0
+_RECOVER_BELOW: Final = 0.75
+_LAG_WINDOW_S: Final = 5.0
+_LAG_QUANTILE: Final = 0.9
+_LAG_LEAST_COUNT: Final = 8
+_LITTLE_WORK: Final = 1 / 8
+_GAUGE_WINDOW_S: Final = 60.0
+_NO_LOOK_S: Final = 5.0
+_IGNORE_S: Final = 60.0
+_MAX_IGNORE_S: Final = 600.0
+
+
+class LoadSheddingSettings(BaseModel, metaclass=Explained):
+    """When sampling is reduced under load. A bound of null is none; drain time and lag are exported all the same.
+
+    Attributes:
+        enabled: False measures and never reduces.
+        max_drain_s: Estimated seconds until the queued answers are evaluated, above which the sampling rate is halved.
+        max_loop_lag_s: Lateness of the host's event loop in seconds that nine in ten measurements of the last five
+            seconds must not exceed while answers are evaluated.
+        min_rate: Smallest share of the sampled responses, above 0 to 1; below it evaluators that call a model are
+            skipped.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    enabled: bool = True
+    max_drain_s: float | None = Field(default=10.0, gt=0)
+    max_loop_lag_s: float | None = Field(default=0.05, gt=0)
+    min_rate: float = Field(default=1 / 64, gt=0, le=1)
+
+
+class _Overload(NamedTuple):
+    """A measure above its bound, and the highest level that it may lead to."""
+
+    measure: str
+    value: float
+    bound: float
+    max_level: int
+
+
+class LoadShedder:
+    """Load shedding of one pipeline.
+
+    Args:
+        settings: The bounds; the defaults when left out.
+        work: Gives the queued work; called on the background thread and on exporters' threads.
+        clock: Monotonic seconds.
+        fail: Counts that a part broke.
+
+    Attributes:
+        keep: None at full sampling; else the share in [0, 1) of the sampled responses that goes on.
+        skip_models: Evaluators that call a model are skipped.
+        level: 0 full, 1 reduced, 2 no model calls, 3 off.
+        note_loop: Measures a host's event loop for a few seconds; call it on the loop's thread. Cheap, never raises.
+    """
+
+    def __init__(
+        self,
+        settings: LoadSheddingSettings | None = None,
+        *,
+        work: Callable[[], Work],
+        clock: Callable[[], float] = time.monotonic,
+        fail: Callable[[str], object] = lambda part: None,
+    ) -> None:
+        self.settings = settings or LoadSheddingSettings()
+        self._work, self._clock, self._fail = work, clock, fail
+        self._loop_lag = LoopLag(clock)
+        self.note_loop: Callable[[asyncio.AbstractEventLoop], None] = self._loop_lag.note
+        self.reset()
+        _LIVE.add(self)
+
+    def __repr__(self) -> str:
+        return f"<LoadShedder {LEVELS[self.level]} keep={self.keep}>"
+
+    def reset(self) -> None:
+        """Back to full sampling, nothing measured; at start, and in a forked child."""
+        self._set(FULL, 1.0)
+        self._moved_at = self._looked_at = self._passed_at = -math.inf
+        self._above_since = self._below_since = math.inf
+        self._recover_after_s = _RECOVER_AFTER_S
+        self._drain: deque[tuple[float, float]] = deque(maxlen=5)
+        self._dropped: int | None = None
+        self._late_s = 0.0
+        self._late_before: float | None = None
+        self._ignore_lag_until, self._ignore_lag_s = -math.inf, _IGNORE_S
+        self._loop_lag.reset()
+
+    def thin(self, decision: SamplingDecision, randomness: int) -> SamplingDecision:
+        """Apply `keep` to a final decision that samples; on any thread, never raises."""
+        keep = self.keep
+        if keep is None:
+            return decision
+        now = self._clock()
+        if now - self._looked_at > _NO_LOOK_S and now - self._passed_at >= 1.0:
+            # The background thread ended or was replaced: one call a second wakes it, and it looks again.
+            self._passed_at = now
+            return decision._replace(probability=None)
+        return thinned(decision, randomness, keep)
+
+    def look(self) -> bool:
+        """Measure, and reduce or recover where it is time to; on the background thread, at most four times a second.
+
+        Returns:
+            Whether it wants to be called again although nothing is queued. Never raises.
+        """
+        try:
+            now, work = self._clock(), self._work()
+            overload = self._measure(now, work)
+            if self.settings.enabled:
+                self._move(now, work, overload)
+        except Exception as error:
+            # Nobody may stay reduced where nothing is measured.
+            self.reset()
+            self._fail("load_shedding")
+            log.warning("part_failed", part="load_shedding", error_type=type(error).__name__)
+            return False
+        return work.queued > 0 or self.level != FULL
+
+    def gauges(self) -> dict[str, float]:
+        """``level``, ``drain_time`` and, where a loop is known, ``loop_lag`` of the last minute; from any thread."""
+        gauges = {"level": float(self.level)}
+        with contextlib.suppress(Exception):  # a dispatcher of an unknown kind
+            gauges["drain_time"] = self._work().drain_s
+        if late := self._loop_lag.since(self._clock() - _GAUGE_WINDOW_S):
+            gauges["loop_lag"] = max(late)
+        return gauges
+
+    def _measure(self, now: float, work: Work) -> _Overload | None:
+        if now - self._looked_at > _NO_LOOK_S:
+            self._drain.clear()
+            self._dropped, self._above_since = None, math.inf
+        before, self._dropped, self._looked_at = self._dropped, work.dropped, now
+        self._drain.append((now, work.drain_s))
+        bound_s = self.settings.max_drain_s
+        if bound_s is not None:
+            self._above_since = min(self._above_since, now) if work.drain_s > bound_s else math.inf
+            if now - self._above_since >= _REDUCE_AFTER_S and not self._falls_in_time(bound_s):
+                return _Overload("drain_time", work.drain_s, bound_s, NO_MODEL_CALLS)
+            # A queue that overflows loses calls, whatever the estimate says.
+            if before is not None and work.dropped > before:
+                return _Overload("queue_full", work.drain_s, bound_s, NO_MODEL_CALLS)
+        return self._lag(now, work)
+
+    def _falls_in_time(self, bound_s: float) -> bool:
+        """Whether the drain time falls so fast that it is below its bound before that time has passed."""
+        (first_at, first_s), (last_at, last_s) = self._drain[0], self._drain[-1]
+        fallen_s, took_s = first_s - last_s, last_at - first_at
+        return fallen_s > 0 and (last_s - bound_s) * took_s <= bound_s * fallen_s
+
+    def _lag(self, now: float, work: Work) -> _Overload | None:
+        """The host's loop lag, where it exceeds its bound and evaluation may be the cause."""
+        bound_s = self.settings.max_loop_lag_s
+        late = self._loop_lag.since(max(now - _LAG_WINDOW_S, self._moved_at))
+        counts = bound_s is not None and late and work.queued and now >= self._ignore_lag_until
+        self._late_s = sorted(late)[math.ceil(_LAG_QUANTILE * len(late)) - 1] if counts else 0.0
+        if bound_s is None or not counts or len(late) < _LAG_LEAST_COUNT:
+            return None
+        if self._late_s <= bound_s:
+            self._late_before, self._ignore_lag_s = None, _IGNORE_S
+            return None
+        if self._late_before is None:
+            self._late_before = self._late_s
+        elif self._rate <= _LITTLE_WORK and work.drain_s < LOOK_EVERY_S and self._late_s > 0.7 * self._late_before:
+            # Little work, no backlog, and the loop is as late as before: the host's own work makes it late.
+            self._late_before, self._late_s, self._ignore_lag_until = None, 0.0, now + self._ignore_lag_s
+            self._ignore_lag_s = min(_MAX_IGNORE_S, 2 * self._ignore_lag_s)
+            return None
+        return _Overload("loop_lag", self._late_s, bound_s, OFF)
+
+    def _move(self, now: float, work: Work, overload: _Overload | None) -> None:
+        if overload is not None:
+            self._below_since = math.inf
+            if now - self._moved_at >= _REDUCE_EVERY_S:
+                self._reduce(now, overload)
+        elif all(
+            bound is None or value <= _RECOVER_BELOW * bound
+            for value, bound in (
+                (work.drain_s, self.settings.max_drain_s), (self._late_s, self.settings.max_loop_lag_s)
+            )
+        ):  # fmt: skip
+            self._recover(now)
+        else:
+            self._below_since = math.inf
+
+    def _reduce(self, now: float, overload: _Overload) -> None:
+        before, rate = self.level, self._rate
+        if rate > self.settings.min_rate:
+            self._set(REDUCED, max(self.settings.min_rate, rate / 2))
+        elif before < overload.max_level:
+            self._set(max(NO_MODEL_CALLS, before + 1), rate)
+        else:
+            return
+        self._moved_at = now
+        # A queue that overflows fills again within moments, and what model calls or the loop suffer shows late.
+        soon = overload.measure != "queue_full" and self.level == REDUCED
+        self._recover_after_s = _RECOVER_AFTER_S if soon else _RECOVER_SLOWLY_AFTER_S
+        if self.level != before:
+            log.warning(
+                "sampling_reduced", part=LEVELS[self.level], level=self.level, keep=self.keep,
+                measure=overload.measure, value=round(overload.value, 4), bound=overload.bound,
+            )  # fmt: skip
+
+    def _recover(self, now: float) -> None:
+        before = self.level
+        if before == FULL:
+            return
+        self._below_since = min(self._below_since, now)
+        if now - max(self._below_since, self._moved_at) < self._recover_after_s:
+            return
+        self._moved_at = now
+        if before > REDUCED:
+            self._set(before - 1, self._rate)
+        else:
+            rate = min(1.0, 2 * self._rate)
+            self._set(FULL if rate == 1.0 else REDUCED, rate)
+        if self.level != before:
+            log.warning(
+                "sampling_recovered", part=LEVELS[self.level], level=self.level, keep=self.keep, before=LEVELS[before]
+            )
+
+    def _set(self, level: int, rate: float) -> None:
+        self.level, self._rate = level, rate
+        self.skip_models = level >= NO_MODEL_CALLS
+        self.keep: float | None = None if level == FULL else 0.0 if level == OFF else rate
+
+
+def thinned(decision: SamplingDecision, randomness: int, share: float) -> SamplingDecision:
+    """The decision with `share` of its probability, or a decision not to sample with the outcome ``shed``.
+
+    The response's own randomness decides where it decided before, so that a smaller share is part of a larger one.
+    Randomness at or above the probability shows a sampler that used other numbers: then ours decide.
+
+    Args:
+        decision: A final one that samples.
+        randomness: The response's, in [0, 2^64).
+        share: In [0, 1].
+    """
+    probability = decision.probability
+    randomness = randomness if decision.draw is None else decision.draw
+    lowered = None if probability is None else probability * share
+    if probability is None or lowered is None or randomness >= bound_of(probability):
+        goes_on = _random.random() < share
+    else:
+        goes_on = randomness < bound_of(lowered)
+    decision = decision._replace(probability=lowered)
+    return decision if goes_on else decision._replace(sampled=False, outcome=SHED)
+
+
+_random = random.Random()
+_LIVE: weakref.WeakSet[LoadShedder] = weakref.WeakSet()
+
+
+def _reset_in_child() -> None:
+    _random.seed()  # a forked child would otherwise repeat its siblings' numbers
+    for shedder in list(_LIVE):
+        shedder.reset()
+
+
+os.register_at_fork(after_in_child=_reset_in_child)

@@ -1,0 +1,252 @@
+"""Load shedding on a clock that the test moves: when it reduces sampling, how far, and how it recovers."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from agenteval_otel.pipeline.load import CostMeter
+from agenteval_otel.pipeline.load_shedding import FULL, NO_MODEL_CALLS, OFF, REDUCED, LoadShedder
+from agenteval_otel.sampling import SamplingDecision
+from agenteval_otel.semconv import SHED
+from agenteval_otel.telemetry.log import log
+from tests.pipeline.simulated import SAMPLED, Simulated
+
+STATE = ("level", "keep", "skip_models")
+
+
+def state(load: Simulated) -> tuple[object, ...]:
+    return tuple(getattr(load.shedder, name) for name in STATE)
+
+
+@pytest.mark.parametrize("calls", [5_000, 20_000])
+def test_a_burst_that_drains_in_seconds_is_kept(calls: int) -> None:
+    """Calls that all come within a fifth of a second and drain within the bound are all evaluated."""
+    load = Simulated(served_per_s=2_500)
+    load.run(5.0, 500)
+    load.run(0.2, calls * 5)
+    load.run(20.0, 500)
+    assert load.offered >= calls
+    assert load.shed == load.lost == 0
+
+
+@pytest.mark.parametrize("judged", [False, True])
+@pytest.mark.parametrize("served_per_s", [50, 200, 1_000])
+def test_overload_reduces_sampling_and_loses_no_call(served_per_s: int, judged: bool) -> None:
+    """At twice the load that can be evaluated, drain time stays near its bound and most of the capacity is used."""
+    load = Simulated(served_per_s=served_per_s, judged=judged)
+    load.run(40.0, 2 * served_per_s)
+    taken, drain_s = load.taken, []
+    for _ in range(60):
+        load.run(1.0, 2 * served_per_s)
+        drain_s.append(load.work().drain_s)
+    assert load.lost == 0
+    assert max(drain_s) <= 20.0
+    assert (load.taken - taken) / 60.0 >= 0.7 * served_per_s
+    assert not load.shedder.skip_models
+
+
+def test_load_within_the_capacity_sheds_nothing() -> None:
+    """Nine tenths of what can be evaluated for a minute leave sampling full."""
+    load = Simulated(served_per_s=200)
+    load.run(60.0, 180)
+    assert load.shed == load.lost == 0
+
+
+@pytest.mark.parametrize("times", [2, 5, 20])
+def test_sampling_recovers_after_the_load(times: int) -> None:
+    """With a tenth of the load, sampling is full again within half a minute of the backlog's end."""
+    load = Simulated(served_per_s=200)
+    load.run(20.0, times * 200)
+    assert load.shedder.level >= REDUCED
+    load.run(load.work().drain_s, 20)
+    load.run(30.0, 20)
+    assert state(load) == (FULL, None, False)
+
+
+def test_a_backlog_that_shrinks_reduces_sampling_no_further() -> None:
+    """Drain time above the bound that falls by itself is no reason to sample less."""
+    load = Simulated(served_per_s=1_000)
+    load.run(5.0, 500)
+    load.queued = 15_000
+    load.run(20.0, 100)
+    assert load.shed == 0
+
+
+def test_a_queue_that_overflows_reduces_sampling() -> None:
+    """A queue too small for the bound loses few calls in the long run, because sampling is reduced all the same."""
+    load = Simulated(capacity=64, served_per_s=200)
+    load.run(10.0, 400)
+    lost, offered = load.lost, load.offered
+    load.run(50.0, 400)
+    assert load.shedder.level == REDUCED
+    assert (load.lost - lost) / (load.offered - offered) <= 0.05
+
+
+def test_work_that_stands_still_leads_to_no_model_calls_and_not_to_off() -> None:
+    """When judges hang, evaluators that call a model are skipped; a small share of the others goes on."""
+    load = Simulated(served_per_s=200)
+    load.run(5.0, 100)
+    load.served_per_s = 0.001
+    load.run(60.0, 1_000)
+    assert state(load) == (NO_MODEL_CALLS, 1 / 64, True)
+
+
+class LateLoop:
+    """A host's loop that is late, while answers are evaluated."""
+
+    def __init__(self, *, caused_by_us: bool) -> None:
+        self.load, self._caused_by_us = Simulated(), caused_by_us
+
+    def run(self, seconds: float, *, late_s: float = 0.1) -> set[int]:
+        """The levels met; where we are the cause, lateness is in proportion to what goes on."""
+        levels = set()
+        for _ in range(round(seconds / 0.25)):
+            shedder = self.load.shedder
+            share = 1.0 if shedder.keep is None else shedder.keep
+            self.load.queued = 1
+            shedder._loop_lag.add(late_s * share if self._caused_by_us else late_s)
+            self.load.look()
+            levels.add(shedder.level)
+        return levels
+
+
+def test_loop_lag_of_ours_comes_below_its_bound() -> None:
+    """Lateness in proportion to our work ends near its bound, and sampling is never off."""
+    loop = LateLoop(caused_by_us=True)
+    loop.run(20.0)
+    assert OFF not in loop.run(60.0)
+    late = loop.load.shedder._loop_lag.since(loop.load.clock() - 30.0)
+    assert sum(late) / len(late) <= 0.08
+
+
+def test_loop_lag_of_the_hosts_own_does_not_stop_evaluation() -> None:
+    """A loop that stays as late while we do little is the host's matter: sampling is full most of the time."""
+    loop = LateLoop(caused_by_us=False)
+    assert REDUCED in loop.run(10.0)
+    loop.run(15.0)
+    assert loop.load.shedder.level == FULL
+    assert loop.run(30.0) == {FULL}
+    assert OFF not in loop.run(300.0)
+
+
+def test_loop_lag_of_ours_at_the_least_rate_leads_to_off() -> None:
+    """Where even a small share of the work makes the loop late, nothing is evaluated for a while."""
+    loop = LateLoop(caused_by_us=True)
+    assert OFF in loop.run(60.0, late_s=6.0)
+    loop.load.shedder._set(OFF, 1 / 64)
+    assert loop.load.shedder.thin(SAMPLED, 0).outcome == SHED
+
+
+def test_loop_lag_without_work_of_ours_changes_nothing() -> None:
+    """A late loop while nothing is queued leaves sampling full."""
+    load = Simulated()
+    for _ in range(100):
+        load.shedder._loop_lag.add(1.0)
+        load.look()
+    assert load.shedder.level == FULL
+
+
+def test_switched_off_it_measures_and_reduces_nothing() -> None:
+    """With `enabled` false sampling stays full, and drain time is exported all the same."""
+    load = Simulated(enabled=False)
+    load.run(30.0, 1_000)
+    assert load.shedder.level == FULL
+    assert load.shedder.gauges()["drain_time"] == pytest.approx(30.0 * 800 / 200, rel=0.1)
+
+
+def test_a_bound_of_null_is_none() -> None:
+    """Each bound can be taken away."""
+    load = Simulated(max_drain_s=None, max_loop_lag_s=None, capacity=100)
+    for _ in range(20):
+        load.shedder._loop_lag.add(1.0)
+    load.run(20.0, 1_000)
+    assert load.shedder.level == FULL
+
+
+def test_at_full_a_decision_is_left_as_it_is() -> None:
+    """A caller that saw another level a moment ago gets its decision back."""
+    decision = SamplingDecision(True, None, "function")
+    assert Simulated().shedder.thin(decision, 3) is decision
+
+
+def test_one_call_a_second_goes_on_when_nobody_looks() -> None:
+    """The background thread ended while sampling was off: one call a second wakes it, of unknown probability."""
+    load = Simulated()
+    load.look()
+    load.shedder._set(OFF, 1 / 64)
+    load.clock.advance(10.0)
+    first, second = (load.shedder.thin(SAMPLED, 0) for _ in range(2))
+    assert (first.sampled, first.probability) == (True, None)
+    assert (second.sampled, second.outcome, second.probability) == (False, SHED, 0.0)
+    load.clock.advance(1.0)
+    assert load.shedder.thin(SAMPLED, 0).sampled
+
+
+def test_it_wants_to_look_until_sampling_is_full() -> None:
+    """Idle and full it needs no further look; reduced it does."""
+    load = Simulated()
+    assert not load.shedder.look()
+    load.shedder._set(REDUCED, 0.5)
+    assert load.shedder.look()
+    load.look(12)
+    assert not load.shedder.look()
+
+
+def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """One line with the measure, its value and its bound when sampling is reduced; one line when it is full again."""
+    log.forget()
+    load = Simulated(served_per_s=200)
+    with caplog.at_level(logging.WARNING, "agenteval_otel"):
+        load.run(20.0, 400)
+        load.run(30.0)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    for fact in ("sampling_reduced", "part='reduced'", "level=1", "measure='drain_time'", "bound=10.0", "value="):
+        assert fact in lines[0]
+    assert "sampling_recovered" in lines[1]
+    assert "level=0" in lines[1]
+
+
+def test_a_failure_leaves_sampling_full() -> None:
+    """Where the work cannot be measured, nobody stays reduced, and the failure is counted."""
+    failures: list[str] = []
+
+    def work() -> object:
+        raise OSError("no")
+
+    shedder = LoadShedder(work=work, fail=failures.append)  # type: ignore[arg-type]
+    shedder._set(OFF, 1 / 64)
+    assert not shedder.look()
+    assert (shedder.level, shedder.keep, failures) == (FULL, None, ["load_shedding"])
+    assert shedder.gauges() == {"level": 0.0}
+
+
+def test_one_slow_answer_does_not_spoil_the_estimate() -> None:
+    """A first answer that imports a library and one pause of the process leave the estimate near the usual cost."""
+    meter = CostMeter()
+    meter.note(1, 0.5)
+    for number in range(100):
+        meter.note(1, 5.0 if number == 50 else 0.001)
+    assert meter.work(5_000).drain_s == pytest.approx(5.0, rel=0.2)
+
+
+def test_a_lasting_change_of_cost_is_followed() -> None:
+    """Answers that become fifty times as expensive show in the estimate after some dozens."""
+    meter = CostMeter()
+    for cost_s in [0.001] * 50 + [0.05] * 150:
+        meter.note(1, cost_s)
+    assert meter.work(100).inline_s == pytest.approx(5.0, rel=0.2)
+
+
+def test_judges_drain_side_by_side() -> None:
+    """Three evaluations of two seconds for each answer, eight at once: forty answers take half a minute."""
+    meter = CostMeter(concurrency=8)
+    for _ in range(100):
+        meter.note(10, 0.01, async_evaluations=30)
+        meter.note_async(2.0)
+    work = meter.work(40, async_pending=8)
+    assert work.async_s == pytest.approx((40 * 3 + 8) * 2.0 / 8)
+    assert work.drain_s == work.async_s
+    assert work.queued == 48
