@@ -24,6 +24,7 @@ from agenteval_otel.pipeline import (
     handle_sigterm,
     use_assembler,
 )
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.telemetry.log import log
 
 __all__ = ["accounting", "configure", "flush", "forget", "reload", "shutdown"]
@@ -51,7 +52,7 @@ class _State:
 
 
 _STATE = _State()
-os.register_at_fork(after_in_child=_STATE.begin_again)
+reset_in_child(_STATE.begin_again)
 
 
 def configure(

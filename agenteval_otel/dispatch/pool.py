@@ -9,10 +9,8 @@ with the answer that is just going out; while calls come in it looks for them by
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-import weakref
 from collections import deque
 from functools import cached_property
 
@@ -22,6 +20,7 @@ from agenteval_otel.dispatch.base import Dispatcher, Process, Settle
 from agenteval_otel.dispatch.forked import free_lazy_parts
 from agenteval_otel.dispatch.own import in_sub_interpreter
 from agenteval_otel.dispatch.worker import Entry, Marker, Worker
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.semconv import DROPPED_BYTES, DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
 
 __all__ = ["PoolDispatcher"]
@@ -86,9 +85,10 @@ class _Pool:
         self.settle: Settle = lambda call, outcome: None
         self._closed = self._retired = False
         self._reset()
-        _POOLS.add(self)
+        reset_in_child(self._reset)
 
     def _reset(self) -> None:
+        # In a forked child too: the thread did not come along, and the parent evaluates what waits.
         self._queue: deque[Entry | Marker] = deque()
         self._open: dict[int, Entry] = {}
         self._worker: Worker | None = None
@@ -244,14 +244,4 @@ class _Pool:
         self._start_worker()
 
 
-_POOLS: weakref.WeakSet[_Pool] = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    # The thread did not come along and the parent evaluates what it had: the child begins empty, with new locks.
-    free_lazy_parts()
-    for pool in list(_POOLS):
-        pool._reset()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)
+reset_in_child(free_lazy_parts)

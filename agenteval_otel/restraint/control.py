@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from agenteval_otel.restraint.loops import HostLoops
 from agenteval_otel.restraint.measures import ADDED_WINDOW_S, WINDOW_S, AddedLatency, CpuMeter, QueueGauge, quantile
 from agenteval_otel.restraint.settings import RestraintSettings
 from agenteval_otel.restraint.thinning import thinned
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.sampling.base import SamplingDecision
 from agenteval_otel.semconv import DROPPED_BYTES, DROPPED_QUEUE_FULL
 from agenteval_otel.telemetry import Accounting
@@ -81,7 +81,7 @@ class Restraint:
         self.note_loop: Callable[[asyncio.AbstractEventLoop], None] = self._loops.note
         """A host's event loop, on its own thread: it is measured for a few seconds. Cheap, never raises."""
         self.begin_again()
-        _LIVE.add(self)
+        reset_in_child(self.begin_again)
 
     @classmethod
     def over(
@@ -231,14 +231,3 @@ class Restraint:
 
 def _nothing() -> None:
     """Stands for a loop that is not there."""
-
-
-_LIVE: weakref.WeakSet[Restraint] = weakref.WeakSet()
-
-
-def _begin_again_in_child() -> None:
-    for restraint in list(_LIVE):
-        restraint.begin_again()
-
-
-os.register_at_fork(after_in_child=_begin_again_in_child)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import random
-
+from agenteval_otel.runtime.randomness import RANDOM
 from agenteval_otel.sampling.base import SamplingDecision, bound_of
 from agenteval_otel.semconv import DROPPED_STEPDOWN
 
 __all__ = ["thinned"]
-
-_random = random.Random()
-# A forked child would otherwise repeat its siblings' numbers.
-os.register_at_fork(after_in_child=_random.seed)
 
 
 def thinned(decision: SamplingDecision, draw: int, share: float) -> SamplingDecision:
@@ -31,9 +25,9 @@ def thinned(decision: SamplingDecision, draw: int, share: float) -> SamplingDeci
         lower = probability * share
         if decision.draw is not None:
             draw = decision.draw
-        goes_on = draw < bound_of(lower) if draw < bound_of(probability) else _random.random() < share
+        goes_on = draw < bound_of(lower) if draw < bound_of(probability) else RANDOM.random() < share
     else:
-        lower, goes_on = None, _random.random() < share
+        lower, goes_on = None, RANDOM.random() < share
     if goes_on:
         return decision._replace(probability=lower)
     return decision._replace(sampled=False, probability=lower, outcome=DROPPED_STEPDOWN)

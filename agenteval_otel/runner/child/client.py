@@ -13,7 +13,6 @@ import os
 import select
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -21,6 +20,7 @@ from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.runner.child.conversation import Answer, Conversation, Lost
 from agenteval_otel.runner.child.jobs import Job, settle
 from agenteval_otel.runner.child.process import Template, Unavailable
+from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["Child"]
 
@@ -35,7 +35,7 @@ class Child:
     def __init__(self, unavailable: Callable[[str], None]) -> None:
         self._unavailable = unavailable
         self._reset()
-        _CHILDREN.add(self)
+        reset_in_child(self.forget)
 
     def _reset(self) -> None:
         self._jobs: deque[Job] = deque()
@@ -270,14 +270,3 @@ class Child:
         for loop, its in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(settle, its, context=contextvars.Context())
-
-
-_CHILDREN: weakref.WeakSet[Child] = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    for child in list(_CHILDREN):
-        child.forget()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)
