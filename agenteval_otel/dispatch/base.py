@@ -50,6 +50,12 @@ class Dispatcher(Component, contract="dispatcher"):
         Returns at once. A call that comes nevertheless is taken as before.
         """
 
+    def when_replaced(self, report: Callable[[Component | None], object]) -> None:
+        """Have `report` called each time a thread that was held is replaced, with the evaluator that holds it if known.
+
+        On a thread of the dispatcher's. A dispatcher that replaces no thread never calls it.
+        """
+
     def state(self) -> dict[str, int]:
         """Gauges: ``size``, ``capacity`` and ``bytes`` of the queue."""
         return {"size": 0, "capacity": 0, "bytes": 0}

@@ -12,12 +12,15 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import cached_property
 
 from pydantic import Field
 
+from agenteval_otel.components import Component
 from agenteval_otel.dispatch.base import Dispatcher, Process, Settle
 from agenteval_otel.dispatch.forked import free_lazy_parts
+from agenteval_otel.dispatch.holder import evaluator_on
 from agenteval_otel.dispatch.own import in_sub_interpreter
 from agenteval_otel.dispatch.worker import Entry, Marker, Worker
 from agenteval_otel.runtime.fork import reset_in_child
@@ -25,7 +28,8 @@ from agenteval_otel.semconv import DROPPED_BYTES, DROPPED_QUEUE_FULL, DROPPED_SH
 
 __all__ = ["PoolDispatcher"]
 
-_MAX_REPLACEMENTS = 5
+_MAX_HELD = 5
+_LONGEST_PAUSE_S = 600.0
 _LOOK_EVERY = 64
 _BIRTH_EVERY_S = 0.1
 _DOUBT_S = 1.0
@@ -70,6 +74,9 @@ class PoolDispatcher(Dispatcher, type="pool"):
     def retire(self) -> None:
         self._pool.retire()
 
+    def when_replaced(self, report: Callable[[Component | None], object]) -> None:
+        self._pool.replaced = report
+
     def state(self) -> dict[str, int]:
         return {"size": self._pool.items, "capacity": self.max_items, "bytes": self._pool.bytes}
 
@@ -83,6 +90,7 @@ class _Pool:
         self._look_every = min(_LOOK_EVERY, max(1, settings.max_items // 4))
         self.process: Process | None = None
         self.settle: Settle = lambda call, outcome: None
+        self.replaced: Callable[[Component | None], object] = lambda holder: None
         self._closed = self._retired = False
         self._reset()
         reset_in_child(self._reset)
@@ -93,7 +101,9 @@ class _Pool:
         self._open: dict[int, Entry] = {}
         self._worker: Worker | None = None
         self._thread: threading.Thread | None = None  # known before it runs, the worker only afterwards
-        self._replaced = 0
+        self._held: list[threading.Thread] = []  # threads that were replaced and have not come back
+        self._replaced_at = 0.0
+        self._unreported: deque[Worker] = deque()
         self._doubted = (0.0, 0.0)  # the beat that seemed to be the last, and when that was seen
         self._starting = threading.Lock()
         self.items = 0
@@ -194,8 +204,9 @@ class _Pool:
                 if in_sub_interpreter():
                     return False  # which takes the whole process along where it ends before its threads do
                 worker = Worker(
-                    self._queue, self.process, self._done, self._settings.concurrency, self._settings.linger_s
-                )
+                    self._queue, self.process, self._done, self._settings.concurrency, self._settings.linger_s,
+                    self._report,
+                )  # fmt: skip
                 self._thread = worker.thread
                 worker.thread.start()
                 if not self._retired:
@@ -219,7 +230,7 @@ class _Pool:
         return now - self._doubted[1] > min(_DOUBT_S, self._settings.stall_s)
 
     def _look_after(self, worker: Worker) -> None:
-        """Replace a worker that died or whose loop stands still; its calls are settled as failed."""
+        """Replace a worker that died or whose loop stands still; what it had begun has failed."""
         if worker.thread.is_alive() and not self._stands_still(worker):
             if worker.looking:  # a burst does not wait for its next look
                 worker.hurry()
@@ -227,21 +238,45 @@ class _Pool:
         if worker.stillborn:  # leaves nothing behind: tried again for as long as it takes, but not with every call
             if time.monotonic() - worker.beat < _BIRTH_EVERY_S:
                 return
-        elif self._replaced >= _MAX_REPLACEMENTS:
+        elif not self._may_replace():
             return
         if not self._starting.acquire(blocking=False):
             return
         try:
             if self._worker is not worker:
                 return
-            self._replaced += not worker.stillborn
             worker.superseded = True
             self._worker = None
-            for entry in list(worker.running.values()):
-                self._close(entry, PIPELINE_FAILED)
+            if not worker.stillborn:
+                self._replaced_at = time.monotonic()
+                self._held.append(worker.thread)
+                self._unreported.append(worker)
+            self._take_back(worker)
         finally:
             self._starting.release()
         self._start_worker()
+
+    def _take_back(self, worker: Worker) -> None:
+        """What has begun is lost with its thread; the rest goes to the next one, in its order, before what waits."""
+        entries = list(worker.running.values())
+        waiting: list[Entry | Marker] = [entry for entry in entries if id(entry) not in worker.begun]
+        for entry in entries:
+            if id(entry) in worker.begun:
+                self._close(entry, PIPELINE_FAILED)
+        markers, worker.markers = worker.markers, []
+        self._queue.extendleft(reversed([*waiting, *markers]))
+
+    def _may_replace(self) -> bool:
+        """Whether another thread may be started: the more threads are held, the longer the next one has to wait."""
+        self._held = [thread for thread in self._held if thread.is_alive()]
+        beyond = len(self._held) - _MAX_HELD
+        pause_s = 0.0 if beyond < 0 else min(_LONGEST_PAUSE_S, self._settings.stall_s * 2.0**beyond)
+        return time.monotonic() - self._replaced_at >= pause_s
+
+    def _report(self) -> None:
+        """Say which evaluators hold the threads that were replaced; on the new thread, not on a caller's."""
+        while self._unreported:
+            self.replaced(evaluator_on(self._unreported.popleft().thread))
 
 
 reset_in_child(free_lazy_parts)

@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from agenteval_otel.dispatch.base import Process
@@ -47,10 +48,17 @@ class Marker:
 class Worker:
     """Takes entries from the pool's queue and runs them as tasks, at most `concurrency` at once."""
 
-    def __init__(self, queue: deque[Entry | Marker], process: Process, done: Any, concurrency: int, linger_s: float):
-        self._queue, self._process, self._done = queue, process, done
+    def __init__(
+        self, queue: deque[Entry | Marker], process: Process, done: Any, concurrency: int, linger_s: float,
+        report: Callable[[], None],
+    ):  # fmt: skip
+        self._queue, self._process, self._done, self._report = queue, process, done, report
         self._concurrency, self._linger_s = concurrency, linger_s
         self.running: dict[asyncio.Task[None], Entry] = {}
+        self.begun: set[int] = set()
+        """The entries of `running`, by their id, of which something was done."""
+        self.markers: list[Marker] = []
+        """Taken from the queue and not reached."""
         self.sleeping = False
         self.superseded = self.stillborn = False
         self.beat = time.monotonic()
@@ -110,6 +118,8 @@ class Worker:
         loop.set_debug(False)  # the host's debug mode is about the host's loop; here it would warn on its stderr
         loop.set_default_executor(DaemonExecutor())
         self._loop = loop
+        with contextlib.suppress(Exception):
+            self._report()
         try:
             self._serve_until_closed(loop)
         finally:
@@ -186,6 +196,9 @@ class Worker:
             self._ticking = False
 
     async def _one(self, entry: Entry) -> None:
+        self.begun.add(id(entry))  # before the look at `superseded`: whoever replaces this worker does it in turn
+        if self.superseded:
+            return
         outcome, evaluation = PIPELINE_FAILED, Evaluation()
         EVALUATION.set(evaluation)
         try:
@@ -198,7 +211,7 @@ class Worker:
             self._done(entry, outcome)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self.running.pop(task, None)
+        self.begun.discard(id(self.running.pop(task, None)))
         self.beat = time.monotonic()
         if self.beat - self._rested > _WORK_S:
             # Whoever waits for the interpreter gets it now, instead of after the 5 ms that it lets a busy thread have.
@@ -212,10 +225,12 @@ class Worker:
         if not waiting:
             marker.reached.set()
             return
+        self.markers.append(marker)
 
         def one_less(task: asyncio.Task[None]) -> None:
             waiting.discard(task)
-            if not waiting:
+            if not waiting and marker in self.markers:  # else the next worker has it
+                self.markers.remove(marker)
                 marker.reached.set()
 
         for task in list(waiting):

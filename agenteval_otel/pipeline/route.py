@@ -103,6 +103,7 @@ class Pipeline:
         self._storage_open = True
         self._unsaved = 0
         self.dispatcher.start(self._process, self._settle)
+        self.dispatcher.when_replaced(self._thread_replaced)
         LIVE.add(self)
 
     def __repr__(self) -> str:
@@ -197,6 +198,13 @@ class Pipeline:
         # Our own words name types and never content; what others raise may quote the conversation.
         said = {"said": str(error)} if isinstance(error, CaptureError) else {}
         log.warning("part_failed", part=part, error_type=type(error).__name__, **said)
+
+    def _thread_replaced(self, holder: Any) -> None:
+        self.accounting.fail("background_thread")
+        part = "unknown" if holder is None else holder.label
+        log.warning("background_thread_replaced", part=part, remedy="an async evaluator must not block: await, or def")
+        if holder is not None:
+            self.lanes.held_thread(holder)
 
     def _close_storage(self, timeout_s: float) -> None:
         if self._storage_open:

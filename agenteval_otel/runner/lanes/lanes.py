@@ -106,6 +106,10 @@ class Lanes:
             record.awaits = True  # it did not while it was free; who says `free` may wait
         return await self._ask(evaluator, record, evaluation_input, criteria)
 
+    def held_thread(self, evaluator: Evaluator) -> None:
+        """Count that the evaluator held the thread that its loop runs on; the third time quarantines it."""
+        self._records.of(evaluator).held_thread()
+
     def close(self) -> None:
         """End the threads and the child process of the ``cpu`` lane, when nothing waits for them; returns at once."""
         self._closed = True
