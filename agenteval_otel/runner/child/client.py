@@ -136,7 +136,10 @@ class Child:
                 self._turn(wake)
             except Exception:
                 self._lose_template()  # a defect of ours costs this process, not the evaluations
-                if self.broken:  # not even waiting works, as where `select` was patched: the thread must not spin
+                if self._stillborn >= _MAX_STILLBORN:
+                    self.broken = (
+                        True  # not even waiting works, as where `select` was patched: the thread must not spin
+                    )
                     self._refuse_all()
                     if self._leave():
                         break
@@ -181,7 +184,9 @@ class Child:
     @property
     def _refuses(self) -> bool:
         """Whether what waits is better off on the lane's thread."""
-        return self.broken or (self._template is None and self._unstarted > 0)
+        # Of one that follows two that did not come up nothing is asked until it says hello.
+        doubtful = self._stillborn >= _MAX_STILLBORN and not self._talk.greeted
+        return self.broken or doubtful or (self._template is None and self._unstarted > 0)
 
     def _send(self) -> None:
         if self._refuses:
@@ -239,7 +244,8 @@ class Child:
         self._not_before = time.monotonic() + min(_MAX_PAUSE_S, 0.1 * 2 ** min(self._losses, 10))
         self._deliver(talk.blame())
         if self._stillborn >= _MAX_STILLBORN:
-            self._give_up("the child process does not come up")
+            self._say("the child process does not come up")
+            self._refuse_all()
 
     def _taken_template(self) -> Template | None:
         template, self._template = self._template, None
