@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "agenteval_otel"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = {
-    "errors": 0, "semconv": 0, "masking": 0, "registry": 0,
+    "errors": 0, "semconv": 0, "masking": 0, "registry": 0, "runtime": 0,
     "models": 1, "components": 1,
     "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2, "hosted": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "telemetry": 3, "dispatch": 3,
@@ -122,10 +122,10 @@ def test_each_vendor_is_met_in_one_place(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_files_and_functions_are_short_and_documented(file: Path) -> None:
-    """One file, one idea: 300 lines a file, 40 a function, a module docstring and `__all__`."""
+    """One file, one idea: 500 lines a file, 40 a function, a module docstring and `__all__`."""
     text = file.read_text()
     tree = ast.parse(text)
-    assert len(text.splitlines()) <= 300, f"{name_of(file)} wants to become a folder"
+    assert len(text.splitlines()) <= 500, f"{name_of(file)} wants to become a folder"
     assert ast.get_docstring(tree), f"{name_of(file)} has no docstring"
     if file.name != "__main__.py":
         assert any(isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" for node in tree.body)

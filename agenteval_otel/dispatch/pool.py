@@ -28,6 +28,10 @@ from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELIN
 
 __all__ = ["PoolDispatcher"]
 
+_MAX_HELD: Final = 5
+_MAX_PAUSE_S: Final = 600.0
+reset_in_child(free_lazy_parts)
+
 
 class PoolDispatcher(Dispatcher, type="pool"):
     """One daemon thread with its own event loop, started with the first call and again after `fork`.
@@ -97,18 +101,19 @@ class _Pool:
         self._memory = MEMORY.captured_calls
         self._memory.max_bytes = max(self._memory.max_bytes, settings.max_bytes)
         self._closed = self._retired = False
-        self.reset_in_child()
-        reset_in_child(self)
+        self._reset()
+        reset_in_child(self._reset)
 
-    def reset_in_child(self) -> None:
-        """Begin empty: the thread did not come along to a forked child, and the parent evaluates what it had."""
-        free_lazy_parts()
+    def _reset(self) -> None:
+        # In a forked child too: the thread did not come along, and the parent evaluates what waits.
         self.queue: deque[Entry | Marker] = deque()
         self._open: dict[int, Entry] = {}
         self.worker: Worker | None = None
         self._thread: threading.Thread | None = None  # known before it runs, the worker only afterwards
         self._watchdog = Watchdog(self)
         self._starting = threading.Lock()
+        self._held: list[threading.Thread] = []  # threads that were replaced and have not come back
+        self._replaced_at = 0.0
         self.not_before = 0.0
         """When the next thread may be started, where the last one found no file descriptor for its event loop."""
         self.items = 0
@@ -217,10 +222,12 @@ class _Pool:
     def replace(self, worker: Worker, held_s: float) -> None:
         """Another thread takes over from one that is held up, or has died: with what it had under way."""
         with self._starting:
-            if self.worker is not worker:
+            if self.worker is not worker or not self._may_replace():
                 return
             worker.superseded = True
             self.worker = None
+            self._replaced_at = time.monotonic()
+            self._held.append(worker.thread)
         present = worker.present_call()
         under_way = [entry for entry in worker.under_way() if id(entry) in self._open]
         blamed = self.on_stall.blame(present, held_s) if self.on_stall is not None else None
@@ -229,7 +236,15 @@ class _Pool:
                 self._again(entry)
             else:
                 self.close(entry, PIPELINE_FAILED)
+        self.queue.extendleft(worker.markers)
         self.start_worker()
+
+    def _may_replace(self) -> bool:
+        """Whether another thread may be started: the more threads are held up, the longer the next one has to wait."""
+        self._held = [thread for thread in self._held if thread.is_alive()]
+        beyond = len(self._held) - _MAX_HELD
+        pause_s = 0.0 if beyond < 0 else min(_MAX_PAUSE_S, self.settings.stall_s * 2.0**beyond)
+        return time.monotonic() - self._replaced_at >= pause_s
 
     def _again(self, entry: Entry) -> None:
         """The call at the head of the queue, as another entry: what the held-up thread still says of it is void."""

@@ -60,6 +60,8 @@ class Worker:
         self.running: dict[asyncio.Future[str], Entry] = {}
         self.sleeping = self.superseded = False
         self.beat = time.monotonic()
+        self.markers: list[Marker] = []
+        """Those that wait for what is under evaluation."""
         self._present: Entry | None = None
         self._closing = self._ticking = self._looking = False
         self._last_call = self._rested = 0.0
@@ -254,10 +256,12 @@ class Worker:
         if not waiting:
             marker.reached.set()
             return
+        self.markers.append(marker)
 
         def one_less(future: asyncio.Future[str]) -> None:
             waiting.discard(future)
-            if not waiting:
+            if not waiting and not self.superseded:
+                self.markers.remove(marker)
                 marker.reached.set()
 
         for future in list(waiting):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from types import TracebackType
+
+from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["FreeLock"]
 
@@ -14,8 +14,11 @@ class FreeLock:
     """Lets one thread at a time into a block that waits for nothing; free in a child, whoever held it at the fork."""
 
     def __init__(self) -> None:
+        self._free()
+        reset_in_child(self._free)
+
+    def _free(self) -> None:
         self._lock = threading.Lock()
-        _ALL.add(self)
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -24,15 +27,3 @@ class FreeLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
-
-
-_ALL: weakref.WeakSet[FreeLock] = weakref.WeakSet()
-
-
-def _free_in_child() -> None:
-    for lock in list(_ALL):
-        lock._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_in_child)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-import random
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 from agenteval_otel.hosted.locks import FreeLock
+from agenteval_otel.runtime.randomness import RANDOM
 
 __all__ = ["RetryBudget", "retry_after_of", "wait_before"]
-
-_random = random.Random()
-# A forked worker would wait what its parent waits, and come back at the same moment.
-os.register_at_fork(after_in_child=_random.seed)
 
 _LONGEST_S: Final = 8.0
 _SAVED: Final = 10.0
@@ -61,7 +56,7 @@ def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -
 
     What the provider asks for is the least; chance then adds up to a quarter of it, and at most a second.
     """
-    drawn = _random.random()
+    drawn = RANDOM.random()
     wait = min(_LONGEST_S, base_s * 2.0**retry) * (1.0 - drawn / 2.0)
     if retry_after_s is None:
         return wait

@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -55,7 +57,10 @@ class Database:
         self._lost = False
         self._begin()
         _ALL.add(self)
-        _watch()
+        _close_at_exit()
+        before_fork(self._before_fork)
+        after_fork_in_parent(self._after_fork)
+        reset_in_child(self._in_child)
 
     def __repr__(self) -> str:
         return f"<Database {self.path}>"
@@ -220,21 +225,12 @@ _ABANDONED: list[sqlite3.Connection | None] = []
 """Connections of a parent, never closed here: that would touch what the parent is doing."""
 
 
-def _each(act: Callable[[Database], object]) -> Callable[[], None]:
-    def run() -> None:
-        for database in list(_ALL):
-            act(database)
-
-    return run
-
-
 @cache
-def _watch() -> None:
+def _close_at_exit() -> None:
     """With the first database, not at import: most processes have none."""
-    atexit.register(_each(Database.close))
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=_each(Database._before_fork),
-            after_in_parent=_each(Database._after_fork),
-            after_in_child=_each(Database._in_child),
-        )
+
+    def close() -> None:
+        for database in list(_ALL):
+            database.close()
+
+    atexit.register(close)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +11,7 @@ from agenteval_otel.objectives.callbacks import Callback, Callbacks
 from agenteval_otel.objectives.crossing import ObjectiveCrossing, attributes_of
 from agenteval_otel.objectives.settings import BreachSettings
 from agenteval_otel.objectives.track import Change, Tracks, Verdict
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.sampling.escalation import FLOOR
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
 from agenteval_otel.telemetry.log import log
@@ -76,7 +75,7 @@ class Objectives:
         self.settings, self._broken, self._clock = settings or ObjectiveSettings(), broken, clock
         self.tracks = Tracks(self.settings.breach)
         self._callbacks = Callbacks(self._not_told, timeout_s=self.settings.breach.timeout_s, clock=clock)
-        _LIVE.add(self)
+        reset_in_child(self.begin_again)
 
     def __repr__(self) -> str:
         return f"<Objectives {self.tracks!r} {self._callbacks!r}>"
@@ -172,14 +171,3 @@ def _crossing(change: Change, agent: str | None, criterion: str, objective: floa
         high=estimate.high, count=estimate.scores, since_ns=change.since_ns, at_ns=at_ns, reminder=change.reminder,
         span=change.span,
     )  # fmt: skip
-
-
-_LIVE: weakref.WeakSet[Objectives] = weakref.WeakSet()
-
-
-def _begin_again_in_child() -> None:
-    for objectives in list(_LIVE):
-        objectives.begin_again()
-
-
-os.register_at_fork(after_in_child=_begin_again_in_child)

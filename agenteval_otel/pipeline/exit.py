@@ -15,6 +15,7 @@ import time
 import weakref
 from typing import Any, Protocol
 
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.telemetry.log import log
 
 __all__ = ["EXIT_TIMEOUT_S", "LIVE", "WATCHED", "handle_sigterm", "living", "watch_exit", "watch_exit_again"]
@@ -54,7 +55,7 @@ def living() -> list[Ending]:
 
 WATCHED: set[int] = set()
 """This process's id, once its exit is watched; to ask for the id with every call would be a system call."""
-os.register_at_fork(after_in_child=WATCHED.clear)
+reset_in_child(WATCHED.clear)
 
 
 def watch_exit() -> None:

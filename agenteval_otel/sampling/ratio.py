@@ -9,14 +9,13 @@ never touched.
 
 from __future__ import annotations
 
-import os
-import random
 from functools import cached_property
 from typing import Final, NamedTuple
 
 from opentelemetry.trace import SpanContext
 from pydantic import Field
 
+from agenteval_otel.runtime.randomness import RANDOM
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
 
 __all__ = ["LOW_64", "NO_STATE", "DrawRule", "RatioSampler", "draw_from"]
@@ -26,15 +25,12 @@ _LOW_56 = (1 << 56) - 1
 NO_STATE: Final = SpanContext(0, 0, False).trace_state
 """Nearly every trace has this same empty state: to know it by sight is cheaper than to ask for its length."""
 _HEXADECIMAL = frozenset("0123456789abcdef")
-_random = random.Random()
-# A forked child would otherwise repeat its siblings' draws.
-os.register_at_fork(after_in_child=_random.seed)
 
 
 def draw_from(span_context: SpanContext | None) -> int:
     """The response's draw in [0, 2^64): from its trace where there is one, else random."""
     if span_context is None:
-        return _random.getrandbits(64)
+        return RANDOM.getrandbits(64)
     state = span_context.trace_state
     if state is not NO_STATE and state:
         entry = state.get("ot")

@@ -16,6 +16,7 @@ if sys.platform != "win32":
     import fcntl
 
 from agenteval_otel.errors import StorageError
+from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["FileLock", "identity", "make_folders"]
 
@@ -102,11 +103,8 @@ class FileLock:
             os.close(descriptor)
 
 
+@reset_in_child
 def _let_go_in_child() -> None:
     # The child shares the lock that a thread of its parent held, and would keep it from everybody if that is killed.
     while _HELD:
         os.close(_HELD.pop())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_child)

@@ -8,10 +8,7 @@ can deadlock in a signal handler or a destructor.
 
 from __future__ import annotations
 
-import os
-import weakref
-from typing import Any
-
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.semconv import DISABLED, NOT_SAMPLED, OUTCOMES
 
 __all__ = ["Accounting", "Tally"]
@@ -37,7 +34,7 @@ class Accounting:
         self._tallies: dict[str, Tally] = {}
         self.results: dict[str, int] = {"scored": 0, "skipped": 0, "failed": 0}
         self.failures: dict[str, int] = {}
-        _LIVE.add(self)
+        reset_in_child(self.reset)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{outcome}={count}" for outcome, count in self.outcomes().items() if count)
@@ -82,14 +79,3 @@ class Accounting:
             tally.disabled = tally.not_sampled = 0
         self.results.update(dict.fromkeys(self.results, 0))
         self.failures.clear()
-
-
-_LIVE: weakref.WeakSet[Accounting] = weakref.WeakSet()
-
-
-def _reset_in_child(*_: Any) -> None:
-    for accounting in list(_LIVE):
-        accounting.reset()
-
-
-os.register_at_fork(after_in_child=_reset_in_child)

@@ -12,10 +12,11 @@ stays here: a line is not worth a result.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from typing import Any
+
+from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["log"]
 
@@ -118,4 +119,4 @@ class _Log:
 
 log = _Log()
 """The one logger: what it left out is known across the rooms."""
-os.register_at_fork(after_in_child=log.forget)
+reset_in_child(log.forget)

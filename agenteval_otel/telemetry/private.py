@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import random
 import socket
 import uuid
 from base64 import b64decode
@@ -18,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from agenteval_otel.masking import split_address
+from agenteval_otel.runtime.randomness import RANDOM
 from agenteval_otel.telemetry.batches import Batches, Verdict
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.quiet import Quiet
@@ -220,14 +220,10 @@ def _size_of(attributes: Any) -> int:
     return 1_024 + sum(getsizeof(value) for values in several for value in values)
 
 
-_random = random.Random()
-os.register_at_fork(after_in_child=_random.seed)
-
-
 def _with_own_jitter(client: Any) -> None:
     """Have the HTTP exporter's pauses drawn from our own generator: with each export it draws from the host's."""
     if hasattr(client, "_compute_backoff"):
-        client._compute_backoff = lambda retry: 2**retry * _random.uniform(0.8, 1.2)
+        client._compute_backoff = lambda retry: 2**retry * RANDOM.uniform(0.8, 1.2)
 
 
 def _own_ids() -> Any:
@@ -236,10 +232,10 @@ def _own_ids() -> Any:
 
     class OwnIds(RandomIdGenerator):
         def generate_span_id(self) -> int:
-            return _random.getrandbits(64) or 1
+            return RANDOM.getrandbits(64) or 1
 
         def generate_trace_id(self) -> int:
-            return _random.getrandbits(128) or 1
+            return RANDOM.getrandbits(128) or 1
 
     return OwnIds()
 

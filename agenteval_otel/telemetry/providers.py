@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import metrics, trace
 
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry.backpressure import Backpressure, is_batch_processor, processors_of
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
@@ -43,7 +43,7 @@ class Providers:
         self._target = target or OtlpTarget()
         self.on_lost: Callable[[str, int], object] = lambda signal, count: None
         self._forget()
-        _LIVE.add(self)
+        reset_in_child(self._forget)
 
     def __repr__(self) -> str:
         return f"<Providers resolved={sorted(self._resolved)} private={sorted(self._private)}>"
@@ -237,14 +237,3 @@ def _global_provider(signal: str) -> Any | None:
     # The placeholder's class is private to the interface; the real ones come from elsewhere.
     is_placeholder = isinstance(meters, metrics.NoOpMeterProvider) or type(meters).__name__ == "_ProxyMeterProvider"
     return None if is_placeholder else meters
-
-
-_LIVE: weakref.WeakSet[Providers] = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    for providers in list(_LIVE):
-        providers._forget()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

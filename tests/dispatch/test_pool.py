@@ -239,3 +239,25 @@ def test_not_more_at_once_than_allowed() -> None:
     assert pool.shutdown(10)
     assert settled == ["evaluated"] * 40
     assert at_once == [0, 3]
+
+
+def test_calls_that_wait_behind_a_held_thread_are_kept() -> None:
+    """Calls that were handed to the held loop and had not begun are evaluated by the next thread, in their order."""
+    record = Record()
+    pool = pool_of(record, stall_s=0.05)
+    replaced: list[object] = []
+    pool.when_replaced(replaced.append)
+    waiting = [f"waiting-{number}" for number in range(20)]
+    for call in ("first", "blocking", *waiting):
+        pool.submit(call, 1)
+    assert record.entered.wait(10)
+    assert eventually(lambda: pool.flush(0.05))
+    assert record.outcome_of("blocking") == "pipeline_failed"
+    evaluated = [call for call, outcome in record.settled if outcome == "evaluated"]
+    assert evaluated == ["first", *waiting]
+    assert replaced == [None]
+    record.leave.set()
+    assert pool.shutdown(10)
+    for thread in record.threads:
+        thread.join(10)
+    assert len(record.settled) == 22

@@ -77,7 +77,7 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("sampler.decide", AskedRatio, "decide"),
     Seam("sampling context", door_room, "SamplingContext"),
     Seam("draw", door_room, "draw_from"),
-    Seam("random numbers", ratio._random, "getrandbits"),
+    Seam("random numbers", ratio.RANDOM, "getrandbits"),
     Seam("current span", door_room, "_current_context"),
     Seam("span context", Span, "get_span_context"),
     Seam("is recording", Span, "is_recording"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import os
 import time
@@ -13,7 +14,7 @@ from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import failure_of
 from agenteval_otel.models import EvaluationInput, Score
 
-__all__ = ["Computing", "Filling", "Free", "Looking", "Secretive", "Troubled", "compute", "is_long"]
+__all__ = ["Computing", "Filling", "Free", "Looking", "Secretive", "Troubled", "compute", "is_elsewhere", "is_long"]
 
 
 def compute(cpu_s: float) -> int:
@@ -22,6 +23,11 @@ def compute(cpu_s: float) -> int:
     while time.thread_time() < end:
         turns += 1
     return turns
+
+
+def is_elsewhere(evaluation_input: EvaluationInput) -> bool:
+    """Whether it runs in another process than the one that set ``builtins.is_host``."""
+    return not hasattr(builtins, "is_host")
 
 
 class Computing(CriterionEvaluator, type="Computing"):

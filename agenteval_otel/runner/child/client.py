@@ -13,7 +13,6 @@ import os
 import select
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -21,6 +20,7 @@ from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.runner.child.conversation import Answer, Conversation, Lost
 from agenteval_otel.runner.child.jobs import Job, settle
 from agenteval_otel.runner.child.process import Template, Unavailable
+from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["Child"]
 
@@ -35,7 +35,7 @@ class Child:
     def __init__(self, unavailable: Callable[[str], None]) -> None:
         self._unavailable = unavailable
         self._reset()
-        _CHILDREN.add(self)
+        reset_in_child(self.forget)
 
     def _reset(self) -> None:
         self._jobs: deque[Job] = deque()
@@ -136,7 +136,10 @@ class Child:
                 self._turn(wake)
             except Exception:
                 self._lose_template()  # a defect of ours costs this process, not the evaluations
-                if self.broken:  # not even waiting works, as where `select` was patched: the thread must not spin
+                if self._stillborn >= _MAX_STILLBORN:
+                    self.broken = (
+                        True  # not even waiting works, as where `select` was patched: the thread must not spin
+                    )
                     self._refuse_all()
                     if self._leave():
                         break
@@ -181,7 +184,9 @@ class Child:
     @property
     def _refuses(self) -> bool:
         """Whether what waits is better off on the lane's thread."""
-        return self.broken or (self._template is None and self._unstarted > 0)
+        # Of one that follows two that did not come up nothing is asked until it says hello.
+        doubtful = self._stillborn >= _MAX_STILLBORN and not self._talk.greeted
+        return self.broken or doubtful or (self._template is None and self._unstarted > 0)
 
     def _send(self) -> None:
         if self._refuses:
@@ -239,7 +244,8 @@ class Child:
         self._not_before = time.monotonic() + min(_MAX_PAUSE_S, 0.1 * 2 ** min(self._losses, 10))
         self._deliver(talk.blame())
         if self._stillborn >= _MAX_STILLBORN:
-            self._give_up("the child process does not come up")
+            self._say("the child process does not come up")
+            self._refuse_all()
 
     def _taken_template(self) -> Template | None:
         template, self._template = self._template, None
@@ -270,14 +276,3 @@ class Child:
         for loop, its in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(settle, its, context=contextvars.Context())
-
-
-_CHILDREN: weakref.WeakSet[Child] = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    for child in list(_CHILDREN):
-        child.forget()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

@@ -126,7 +126,8 @@ class Conversation:
         """
         silent_s = time.monotonic() - self._heard
         limit_s = _SILENCE_S if self.greeted else _HELLO_S
-        if self._ended or (self.under_way and silent_s > (_LOADING_S if self._loading else limit_s)):
+        owes = self.under_way or not self.greeted
+        if self._ended or (owes and silent_s > (_LOADING_S if self._loading else limit_s)):
             raise Lost
 
     def thaw(self, stood_still_s: float) -> None:

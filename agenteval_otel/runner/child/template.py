@@ -25,6 +25,7 @@ from agenteval_otel.runner.child.frames import CRITERIA, DEFINE, HELLO, INPUT, L
 from agenteval_otel.runner.child.recipes import built, with_environment
 from agenteval_otel.runner.child.watch import Watch
 from agenteval_otel.runner.child.worker import work
+from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["PROTOCOL", "main"]
 
@@ -213,7 +214,7 @@ class Template:
             for order in _ORDERS:
                 # Still not for us, but what evaluators start takes them again: only what is ignored is handed down.
                 signal.signal(order, lambda *_: None)
-            os.register_at_fork(after_in_child=_take_orders)
+            reset_in_child(_take_orders)
             _go_before_the_host(_FIRST_OF_ALL)
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)  # what it starts itself is killed with it

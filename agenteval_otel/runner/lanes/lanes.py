@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import weakref
 from collections.abc import Coroutine, Sequence
@@ -20,6 +19,7 @@ from agenteval_otel.runner.lanes.records import FREE_S, Record, Records
 from agenteval_otel.runner.lanes.share import Share
 from agenteval_otel.runner.lanes.steps import Steps, continued
 from agenteval_otel.runner.lanes.thread import LaneThread, ThreadJob
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.telemetry.log import log
 
 __all__ = ["CPU_TIMEOUT_S", "MODEL_TIMEOUT_S", "Lanes"]
@@ -53,7 +53,7 @@ class Lanes:
         self._child = Child(self._no_child) if live else None
         self._closed = False
         if live:
-            _LIVE.add(self)
+            reset_in_child(self._forked)
 
     def __repr__(self) -> str:
         stuck = sum(record.stuck for record in self._records.by_id.values())
@@ -105,6 +105,10 @@ class Lanes:
                     raise
             record.awaits = True  # it did not while it was free; who says `free` may wait
         return await self._ask(evaluator, record, evaluation_input, criteria)
+
+    def held_thread(self, evaluator: Evaluator) -> None:
+        """Count that the evaluator held the thread that its loop runs on; the third time quarantines it."""
+        self._records.of(evaluator).held_thread()
 
     def close(self) -> None:
         """End the threads and the child process of the ``cpu`` lane, when nothing waits for them; returns at once."""
@@ -265,14 +269,3 @@ def _result_of(task: asyncio.Task[Any]) -> list[EvaluationResult]:
         raise EvaluationError("the evaluator cancelled itself", error_type="cancelled")
     result: list[EvaluationResult] = task.result()
     return result
-
-
-_LIVE: weakref.WeakSet[Lanes] = weakref.WeakSet()
-
-
-def _forked_in_child() -> None:
-    for lanes in list(_LIVE):
-        lanes._forked()
-
-
-os.register_at_fork(after_in_child=_forked_in_child)

@@ -69,7 +69,14 @@ class Record:
         """It overran its limit and would not stop, or it ended its process."""
         self.stuck += 1
         if self.stuck == MAX_STUCK:
-            self.say("evaluator_quarantined", f"it overran its limit or ended its process {MAX_STUCK} times")
+            self.say(
+                "evaluator_quarantined", f"it overran its limit, held its thread or ended its process {MAX_STUCK} times"
+            )
+
+    def held_thread(self) -> None:
+        """It held the background thread until that was replaced: from the lane ``free`` it moves out, as `held_up`."""
+        self.moved = True
+        self.got_stuck()
 
     def held_up(self, cpu_s: float, *, awaits: bool = False) -> None:
         """In the lane ``free`` it held the interpreter for so long. Often within a minute, or for very long, moves it.

@@ -9,7 +9,6 @@ write-ahead log into the database at a time, and whoever comes first is served f
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 import weakref
@@ -19,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from agenteval_otel.errors import StorageError
+from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.storage.batches import WAIT_S
 from agenteval_otel.storage.places import FileLock, identity, make_folders
 from agenteval_otel.storage.sql.rows import Rows
@@ -201,6 +201,7 @@ _FORKED_WITHIN: set[tuple[int, int] | None] = set()
 _AT_FORK: list[Database] = []
 
 
+@before_fork
 def _before_fork() -> None:
     until = time.monotonic() + _FORK_WAIT_S
     for database in list(_ALL):
@@ -211,11 +212,13 @@ def _before_fork() -> None:
             _AT_FORK.append(database)
 
 
+@after_fork_in_parent
 def _after_in_parent() -> None:
     while _AT_FORK:
         _AT_FORK.pop().working.release()
 
 
+@reset_in_child
 def _after_in_child() -> None:
     for database in list(_ALL):
         if database in _AT_FORK:
@@ -225,7 +228,3 @@ def _after_in_child() -> None:
             _FORKED_WITHIN.add(database._identity or identity(database._target.path))
     _AT_FORK.clear()
     _ALL.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -103,6 +103,15 @@ FAILURES: Final[dict[str, Explanation]] = {
         ("a defect of this package, or of a tracer provider that raises",),
         ("Please report it with the log line `part_failed`.",),
     ),
+    "background_thread": Explanation(
+        "Something held the background thread for `stall_s`; another thread took over. Calls that had begun count "
+        "as `pipeline_failed`, those that waited go on.",
+        (
+            "an `async def` evaluator that blocks, such as one that calls a client without `await`",
+            "a `capture=` that blocks",
+        ),
+        ("Look for the log line `background_thread_replaced`: `part` is the evaluator, where it is known.",),
+    ),
     "scope": Explanation(
         "The call could not be made the current one, or be undone; the handler and its evaluation were not touched.",
         ("a context that was left from another task or thread than it was entered in",),

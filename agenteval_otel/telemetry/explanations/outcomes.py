@@ -113,7 +113,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         "met something of ours, or the sampler, that broke",
         (
             "a sampler raised: a `function` sampler, or a `pattern` that took longer than 0.1 s",
-            "an evaluator stopped the pool's event loop for 30 s and the pool was replaced: what it held counts here",
+            "something held the background thread for 30 s, and another took over: calls that had begun count here",
             "no thread can be started: the process is at its limit, or its interpreter is ending",
         ),
         (

@@ -1,0 +1,88 @@
+"""Fork handling: one hook of the process for the whole package.
+
+A forked child inherits locks that nobody will release, threads that do not run and totals that its parent reports. Each
+part registers what it resets. Bound methods are kept by weak reference: registering an object does not keep it alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+__all__ = ["after_fork_in_parent", "before_fork", "reset_in_child"]
+
+Hook = TypeVar("Hook", bound=Callable[[], Any])
+
+
+class _Hooks:
+    """Functions in the order of their registration. No lock: each change is one operation of a dictionary."""
+
+    def __init__(self) -> None:
+        self._hooks: dict[int, tuple[weakref.ref[Any] | None, Callable[..., Any]]] = {}
+        self._numbers = itertools.count()
+
+    def add(self, hook: Callable[..., Any]) -> None:
+        number, hooks = next(self._numbers), self._hooks
+        if isinstance(hook, types.MethodType):
+            # Not `weakref.WeakMethod`: it can complain on the host's stderr while the interpreter ends.
+            hooks[number] = weakref.ref(hook.__self__, lambda _: hooks.pop(number, None)), hook.__func__
+        else:
+            hooks[number] = None, hook
+
+    def run(self, *, backwards: bool = False) -> None:
+        hooks = list(self._hooks.values())
+        for reference, function in reversed(hooks) if backwards else hooks:
+            owner = None if reference is None else reference()
+            if owner is None and reference is not None:
+                continue
+            try:
+                function(*(() if reference is None else (owner,)))
+            except Exception as error:  # the other parts are reset nevertheless
+                _log(function, error)
+
+
+def _log(function: Callable[..., Any], error: Exception) -> None:
+    # By the standard library alone, whose own locks are free in the child: `runtime.log` stands above this module.
+    with contextlib.suppress(Exception):
+        logging.getLogger("agenteval_otel").warning(
+            "event='fork_hook_failed' part=%r error_type=%r",
+            getattr(function, "__qualname__", "?"), type(error).__name__,
+        )  # fmt: skip
+
+
+_BEFORE: Final = _Hooks()
+_IN_PARENT: Final = _Hooks()
+_IN_CHILD: Final = _Hooks()
+
+
+def reset_in_child(hook: Hook) -> Hook:
+    """Have a function or bound method called in each forked child, in the order of registration; a decorator, too.
+
+    The child has one thread then. The function must not block, start a thread, or take a lock of its parent's.
+    """
+    _IN_CHILD.add(hook)
+    return hook
+
+
+def before_fork(hook: Hook) -> Hook:
+    """Have it called in the forking thread, last registered first. It delays the host's fork: milliseconds at most."""
+    _BEFORE.add(hook)
+    return hook
+
+
+def after_fork_in_parent(hook: Hook) -> Hook:
+    """Have it called in the parent after the fork, in the order of registration."""
+    _IN_PARENT.add(hook)
+    return hook
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _BEFORE.run(backwards=True), after_in_parent=_IN_PARENT.run, after_in_child=_IN_CHILD.run
+    )

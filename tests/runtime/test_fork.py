@@ -1,0 +1,99 @@
+"""The package's one fork hook: what is registered is reset in each child, in order, and is not kept alive by that."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import agenteval_otel
+from tests.promises.programs import run_program
+
+PROGRAM = """
+    import logging, os, random
+    from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
+    from agenteval_otel.runtime.randomness import RANDOM
+
+    class Lines(logging.Handler):
+        def emit(self, record):
+            write("line", record.getMessage())
+    logging.getLogger("agenteval_otel").addHandler(Lines())
+
+    def write(*words):
+        os.write(1, (" ".join(words) + "\\n").encode())  # in one piece: a parent and its child write at once
+
+    class Part:
+        def __init__(self, name):
+            self.name = name
+            before_fork(self.before)
+            after_fork_in_parent(self.parent)
+            reset_in_child(self.child)
+        def before(self):
+            write("before", self.name)
+        def parent(self):
+            write("parent", self.name)
+        def child(self):
+            write("child", self.name)
+            if self.name == "b":
+                raise OSError("text of the host's")
+
+    parts = [Part("a"), Part("b"), Part("c"), Part("gone")]
+    del parts[-1]
+    reads, writes = os.pipe()
+    state = random.getstate()
+    for _ in range(2):
+        pid = os.fork()
+        if not pid:
+            os.write(writes, b"%d " % RANDOM.getrandbits(64))
+            os._exit(0)
+        os.waitpid(pid, 0)
+    drawn = os.read(reads, 100).split()
+    print("numbers", len(set(drawn)), len(drawn), RANDOM.getrandbits(64) not in drawn, random.getstate() == state)
+"""
+
+
+def test_parts_are_reset_in_order_and_each_on_its_own() -> None:
+    """Hooks run in the order of registration (before a fork: backwards); one that raises is logged by type alone."""
+    finished = run_program(PROGRAM)
+    assert finished.code == 0, finished.stderr
+    assert finished.lines("before") == ["c", "b", "a"] * 2
+    assert finished.lines("parent") == ["a", "b", "c"] * 2
+    assert finished.lines("child") == ["a", "b", "c"] * 2
+    assert finished.lines("line") == ["event='fork_hook_failed' part='Part.child' error_type='OSError'"] * 2
+
+
+def test_a_child_draws_its_own_numbers() -> None:
+    """Two children and their parent draw different numbers, and the host's generator stays where it was."""
+    assert run_program(PROGRAM).lines("numbers") == ["2 2 True True"]
+
+
+def test_registering_keeps_nothing_alive() -> None:
+    """An object that registered a method is collected, and its place in the registry with it."""
+    from agenteval_otel.runtime import fork
+
+    class Part:
+        def reset(self) -> None:
+            pass
+
+    before = len(fork._IN_CHILD._hooks)
+    parts = [Part() for _ in range(100)]
+    for part in parts:
+        fork.reset_in_child(part.reset)
+    assert len(fork._IN_CHILD._hooks) == before + 100
+    last = weakref.ref(parts[-1])
+    parts.clear()
+    del part
+    gc.collect()
+    assert last() is None
+    assert len(fork._IN_CHILD._hooks) <= before
+
+
+def test_nobody_else_hooks_into_forks() -> None:
+    """`os.register_at_fork` stands in one file of the package."""
+    package = Path(agenteval_otel.__file__).parent
+    files = [
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        if "register_at_fork(" in file.read_text()
+    ]
+    assert files == ["runtime/fork.py"]
