@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -11,9 +11,11 @@ from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
 
-__all__ = ["AggregatedEvaluationResult", "EvaluationResult", "RunError", "Score", "ScoreValue", "SpanReference"]
+__all__ = [
+    "AggregatedEvaluationResult", "EvaluationResult", "RunError", "Score", "ScoreLike", "ScoreValue", "SpanReference",
+]  # fmt: skip
 
-ScoreValue = bool | int | float | str
+ScoreValue: TypeAlias = bool | int | float | str
 
 
 class Score(Value):
@@ -34,6 +36,10 @@ class Score(Value):
     reasoning: str | None = None
     reason_code: str | None = None
     metadata: dict[str, Any] | None = None
+
+
+ScoreLike: TypeAlias = Score | ScoreValue
+"""What `CriterionEvaluator.score` and a function may return: a `Score`, or its value alone."""
 
 
 class EvaluationResult(Value):
