@@ -110,7 +110,7 @@ NAMES: dict[str, list[str]] = {
         "passed_of",
     ],
     "agenteval_otel.semconv": [
-        "INSTRUMENTS", "Instrument", "OUTCOMES", "criterion_label", "criterion_score",
+        "INSTRUMENTS", "Instrument", "OUTCOMES", "criterion_label", "criterion_score", "wrong_criterion_name",
     ],
     "agenteval_otel.storage": [
         "ConsoleStorageProvider", "EvaluationStorageProvider", "FanOutStorage", "JsonFileStorageProvider",

@@ -15,7 +15,7 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.pipeline.judges import judges_of
 from agenteval_otel.runner import EvaluationRunner
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
-from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, DISABLED, OUTCOMES, PIPELINE_FAILED
+from agenteval_otel.semconv import DISABLED, OUTCOMES, PIPELINE_FAILED, wrong_criterion_name
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry.spans import (
     agent_attributes,
@@ -172,10 +172,8 @@ def _changed(
 
 def _check_slugs(names: Sequence[str]) -> None:
     for name in names:
-        if not CRITERION_NAME.fullmatch(name):
-            raise ConfigurationError(
-                f"criterion name {name!r} must be a slug: {CRITERION_NAME_RULE}{_hint(name)}", path="evaluators"
-            )
+        if (wrong := wrong_criterion_name(name)) is not None:
+            raise ConfigurationError(f"{wrong}{_hint(name)}", path="evaluators")
 
 
 def _hint(name: str) -> str:

@@ -6,6 +6,7 @@ import os
 import random
 
 from agenteval_otel.sampling.base import SamplingDecision, bound_of
+from agenteval_otel.scoring.probability import independent
 from agenteval_otel.semconv import DROPPED_STEPDOWN
 
 __all__ = ["thinned"]
@@ -28,7 +29,7 @@ def thinned(decision: SamplingDecision, draw: int, share: float) -> SamplingDeci
     """
     probability = decision.probability
     if probability is not None:
-        lower = probability * share
+        lower = independent(probability, share) or 0.0
         if decision.draw is not None:
             draw = decision.draw
         goes_on = draw < bound_of(lower) if draw < bound_of(probability) else _random.random() < share

@@ -24,6 +24,7 @@ from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.runner.stages import NOT_ESCALATED, escalated, facts_of, waits
 from agenteval_otel.sampling.base import bound_of
 from agenteval_otel.sampling.escalation import Escalation, Question
+from agenteval_otel.scoring.probability import nested
 
 __all__ = ["EvaluationRunner", "RunOutcome"]
 
@@ -246,11 +247,10 @@ def _planned(evaluator: Evaluator, escalation: Escalation | None) -> _Planned:
 
 def _facts(planned: _Planned, probability: float | None) -> dict[str, Any]:
     """What the runner says of every result; a reason is never the evaluator's to give."""
-    own = planned.evaluator.sample_rate
     if probability is None:
         return {"sampling_reason": None}
-    # The draws nest: who passed the smaller of the two ratios passed both.
-    return {"sampling_reason": None, "probability": probability if own is None else min(probability, own)}
+    own = planned.evaluator.sample_rate
+    return {"sampling_reason": None, "probability": nested(probability, 1.0 if own is None else own)}
 
 
 def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, ...]:

@@ -91,9 +91,9 @@ def _shown(number: int | float) -> str:
 def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float | None:
     """Move a raw score to [0, 1], higher is better; None when the scale has no place for it.
 
-    A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly. Otherwise by scale: ``binary`` and ``pass/fail`` take
-    booleans, 0 and 1; ``likert5`` is (s - 1) / 4 for 1 to 5; ``numeric`` takes 0 to 1 as it is. Text is read as a word
-    or as its leading number. NaN and infinities have no normalized form.
+    A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly. Otherwise by scale:
+    ``binary`` and ``pass/fail`` take booleans, 0 and 1; ``likert5`` is (s - 1) / 4 for 1 to 5; ``numeric`` takes 0 to 1
+    as it is. Text is read as a word or as its leading number. NaN and infinities have no normalized form.
     """
     if score is None:
         return None

@@ -35,8 +35,8 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("Let `lane` give `model`.",),
     ),
     "invalid_score": Explanation(
-        "What the evaluator returned is no score: NaN, an infinity, a number outside of the criterion's scale (the message "
-        "names both), or neither a `Score` nor a boolean, a number or text.",
+        "What the evaluator returned is no score: NaN, an infinity, a number outside of the criterion's scale (the "
+        "message names both), or neither a `Score` nor a boolean, a number or text.",
         (
             "a division by nothing in its code",
             "percentages or 1-to-5 scores on the scale `numeric`, which takes 0 to 1",
