@@ -56,6 +56,8 @@ EVALUATION_SAMPLED: Final = "agenteval.evaluation.sampled"
 EVALUATION_CRITERIA: Final = "agenteval.evaluation.criteria"
 SAMPLING_PROBABILITY: Final = "agenteval.sampling.probability"
 SAMPLING_REASON: Final = "agenteval.sampling.reason"
+SAMPLING_SCOPE: Final = "agenteval.sampling.scope"
+SAMPLING_CLUSTERED: Final = "agenteval.sampling.clustered"
 STREAM_END: Final = "agenteval.stream.end"
 OBJECTIVE: Final = "agenteval.objective.value"
 OBJECTIVE_RATE: Final = "agenteval.objective.rate"
@@ -85,6 +87,7 @@ RESERVED_CRITERIA: Final = (
 )  # fmt: skip
 """``gen_ai.evaluation.<word>`` is an attribute of its own, or holds some: no criterion may begin with the word."""
 
+SCOPE_RECEIVED: Final = "received"
 LABEL_PASS: Final = "pass"
 LABEL_FAIL: Final = "fail"
 
@@ -248,14 +251,14 @@ INSTRUMENTS: Final = (
 
 
 def wrong_criterion_name(name: str) -> str | None:
-    """Why a criterion cannot be called so, with what can; None where it can."""
+    """Why a criterion cannot be called so, without the name, which may come from a variable; None where it can."""
     if not CRITERION_NAME.fullmatch(name):
-        return f"criterion name {name[:80]!r} must be a slug: {CRITERION_NAME_RULE}"
+        return f"must be a slug: {CRITERION_NAME_RULE}"
     word = name.partition(".")[0]
     if word in RESERVED_CRITERIA:
         return (
-            f"criterion name {name!r} is reserved: its score would stand in {criterion_score(name)!r}, among the "
-            f"attributes of the result itself; reserved are {', '.join(RESERVED_CRITERIA)}"
+            f"must not be or begin with {word!r}: {criterion_score(word)!r} would stand among the attributes of the "
+            f"result itself; reserved are {', '.join(RESERVED_CRITERIA)}"
         )
     return None
 

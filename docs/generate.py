@@ -33,6 +33,7 @@ from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judges import Judge, JudgeRequest
 from agenteval_otel.restraint import RestraintSettings
 from agenteval_otel.sampling import Sampler
+from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from agenteval_otel.telemetry import explanations, reference
@@ -52,6 +53,7 @@ def configuration() -> str:
         "## An agent's entry: `agents.<name>`\n", _rows(agent, {}, AgentSettings()),
         "## A criterion in a set: `criteria.<set>[]`\n", _table(Criterion),
         "## `telemetry`\n", _table(OtlpStorageProvider),
+        "## `sampling`\n", f"{summary_of(SamplingSettings)}\n", _table(SamplingSettings),
         "## `restraint`\n", f"{summary_of(RestraintSettings)}\n", _table(RestraintSettings),
     ]  # fmt: skip
     for title, contract in (
@@ -145,7 +147,7 @@ _REFERENCES = {
     "embedder": "embedder", "Embedder": "embedder", "judge": "judge", "Judge": "judge",
     "redactor": "redactor", "Redactor": "redactor", "profile": "settings",
     "AgentSettings": "[entry](#an-agents-entry-agentsname)", "OtlpStorageProvider": "[mapping](#telemetry)",
-    "RestraintSettings": "[mapping](#restraint)",
+    "RestraintSettings": "[mapping](#restraint)", "SamplingSettings": "[mapping](#sampling)",
     "Criterion": "[criterion](#a-criterion-in-a-set-criteriaset)",
 }  # fmt: skip
 

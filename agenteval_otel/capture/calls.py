@@ -67,6 +67,8 @@ class CapturedCall:
     memo: Any = None
     answer_facts: Any = None
     host_span: Span | None = None
+    # What an attribute of the span says of sampling upstream, where the settings name one.
+    upstream: Any = None
 
     def __init__(self, plan: Any, agent: str) -> None:
         self.plan = plan

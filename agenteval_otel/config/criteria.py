@@ -89,9 +89,9 @@ def check_names(evaluators: tuple[Evaluator, ...]) -> tuple[Evaluator, ...]:
         except Exception as error:
             found = f"{type(error).__name__}: {str(error)[:200]}"
             raise ConfigurationError(f"does not say what it scores: {found}", path=path) from error
-        wrong = next(filter(None, map(wrong_criterion_name, names)), None)
-        if wrong is not None:
-            raise ConfigurationError(wrong, path=path)
+        for name in names:
+            if (wrong := wrong_criterion_name(name)) is not None:
+                raise ConfigurationError(f"criterion name {name[:80]!r} {wrong}", path=path)
         return evaluator
 
     return load_each(check, evaluators, path="evaluators")

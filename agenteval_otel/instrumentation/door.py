@@ -28,7 +28,7 @@ from agenteval_otel.instrumentation.scope import SCOPE, Scope
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline, Plan, default_pipeline
 from agenteval_otel.pipeline.judges import say_what_is_missing
-from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision, draw_from
+from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.ratio import LOW_64, NO_STATE
 from agenteval_otel.semconv import CAPTURE_FAILED, PIPELINE_FAILED
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
@@ -100,12 +100,12 @@ class Door:
                 return None if outer is None else self._aside(False)
             span: Any = _current_context().get(SPAN_KEY)
             span_context: Any = None if span is None else span.get_span_context()
-            if type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
+            if gate.by_trace and type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
                 draw = span_context[0] & LOW_64  # as `draw_from` has it; by place, because three properties cost more
             else:
                 if span_context is not None and not span_context.is_valid:
                     span = span_context = None
-                draw = draw_from(span_context)
+                draw = gate.draw_from(span_context)
             if draw >= gate.bound:
                 gate.tally.not_sampled += 1
                 wants_span = gate.spans_always and span is None
@@ -218,6 +218,8 @@ class Door:
                 self._open_own_span(call, decision)
             elif span is not None:
                 call.span_context = span_context
+                if gate.upstream_attribute is not None:
+                    call.upstream = (getattr(span, "attributes", None) or {}).get(gate.upstream_attribute)
                 if not (decision.sampled and decision.applies):
                     call.host_span = span
                 elif span.is_recording():

@@ -7,7 +7,8 @@ from typing import Final
 from agenteval_otel.pipeline import Pipeline, Plan
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.sampling.base import DRAW_RANGE
-from agenteval_otel.sampling.ratio import DrawRule
+from agenteval_otel.sampling.ratio import DrawRule, draw_from
+from agenteval_otel.sampling.unit import CallRandomness
 
 __all__ = ["Gate"]
 
@@ -25,13 +26,15 @@ class Gate:
         never: Every call goes by, and none wants a span: nothing has to be looked at.
         keeps_memo: The sampler is asked several times about a call, and remembers.
         spans, spans_always: Calls outside of any trace may want a span of their own; also those that go by.
+        by_trace, draw_from: The trace's randomness decides; else `draw_from` gives each call its own.
+        upstream_attribute: The attribute of the evaluated span that carries the share sampled upstream.
         decide: The sampler's.
         submit: The pipeline's.
     """
 
     __slots__ = (
-        "bound", "cell", "decide", "keeps_memo", "never", "pipeline", "plan", "restraint", "spans", "spans_always",
-        "submit", "taken", "tally",
+        "bound", "by_trace", "cell", "decide", "draw_from", "keeps_memo", "never", "pipeline", "plan",
+        "restraint", "spans", "spans_always", "submit", "taken", "tally", "upstream_attribute",
     )  # fmt: skip
 
     def __init__(self, agent: str, plan: Plan, pipeline: Pipeline) -> None:
@@ -40,6 +43,9 @@ class Gate:
         rule: DrawRule | None = getattr(plan.sampler, "by_draw", None)
         self.bound: Final = _BEYOND if rule is None else rule.bound
         self.taken: Final[SamplingDecision | None] = None if rule is None else rule.taken
+        sampling = pipeline.sampled.settings
+        self.by_trace, self.upstream_attribute = sampling.unit == "trace", sampling.upstream_attribute
+        self.draw_from: Final = draw_from if self.by_trace else CallRandomness()
         self.keeps_memo: bool = getattr(plan.sampler, "keeps_memo", False)
         self.spans, self.spans_always = plan.own_span != "never", plan.own_span == "always"
         self.never = self.bound == 0 and not self.spans_always

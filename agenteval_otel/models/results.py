@@ -143,6 +143,10 @@ class AggregatedEvaluationResult(Value):
         input_snapshot: The whole input offline; monitored answers only with content capture on.
         span: The evaluated span; None when there was none.
         response_ended_ns: When the answer was complete, nanoseconds since the epoch.
+        sampling_scope: ``received`` where the probability is relative to what this process saw, because nothing is
+            known of sampling before it; else None.
+        sampling_clustered: The handler has more than eight calls in one trace, which are sampled together: intervals
+            that take them for independent are too narrow.
     """
 
     overall_score: float | None = None
@@ -161,6 +165,8 @@ class AggregatedEvaluationResult(Value):
     response_ended_ns: int | None = None
     sampling_probability: float | None = None
     sampling_reason: str | None = None
+    sampling_scope: str | None = None
+    sampling_clustered: bool = False
     has_ground_truth: bool = False
     stream_end: StreamEnd | None = None
     response_id: str | None = None

@@ -173,7 +173,7 @@ def _changed(
 def _check_slugs(names: Sequence[str]) -> None:
     for name in names:
         if (wrong := wrong_criterion_name(name)) is not None:
-            raise ConfigurationError(f"{wrong}{_hint(name)}", path="evaluators")
+            raise ConfigurationError(f"criterion name {name!r} {wrong}{_hint(name)}", path="evaluators")
 
 
 def _hint(name: str) -> str:

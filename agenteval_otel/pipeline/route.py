@@ -29,11 +29,12 @@ from agenteval_otel.pipeline.exit import LIVE, WATCHED, watch_exit
 from agenteval_otel.pipeline.flush import FlushJob, flush_providers
 from agenteval_otel.pipeline.plan import AgentDefaults, Plan, first_said
 from agenteval_otel.pipeline.references import References
+from agenteval_otel.pipeline.sampled import SamplingRecord
 from agenteval_otel.restraint import Restraint, RestraintSettings
 from agenteval_otel.runner import Lanes, aggregate
 from agenteval_otel.runner.stages import check_escalation
 from agenteval_otel.sampling import Escalation, Sampler
-from agenteval_otel.sampling.base import probability_of
+from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage import FanOutStorage
@@ -42,7 +43,6 @@ from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.spans import reference_of
 
 __all__ = ["Pipeline"]
-
 
 _NO_ENTRY = AgentDefaults()
 
@@ -62,6 +62,7 @@ class Pipeline:
         ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
         escalation: Which answers the dear evaluators see; all that are sampled when left out.
         objectives: When an objective counts as breached, and who is told; the defaults when left out.
+        sampling: The unit of sampling, and what was sampled upstream; the defaults when left out.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
 
     Attributes:
@@ -86,6 +87,7 @@ class Pipeline:
         ground_truth: GroundTruthStore | None = None,
         escalation: Escalation | bool | None = None,
         objectives: ObjectiveSettings | None = None,
+        sampling: SamplingSettings | None = None,
     ) -> None:
         self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
         self.criteria, self.agents, self.aggregation = tuple(criteria), dict(agents or {}), aggregation
@@ -93,6 +95,7 @@ class Pipeline:
         self.accounting = accounting or Accounting()
         self.references = References(ground_truth, self.accounting)
         self.objectives = Objectives(objectives, self.broken)
+        self.sampled = SamplingRecord(sampling or SamplingSettings())
         self.dispatcher = dispatcher or PoolDispatcher()
         self.lanes = Lanes(live=True)
         self.restraint = Restraint.over(self.dispatcher, self.accounting, self.lanes, restraint)
@@ -260,12 +263,12 @@ class Pipeline:
     async def _run(
         self, call: CapturedCall, plan: Plan, evaluation_input: EvaluationInput, started_ns: int, tick: int
     ) -> AggregatedEvaluationResult:
-        decision = call.decision
-        probability = probability_of(decision) if decision else None
+        probability, upstream, sampled = self.sampled.of(call)
         plan.watch_judges(call.span_context)
         outcome = await plan.runner.run(
-            evaluation_input, draw=call.draw, probability=probability, code_only=self.restraint.code_only
-        )
+            evaluation_input, draw=call.draw, probability=probability, upstream=upstream,
+            code_only=self.restraint.code_only,
+        )  # fmt: skip
         for part, error in outcome.broken:
             self.broken(part, error)
         aggregated = aggregate(
@@ -276,8 +279,7 @@ class Pipeline:
         facts: dict[str, Any] = {
             "span": reference_of(call.span_context),
             "response_ended_ns": call.ended_ns,
-            "sampling_probability": probability,
-            "sampling_reason": decision.reason if decision else None,
+            **sampled,
         }
         if plan.emitter is not None and plan.emitter.content_capture != "no_content":
             shown = outcome.outgoing or self.redaction.input(evaluation_input)

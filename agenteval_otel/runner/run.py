@@ -24,6 +24,7 @@ from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.runner.stages import NOT_ESCALATED, escalated, facts_of, waits
 from agenteval_otel.sampling.base import bound_of
 from agenteval_otel.sampling.escalation import Escalation, Question
+from agenteval_otel.sampling.upstream import NOTHING_KNOWN, Upstream
 from agenteval_otel.scoring.probability import nested
 
 __all__ = ["EvaluationRunner", "RunOutcome"]
@@ -85,6 +86,7 @@ class EvaluationRunner:
         *,
         draw: int | None = None,
         probability: float | None = None,
+        upstream: Upstream = NOTHING_KNOWN,
         code_only: bool = False,
     ) -> RunOutcome:
         """Evaluate one input; raises nothing that an evaluator raised.
@@ -92,12 +94,12 @@ class EvaluationRunner:
         Args:
             evaluation_input: What to score.
             draw: The response's draw; evaluators with a smaller own rate sit out when it lies above theirs.
-            probability: Inclusion probability of the response, recorded on every result.
+            probability: Inclusion probability among the responses of this process; `upstream` is what was before it.
             code_only: Evaluators in the lane ``model`` sit out, each of their criteria skipped as ``stepped_down``.
         """
         criteria = evaluation_input.criteria or self.criteria
         due = [planned for planned in self._plan if draw is None or planned.bound is None or draw < planned.bound]
-        work = _Work(evaluation_input, criteria, probability, code_only)
+        work = _Work(evaluation_input, criteria, probability, upstream, code_only)
         if not self._has_stages:
             finished = await self._side_by_side(due, work)
         else:
@@ -186,7 +188,7 @@ class EvaluationRunner:
                 raise
             word = _word_of(error)
             results = _for_each(planned, criteria, error=message_of(error), error_type=word, raised=True)
-        facts = _facts(planned, work.probability)
+        facts = _facts(planned, work)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + time.perf_counter_ns() - tick
         # Only what the evaluator itself gave may have to be changed; it stands in front.
         changes += [{}] * (len(results) - len(changes))
@@ -196,7 +198,7 @@ class EvaluationRunner:
         ]  # fmt: skip
 
     def _passed_over(self, planned: _Planned, work: _Work) -> list[EvaluationResult]:
-        facts = _facts(planned, work.probability)
+        facts = _facts(planned, work)
         asks_in_vain = work.code_only and planned.lane == "model"
         return _for_each(planned, work.criteria, skip_reason=STEPPED_DOWN if asks_in_vain else NOT_ESCALATED, **facts)
 
@@ -224,17 +226,18 @@ class _Planned(NamedTuple):
 class _Work:
     """One run: what every evaluator of it is told, the redacted input once a model was asked, and what broke."""
 
-    __slots__ = ("broken", "code_only", "criteria", "evaluation_input", "outgoing", "probability")
+    __slots__ = ("broken", "code_only", "criteria", "evaluation_input", "outgoing", "probability", "upstream")
 
     def __init__(
         self,
         evaluation_input: EvaluationInput,
         criteria: Sequence[EvaluationCriteria],
         probability: float | None,
+        upstream: Upstream,
         code_only: bool,
     ) -> None:
         self.evaluation_input, self.criteria = evaluation_input, criteria
-        self.probability, self.code_only = probability, code_only
+        self.probability, self.upstream, self.code_only = probability, upstream, code_only
         self.outgoing: EvaluationInput | None = None
         self.broken: Sequence[tuple[str, BaseException]] = ()
 
@@ -245,12 +248,13 @@ def _planned(evaluator: Evaluator, escalation: Escalation | None) -> _Planned:
     return _Planned(evaluator, evaluator.lane, bound, names, escalation is not None and waits(evaluator, escalation))
 
 
-def _facts(planned: _Planned, probability: float | None) -> dict[str, Any]:
+def _facts(planned: _Planned, work: _Work) -> dict[str, Any]:
     """What the runner says of every result; a reason is never the evaluator's to give."""
-    if probability is None:
+    if work.probability is None:
         return {"sampling_reason": None}
     own = planned.evaluator.sample_rate
-    return {"sampling_reason": None, "probability": nested(probability, 1.0 if own is None else own)}
+    probability = nested(work.probability, 1.0 if own is None else own)
+    return {"sampling_reason": None, "probability": work.upstream.applied(probability)}
 
 
 def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, ...]:

@@ -22,6 +22,8 @@ def response_attributes(aggregated: AggregatedEvaluationResult) -> dict[str, Any
         names.CONVERSATION_ID: aggregated.conversation_id,
         names.REQUEST_MODEL: aggregated.model,
         names.SAMPLING_REASON: aggregated.sampling_reason,
+        names.SAMPLING_SCOPE: aggregated.sampling_scope,
+        names.SAMPLING_CLUSTERED: aggregated.sampling_clustered or None,
         names.STREAM_END: aggregated.stream_end,
     })  # fmt: skip
 
@@ -112,6 +114,8 @@ def run_attributes(aggregated: AggregatedEvaluationResult, *, with_content: bool
         names.REQUEST_MODEL: aggregated.model,
         names.SAMPLING_PROBABILITY: aggregated.sampling_probability,
         names.SAMPLING_REASON: aggregated.sampling_reason,
+        names.SAMPLING_SCOPE: aggregated.sampling_scope,
+        names.SAMPLING_CLUSTERED: aggregated.sampling_clustered or None,
         names.STREAM_END: aggregated.stream_end,
         names.EVALUATION_MODULE: aggregated.agent,
         names.HAS_GROUND_TRUTH: aggregated.has_ground_truth,

@@ -165,9 +165,7 @@ def test_a_pipeline_that_is_replaced_leaves_no_thread_behind() -> None:
 @pytest.mark.parametrize("name", ["score", "name", "label", "evaluator.id", "user_prompt"])
 def test_reserved_criterion_names_are_refused(name: str) -> None:
     """A criterion that would write among the conventions' own attributes is refused at load, with reason and list."""
-    reserved = (
-        r"is reserved: its score would stand in 'gen_ai\.evaluation\..*reserved are evaluator, explanation, .*prompt"
-    )
+    reserved = rf"begin with '{name.partition('.')[0]}'.*of the result itself; reserved are evaluator, .*prompt"
     for load in (
         lambda: configure(evaluators=[KeywordCoverage(criterion_name=name, expected_keywords=["a"])]),
         lambda: Settings(evaluators=[{"type": "KeywordCoverage", "criterion_name": name, "expected_keywords": ["a"]}]),
