@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["INSTRUMENTS", "OUTCOMES", "Instrument", "criterion_label", "criterion_score"]
+__all__ = ["INSTRUMENTS", "OUTCOMES", "Instrument", "criterion_label", "criterion_score", "wrong_criterion_name"]
 
 SCOPE_NAME: Final = "agenteval_otel"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
@@ -56,6 +56,8 @@ EVALUATION_SAMPLED: Final = "agenteval.evaluation.sampled"
 EVALUATION_CRITERIA: Final = "agenteval.evaluation.criteria"
 SAMPLING_PROBABILITY: Final = "agenteval.sampling.probability"
 SAMPLING_REASON: Final = "agenteval.sampling.reason"
+SAMPLING_SCOPE: Final = "agenteval.sampling.scope"
+SAMPLING_CLUSTERED: Final = "agenteval.sampling.clustered"
 STREAM_END: Final = "agenteval.stream.end"
 OBJECTIVE: Final = "agenteval.objective.value"
 OBJECTIVE_RATE: Final = "agenteval.objective.rate"
@@ -80,7 +82,12 @@ JUDGE_CACHE_WRITE_TOKENS: Final = "agenteval.judge.usage.cache_write_tokens"
 CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 """What a criterion may be called: its name becomes a part of the names of attributes."""
 CRITERION_NAME_RULE: Final = "a letter, then at most 63 letters, digits, '_', '.', '-'"
+RESERVED_CRITERIA: Final = (
+    "evaluator", "explanation", "has_ground_truth", "label", "module", "name", "score", "user_prompt",
+)  # fmt: skip
+"""``gen_ai.evaluation.<word>`` is an attribute of its own, or holds some: no criterion may begin with the word."""
 
+SCOPE_RECEIVED: Final = "received"
 LABEL_PASS: Final = "pass"
 LABEL_FAIL: Final = "fail"
 
@@ -91,14 +98,13 @@ SHED: Final = "shed"
 DISABLED: Final = "disabled"
 DROPPED_QUEUE_FULL: Final = "dropped_queue_full"
 DROPPED_RATE: Final = "dropped_rate"
-DROPPED_BUDGET: Final = "dropped_budget"
 DROPPED_SHUTDOWN: Final = "dropped_shutdown"
 CAPTURE_FAILED: Final = "capture_failed"
 PIPELINE_FAILED: Final = "pipeline_failed"
 
 OUTCOMES: Final = (
-    EVALUATED, NOT_SAMPLED, SHED, DISABLED, DROPPED_QUEUE_FULL, DROPPED_RATE, DROPPED_BUDGET, DROPPED_SHUTDOWN,
-    CAPTURE_FAILED, PIPELINE_FAILED,
+    EVALUATED, NOT_SAMPLED, SHED, DISABLED, DROPPED_QUEUE_FULL, DROPPED_RATE, DROPPED_SHUTDOWN, CAPTURE_FAILED,
+    PIPELINE_FAILED,
 )  # fmt: skip
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -237,6 +243,19 @@ INSTRUMENTS: Final = (
     METRIC_SAMPLING_LEVEL, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS, METRIC_JUDGE_COST,
     METRIC_JUDGE_DURATION, METRIC_JUDGE_BREAKER, METRIC_JUDGE_BUDGET,
 )  # fmt: skip
+
+
+def wrong_criterion_name(name: str) -> str | None:
+    """Why a criterion cannot be called so, without the name, which may come from a variable; None where it can."""
+    if not CRITERION_NAME.fullmatch(name):
+        return f"must be a slug: {CRITERION_NAME_RULE}"
+    word = name.partition(".")[0]
+    if word in RESERVED_CRITERIA:
+        return (
+            f"must not be or begin with {word!r}: {criterion_score(word)!r} would stand among the attributes of the "
+            f"result itself; reserved are {', '.join(RESERVED_CRITERIA)}"
+        )
+    return None
 
 
 def criterion_score(criterion: str) -> str:

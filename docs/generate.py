@@ -33,6 +33,7 @@ from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judges import Judge, JudgeRequest
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import Sampler
+from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from agenteval_otel.telemetry import explanations, reference
@@ -53,6 +54,7 @@ def configuration() -> str:
         "## A criterion in a set: `criteria.<set>[]`\n", _table(Criterion),
         "## `telemetry`\n", _table(OtlpStorageProvider),
         "## `load_shedding`\n", f"{summary_of(LoadSheddingSettings)}\n", _table(LoadSheddingSettings),
+        "## `sampling`\n", f"{summary_of(SamplingSettings)}\n", _table(SamplingSettings),
     ]  # fmt: skip
     for title, contract in (
         ("Evaluators: `evaluators[]`", Evaluator), ("Samplers: `sampler`", Sampler),
@@ -145,7 +147,7 @@ _REFERENCES = {
     "embedder": "embedder", "Embedder": "embedder", "judge": "judge", "Judge": "judge",
     "redactor": "redactor", "Redactor": "redactor", "profile": "settings",
     "AgentSettings": "[entry](#an-agents-entry-agentsname)", "OtlpStorageProvider": "[mapping](#telemetry)",
-    "LoadSheddingSettings": "[mapping](#load_shedding)",
+    "LoadSheddingSettings": "[mapping](#load_shedding)", "SamplingSettings": "[mapping](#sampling)",
     "Criterion": "[criterion](#a-criterion-in-a-set-criteriaset)",
 }  # fmt: skip
 

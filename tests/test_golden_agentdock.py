@@ -9,15 +9,15 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, KeywordCoverage, RuleBased
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.scoring import normalize, overall_score
+from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.scoring import AgentDockCriteria, normalize, overall_score
 from tests.golden import same, vectors
 
 
 def evaluate(kind: type[Evaluator], vector: dict[str, Any]) -> list[EvaluationResult]:
     evaluator = kind.load(vector["config"], context={"original": True})
     evaluation_input = EvaluationInput.model_validate(vector["input"])
-    return asyncio.run(evaluator.evaluate(evaluation_input, evaluation_input.criteria))
+    return asyncio.run(evaluator.evaluate(evaluation_input, AgentDockCriteria.reading(evaluation_input.criteria)))
 
 
 def check(kind: type[Evaluator], vector: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ def test_text_at(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", vectors("runner.normalize"))
 def test_normalize(vector: dict[str, Any]) -> None:
     """Every recorded score is moved to [0, 1], or left out, by its scale."""
-    criterion = EvaluationCriteria(name="C", scale=vector["config"]["scale"])
+    criterion = AgentDockCriteria(name="C", scale=vector["config"]["scale"])
     found = [normalize(score, criterion) for score in vector["input"]["scores"]]
     assert same(found, vector["expected"]["normalized"])
 
@@ -74,7 +74,7 @@ def test_normalize(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", vectors("runner.aggregate"))
 def test_aggregate(vector: dict[str, Any]) -> None:
     """The overall score is the recorded weighted mean; an average of nothing is absent."""
-    criteria = [EvaluationCriteria.model_validate(item) for item in vector["input"]["criteria"]]
+    criteria = [AgentDockCriteria.model_validate(item) for item in vector["input"]["criteria"]]
     results = [EvaluationResult.model_validate(item) for item in vector["input"]["results"]]
     expected = vector.get("suggested_overall", vector["expected"]["overallScore"])
     assert same(overall_score(results, criteria), expected)

@@ -11,7 +11,6 @@ import pytest
 
 from agenteval_otel import (
     AggregatedEvaluationResult,
-    EvaluationCriteria,
     EvaluationInput,
     EvaluationResult,
     EvaluationRunConfig,
@@ -20,7 +19,7 @@ from agenteval_otel import (
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, KeywordCoverage
 from agenteval_otel.models import Score
-from agenteval_otel.scoring import overall_score
+from agenteval_otel.scoring import AgentDockCriteria, overall_score
 from tests.golden import same, vectors
 from tests.test_golden_llm_judge import Stub as StubModel
 from tests.test_golden_tools import with_functions
@@ -74,7 +73,10 @@ def alone(vector: dict[str, Any]) -> list[dict[str, Any]]:
     """What the evaluator gives without the runner."""
     evaluator = EvaluationRunConfig.model_validate({"evaluatorConfigs": [entry_of(vector)]}).evaluators[0]
     given = EvaluationInput.model_validate(vector["input"])
-    return [result.original_json() for result in asyncio.run(evaluator.evaluate(given, given.criteria))]
+    return [
+        result.original_json()
+        for result in asyncio.run(evaluator.evaluate(given, AgentDockCriteria.reading(given.criteria)))
+    ]
 
 
 @pytest.mark.parametrize("vector", registered(vectors(*TYPES)))
@@ -151,7 +153,7 @@ def test_aggregates(vector: dict[str, Any]) -> None:
     """Recorded results of stub evaluators have the recorded overall score, also when they pass through the runner."""
     expected = vector.get("suggested_overall", vector["expected"]["overallScore"])
     results = [EvaluationResult.model_validate(item) for item in vector["input"]["results"]]
-    criteria = [EvaluationCriteria.model_validate(item) for item in vector["input"]["criteria"]]
+    criteria = [AgentDockCriteria.model_validate(item) for item in vector["input"]["criteria"]]
     assert same(overall_score(results, criteria), expected)
     stubs = [Raw(name=result.criterion_name, results=(result,)) for result in results]
     found = run(stubs, {"response": "r", "criteria": vector["input"]["criteria"]})

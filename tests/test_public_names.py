@@ -73,7 +73,7 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.models": [
         "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "MemoryStats",
-        "Message", "RunError", "Score", "ScoreValue", "SpanReference", "StreamEnd", "ToolCall", "Usage",
+        "Message", "RunError", "Score", "ScoreLike", "ScoreValue", "SpanReference", "StreamEnd", "ToolCall", "Usage",
     ],
     "agenteval_otel.patterns": [
         "DEFAULT_LIMIT_S", "JsPattern", "check_flags", "compile_pattern", "lazily",
@@ -104,11 +104,12 @@ NAMES: dict[str, list[str]] = {
         "SamplingDecision", "ScoreSampler", "SlowSampler", "draw_from",
     ],
     "agenteval_otel.scoring": [
-        "Aggregation", "Scored", "WeightedMean", "check_criteria", "label_of", "normalize", "overall_score",
+        "AgentDockCriteria", "Aggregation", "Scored", "WeightedMean", "check_criteria", "label_of", "normalize",
+        "off_scale", "overall_score",
         "passed_of",
     ],
     "agenteval_otel.semconv": [
-        "INSTRUMENTS", "Instrument", "OUTCOMES", "criterion_label", "criterion_score",
+        "INSTRUMENTS", "Instrument", "OUTCOMES", "criterion_label", "criterion_score", "wrong_criterion_name",
     ],
     "agenteval_otel.storage": [
         "ConsoleStorageProvider", "EvaluationStorageProvider", "FanOutStorage", "JsonFileStorageProvider",

@@ -50,12 +50,10 @@ def test_declared_ranges_keep_scores_between_zero_and_one(score: bool | float | 
     assert found is None or 0.0 <= found <= 1.0
 
 
-@pytest.mark.parametrize(
-    ("scale", "low", "high"), [("numeric", 0.0, 1.0), ("numeric", 1.0000001, 100.0), ("likert5", 1.0, 5.0)]
-)
+@pytest.mark.parametrize(("scale", "low", "high"), [("numeric", 0.0, 1.0), ("likert5", 1.0, 5.0)])
 @given(data=st.data())
 def test_normalization_keeps_the_order(data: st.DataObject, scale: str, low: float, high: float) -> None:
-    """Within a scale (on ``numeric`` within the fractions and within the percentages) a better score is no worse."""
+    """Within a scale a better score is no worse."""
     first, second = sorted(data.draw(st.tuples(st.floats(low, high), st.floats(low, high))))
     worse, better = normalize(first, criterion(scale)), normalize(second, criterion(scale))
     assert worse is not None

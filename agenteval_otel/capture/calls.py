@@ -68,6 +68,8 @@ class CapturedCall:
     # The process that began it, which alone ends its span; what evaluates it.
     pid = 0
     evaluation: Any = None
+    # What an attribute of the span says of sampling upstream, where the settings name one.
+    upstream: Any = None
 
     def __init__(self, settings: Any, agent: str) -> None:
         self.settings = settings

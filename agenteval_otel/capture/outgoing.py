@@ -31,7 +31,7 @@ _KEPT_OF_RESULT: Final = frozenset(
 )  # fmt: skip
 _KEPT_OF_AGGREGATED: Final = frozenset(
     {"overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",
-     "sampling_probability", "sampling_reason", "stream_end"}
+     "sampling_probability", "sampling_reason", "sampling_scope", "stream_end"}
 )  # fmt: skip
 _SHORTEST_NUMBER: Final = 10**6
 _SHORT_CHARS: Final = 64

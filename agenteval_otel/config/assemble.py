@@ -44,6 +44,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         enabled=settings.enabled and not SWITCH.off, own_span=settings.own_span, accounting=accounting,
         criteria=settings.criteria_of(), redactors=settings.redaction, load_shedding=settings.load_shedding,
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
+        sampling=settings.sampling,
         objectives=ObjectiveSettings(settings.breach, settings.on_breach, settings.on_recovery),
         agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
     )  # fmt: skip

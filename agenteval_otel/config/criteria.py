@@ -12,7 +12,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.scoring import check_criteria
-from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE
+from agenteval_otel.semconv import wrong_criterion_name
 
 __all__ = ["CriteriaSet", "Criterion", "check_names", "check_once", "load_set", "missing_sets"]
 
@@ -39,8 +39,8 @@ class Criterion(EvaluationCriteria, metaclass=Explained):
     @field_validator("name")
     @classmethod
     def _is_a_slug(cls, value: str) -> str:
-        if not CRITERION_NAME.fullmatch(value):
-            raise ValueError(f"must be a slug: {CRITERION_NAME_RULE}")
+        if (wrong := wrong_criterion_name(value)) is not None:
+            raise ValueError(wrong)
         return value
 
 
@@ -89,9 +89,9 @@ def check_names(evaluators: tuple[Evaluator, ...]) -> tuple[Evaluator, ...]:
         except Exception as error:
             found = f"{type(error).__name__}: {str(error)[:200]}"
             raise ConfigurationError(f"does not say what it scores: {found}", path=path) from error
-        wrong = next((name for name in names if not CRITERION_NAME.fullmatch(name)), None)
-        if wrong is not None:
-            raise ConfigurationError(f"criterion name {wrong[:80]!r} must be a slug: {CRITERION_NAME_RULE}", path=path)
+        for name in names:
+            if (wrong := wrong_criterion_name(name)) is not None:
+                raise ConfigurationError(f"criterion name {name[:80]!r} {wrong}", path=path)
         return evaluator
 
     return load_each(check, evaluators, path="evaluators")

@@ -20,6 +20,7 @@ from agenteval_otel.masking import MASK, is_secret, mask_text
 from agenteval_otel.objectives import BreachSettings
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import Escalation
+from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.storage import OtlpStorageProvider
 
 __all__ = [
@@ -64,7 +65,7 @@ class Variable(NamedTuple):
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "telemetry": OtlpStorageProvider, "load_shedding": LoadSheddingSettings, "escalation": Escalation,
-    "breach": BreachSettings,
+    "breach": BreachSettings, "sampling": SamplingSettings,
 }  # fmt: skip
 
 

@@ -18,18 +18,8 @@ from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.config.switch import SWITCH
 from agenteval_otel.errors import ConfigurationError
-<<<<<<< HEAD
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
-=======
-from agenteval_otel.pipeline import (
-    Pipeline,
-    current_pipeline,
-    default_pipeline,
-    handle_sigterm,
-    use_assembler,
-)
 from agenteval_otel.runtime.fork import reset_in_child
->>>>>>> w-runtime
 from agenteval_otel.telemetry.log import log
 
 __all__ = ["accounting", "configure", "default_pipeline", "flush", "forget", "reload", "shutdown"]

@@ -34,6 +34,7 @@ from agenteval_otel.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.plugins import import_plugins
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
+from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean
 from agenteval_otel.storage import OtlpStorageProvider
 
@@ -142,6 +143,7 @@ class Settings(_Explained):
         evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
         sample_rate: Share of the calls that are evaluated, 0 to 1, without a limit per second.
         sampler: A sampler instead of a rate. Neither: everything, limited to ten evaluated responses a second.
+        sampling: What is sampled as a whole, a trace or a call, and what was sampled upstream: docs/sampling.md.
         escalation: Cheap evaluators first, and what they found decides which answers the dear ones see:
             docs/escalation.md. Left out, all see every sampled answer.
         telemetry: Where OpenTelemetry goes and what it carries; on wherever a provider or an endpoint is known.
@@ -173,6 +175,7 @@ class Settings(_Explained):
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     sampler: Any = None
     escalation: Escalation | Literal[False] | None = None
+    sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     telemetry: OtlpStorageProvider = Field(default_factory=OtlpStorageProvider)
     storage: tuple[Any, ...] = ()
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None

@@ -14,7 +14,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, find_criterion
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.scoring import label_of, normalize, passed_of
+from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 
 __all__ = ["corrections", "criteria_of"]
 
@@ -64,8 +64,11 @@ def _worked_out(result: EvaluationResult, score: Any, criteria: Sequence[Evaluat
         return {}
     passed = passed_of(score, criterion) if result.passed is None else result.passed
     label = label_of(score, passed)
+    normalized = normalize(score, criterion)
+    if normalized is None and (wrong := off_scale(score, criterion)):
+        return {**_NO_SCORE, "error": wrong, "error_type": "invalid_score"}
     found = {
-        "normalized": normalize(score, criterion),
+        "normalized": normalized,
         "passed": passed,
         "label": None if label is None else clean(label, 64),
         "threshold": criterion.threshold,

@@ -15,7 +15,7 @@ from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.scoring import Aggregation
-from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, DISABLED
+from agenteval_otel.semconv import DISABLED, wrong_criterion_name
 from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
@@ -160,8 +160,6 @@ def _changed(
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if not CRITERION_NAME.fullmatch(name):
+        if (wrong := wrong_criterion_name(name)) is not None:
             hint = "; name a lambda: Func(criterion_name=..., function=...)" if name == "<lambda>" else ""
-            raise ConfigurationError(
-                f"criterion name {name!r} must be a slug: {CRITERION_NAME_RULE}{hint}", path="evaluators"
-            )
+            raise ConfigurationError(f"criterion name {name!r} {wrong}{hint}", path="evaluators")

@@ -22,6 +22,7 @@ from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import Run, RunOutcome
+from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.ground_truth import with_ground_truth
@@ -30,7 +31,6 @@ from agenteval_otel.models.value import replaced
 from agenteval_otel.objectives import Objectives
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
-from agenteval_otel.sampling.base import probability_of
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.attributes import score_attributes
@@ -58,6 +58,7 @@ class Engine:
         redaction: What leaves the process has passed it.
         objectives: Watches passing rates.
         shedding: Whether models are called under the present load.
+        sampled: Says how likely it was that a call was sampled.
         broken: Counts and logs that a part broke.
     """
 
@@ -68,10 +69,11 @@ class Engine:
         redaction: Redaction,
         objectives: Objectives,
         shedding: Shedding,
+        sampled: SamplingRecord,
         broken: Callable[[str, BaseException], None],
     ) -> None:
         self.accounting, self.redaction, self.objectives = accounting, redaction, objectives
-        self.shedding, self.broken = shedding, broken
+        self.shedding, self.sampled, self.broken = shedding, sampled, broken
         self.emitters: set[Emitter] = set()
         self._waiting: deque[_Evaluation] = deque()
         self._present: _Evaluation | None = None
@@ -201,6 +203,7 @@ class _Evaluation:
         self._outcome: RunOutcome | None = None
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
+        self._sampled: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"<_Evaluation {self._call!r}>"
@@ -219,9 +222,9 @@ class _Evaluation:
         if self._run is None:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
-            decision = call.decision
+            probability, upstream, self._sampled = engine.sampled.of(call)
             self._run = Run(
-                settings.runner, self._input, self._over, call.draw, probability_of(decision) if decision else None,
+                settings.runner, self._input, self._over, call.draw, probability, upstream,
                 engine.shedding.skip_models and settings.calls_model,
             )  # fmt: skip
         run = self._run
@@ -265,6 +268,7 @@ class _Evaluation:
             return None
         other = _Evaluation(self._engine, self._call, self._settings, self._input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
+        other._sampled = self._sampled
         other._run = self._run.taken_over(blamed, error, other._over)
         return other
 
@@ -307,12 +311,10 @@ class _Evaluation:
         engine, call, settings = self._engine, self._call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
-        decision = call.decision
         response = EvaluatedResponse(
             self._input, outcome, settings, engine.redaction, engine.broken, evaluated=self._evaluated_span(),
             started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
-            response_ended_ns=call.ended_ns, probability=probability_of(decision) if decision else None,
-            reason=decision.reason if decision else None,
+            response_ended_ns=call.ended_ns, sampled=self._sampled,
         )  # fmt: skip
         if call.span is not None:
             engine.end_span(call, score_attributes(response.results))

@@ -20,9 +20,15 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import with_ground_truth
 from agenteval_otel.masking import message_of
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationInput,
+    EvaluationResult,
+    RunError,
+)
 from agenteval_otel.models.snapshot import snapshot_of
 from agenteval_otel.models.value import replaced
+from agenteval_otel.scoring import AgentDockCriteria
 from agenteval_otel.telemetry.log import log
 
 __all__ = ["OfflineRun", "run_evaluation", "run_evaluation_sync"]
@@ -47,6 +53,8 @@ class OfflineRun:
             config.selection.evaluators, criteria=config.criteria, executor=self.executor, redaction=self.redaction,
             escalation=config.escalation,
         )  # fmt: skip
+        if not config.is_strict:
+            self.runner.criteria = AgentDockCriteria.reading(self.runner.criteria)
 
     def __enter__(self) -> OfflineRun:
         return self
@@ -62,6 +70,8 @@ class OfflineRun:
         config = self.config
         config.check_input(evaluation_input)
         given = snapshot_of(evaluation_input)
+        if not config.is_strict and given.criteria:
+            given = replaced(given, {"criteria": AgentDockCriteria.reading(given.criteria)})
         started_ns, tick = time.time_ns(), time.perf_counter_ns()
         token = CURRENT.set(EVALUATING)
         troubles: list[BaseException] = []

@@ -5,7 +5,7 @@ The frozen `AggregatedEvaluationResult` is built where somebody asks for it: for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from opentelemetry.trace import SpanContext
@@ -31,9 +31,10 @@ class EvaluatedResponse:
     """
 
     __slots__ = (
-        "_errors", "_evaluated", "_input", "_on_broken", "_outcome", "_redaction", "_settings", "_span", "agent",
+        "_errors", "_evaluated", "_input", "_on_broken", "_outcome", "_redaction", "_sampled", "_settings", "_span", "agent",
         "conversation_id", "ended_ns", "has_ground_truth", "input_snapshot", "model", "overall_score",
-        "response_ended_ns", "response_id", "results", "sampling_probability", "sampling_reason", "started_ns", "stream_end",
+        "response_ended_ns", "response_id", "results", "sampling_clustered",
+        "sampling_probability", "sampling_reason", "sampling_scope", "started_ns", "stream_end",
     )  # fmt: skip
 
     def __init__(
@@ -48,8 +49,7 @@ class EvaluatedResponse:
         started_ns: int,
         ended_ns: int,
         response_ended_ns: int,
-        probability: float | None,
-        reason: str | None,
+        sampled: Mapping[str, Any],
     ) -> None:
         self._input, self._outcome, self._settings = evaluation_input, outcome, settings
         self._redaction, self._on_broken, self._evaluated = redaction, on_broken, evaluated
@@ -64,7 +64,11 @@ class EvaluatedResponse:
         self.results: list[EvaluationResult] = [outgoing_words(result, redaction) for result in outcome.results]
         self.overall_score, self._errors = combined(outcome, settings.aggregation, on_broken)
         self.started_ns, self.ended_ns, self.response_ended_ns = started_ns, ended_ns, response_ended_ns
-        self.sampling_probability, self.sampling_reason = probability, reason
+        self._sampled = sampled
+        self.sampling_probability: float | None = sampled["sampling_probability"]
+        self.sampling_reason: str | None = sampled["sampling_reason"]
+        self.sampling_scope: str | None = sampled["sampling_scope"]
+        self.sampling_clustered: bool = sampled["sampling_clustered"]
         self.input_snapshot: EvaluationInput | None = None
         if settings.content:
             self.input_snapshot = outcome.outgoing or redaction.input(evaluation_input)
@@ -87,9 +91,8 @@ class EvaluatedResponse:
             overall=(self.overall_score, self._errors),
         )  # fmt: skip
         facts: dict[str, Any] = {
-            "span": self.span, "response_ended_ns": self.response_ended_ns,
-            "sampling_probability": self.sampling_probability, "sampling_reason": self.sampling_reason,
-        }  # fmt: skip
+            "span": self.span, "response_ended_ns": self.response_ended_ns, **self._sampled,
+        }
         if self._settings.content:
             aggregated = with_content(aggregated, {**facts, "input_snapshot": self.input_snapshot})
         else:

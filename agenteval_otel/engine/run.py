@@ -27,6 +27,7 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Evaluatio
 from agenteval_otel.models.value import replaced
 from agenteval_otel.sampling.base import bound_of
 from agenteval_otel.sampling.escalation import Escalation, Question
+from agenteval_otel.sampling.upstream import NOTHING_KNOWN, Upstream
 from agenteval_otel.scoring.probability import nested
 
 __all__ = ["LOAD_SHED", "EvaluationRunner", "Run", "RunOutcome"]
@@ -114,6 +115,7 @@ class EvaluationRunner:
         *,
         randomness: int | None = None,
         probability: float | None = None,
+        upstream: Upstream = NOTHING_KNOWN,
         skip_models: bool = False,
     ) -> RunOutcome:
         """Evaluate one input on the running event loop; raises nothing that an evaluator raised. See `Run`."""
@@ -123,7 +125,7 @@ class EvaluationRunner:
             if not finished.done():
                 finished.set_result(outcome)
 
-        run = Run(self, evaluation_input, done, randomness, probability, skip_models)
+        run = Run(self, evaluation_input, done, randomness, probability, upstream, skip_models)
         try:
             run.start()
             return await finished
@@ -139,7 +141,8 @@ class Run:
         evaluation_input: What to score.
         done: Called once, with the outcome: within `start` where every evaluator runs inline.
         randomness: The response's; evaluators with an own rate sit out when it is not below their threshold.
-        probability: Inclusion probability of the response, recorded on every result.
+        probability: Inclusion probability among the responses of this process, for every result.
+        upstream: What is known of sampling before this process.
         skip_models: Evaluators that call a model sit out, each of their criteria skipped as ``load_shed``.
 
     Attributes:
@@ -149,7 +152,7 @@ class Run:
 
     __slots__ = (
         "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_outgoing", "_probability", "_question",
-        "_randomness", "_second_begun", "_skip_models", "_waiting", "at", "criteria", "evaluation_input", "runner",
+        "_randomness", "_second_begun", "_skip_models", "_upstream", "_waiting", "at", "criteria", "evaluation_input", "runner",
         "superseded",
     )  # fmt: skip
 
@@ -160,10 +163,12 @@ class Run:
         done: Callable[[RunOutcome], None],
         randomness: int | None = None,
         probability: float | None = None,
+        upstream: Upstream = NOTHING_KNOWN,
         skip_models: bool = False,
     ) -> None:
         self.runner, self.evaluation_input, self._done = runner, evaluation_input, done
         self._randomness, self._probability, self._skip_models = randomness, probability, skip_models
+        self._upstream = upstream
         self.criteria = evaluation_input.criteria or runner.criteria
         self._due = runner.steps
         if runner.thins_itself and randomness is not None:
@@ -211,7 +216,8 @@ class Run:
         """The same run for another thread: what has finished is kept, `blamed` has failed, the rest begins anew."""
         self.superseded = True
         other = Run(
-            self.runner, self.evaluation_input, done, self._randomness, self._probability, self._skip_models
+            self.runner, self.evaluation_input, done, self._randomness, self._probability, self._upstream,
+            self._skip_models,
         )  # fmt: skip
         other._outgoing = self._outgoing
         for index, step in enumerate(self._due):
@@ -372,7 +378,8 @@ class Run:
         own = step.evaluator.sample_rate
         if self._probability is None:
             return {"sampling_reason": None}
-        return {"sampling_reason": None, "probability": nested(self._probability, own)}
+        probability = nested(self._probability, 1.0 if own is None else own)
+        return {"sampling_reason": None, "probability": self._upstream.applied(probability)}
 
     def _redacted(self) -> EvaluationInput:
         """What evaluators that call a model see: redacted once, and only where one is called."""

@@ -15,6 +15,7 @@ from agenteval_otel.models.value import replaced
 from agenteval_otel.sampling.base import SamplingDecision
 from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.sampling.results import ResultSampler
+from agenteval_otel.scoring.probability import independent, known
 
 __all__ = ["NOT_ESCALATED", "check_escalation", "escalated", "facts_of", "waits"]
 
@@ -38,15 +39,13 @@ def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
     given: Any = result.probability_given_sampled
     if given == 1.0 or "probability" not in facts:
         return facts
-    known = isinstance(given, int | float) and 0.0 < given < 1.0
-    return facts | {"probability": facts["probability"] * given if known else None}
+    return facts | {"probability": independent(facts["probability"], known(given))}
 
 
 def escalated(result: EvaluationResult, decision: SamplingDecision) -> EvaluationResult:
     """A result of the second stage: with the probability of having got there, and why it did."""
-    before, further = result.probability, decision.probability
-    product = None if before is None or further is None else before * further
-    return replaced(result, {"probability": product, "sampling_reason": decision.reason})
+    probability = independent(result.probability, decision.probability)
+    return replaced(result, {"probability": probability, "sampling_reason": decision.reason})
 
 
 def check_escalation(

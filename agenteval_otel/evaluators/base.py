@@ -17,9 +17,9 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import made
-from agenteval_otel.scoring import label_of, normalize, passed_of
+from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 
 __all__ = ["CriterionEvaluator", "Evaluator", "EvaluatorKind", "Lane", "failure_of", "find_criterion", "result_of"]
 
@@ -119,7 +119,8 @@ class CriterionEvaluator(Evaluator):
 
     Attributes:
         criterion_name: The criterion that it scores.
-        scale: The scale of the scores, where the input does not bring the criterion itself.
+        scale: The scale of the scores, where the input does not bring the criterion itself: ``numeric`` (0-1),
+            ``likert5`` (1-5), ``binary``, ``pass/fail``, a range of whole numbers such as ``0-100``, or a custom word.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
         objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
@@ -139,8 +140,11 @@ class CriterionEvaluator(Evaluator):
             raise ValueError("must not be blank")
         return value
 
-    def score(self, evaluation_input: EvaluationInput) -> Score | Awaitable[Score]:
-        """Score the input on the criterion's scale. See `Evaluator.evaluate` for what may be raised."""
+    def score(self, evaluation_input: EvaluationInput) -> ScoreLike | Awaitable[ScoreLike]:
+        """Score the input on the criterion's scale: a `Score`, or its value alone.
+
+        A number outside of the scale is a failure (``invalid_score``). See `Evaluator.evaluate` for what may be raised.
+        """
         raise EvaluationError(f"{self.type} does not implement score")
 
     @property
@@ -188,10 +192,17 @@ def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> Evaluat
 def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -> EvaluationResult:
     """A scored result: normalized, labelled and signed with the evaluator's id and version.
 
+    Args:
+        evaluator: The evaluator that signs it.
+        criterion: What was scored, with its scale.
+        score: A `Score`, or its value alone: a boolean, a number or text.
+
     Raises:
-        EvaluationError: (``invalid_score``) when the score is not a `Score`, or its value is NaN or infinite: what is
-            no score must not become one.
+        EvaluationError: (``invalid_score``) The score is none of these, or its value is NaN, infinite or a number
+            outside of the criterion's scale.
     """
+    if isinstance(score, bool | int | float | str):
+        score = Score(value=score)
     if not isinstance(score, Score):
         raise EvaluationError(
             f"expected a Score, a boolean, a number or text, found {type(score).__name__}", error_type="invalid_score"
@@ -199,6 +210,9 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
     value = score.value
     if isinstance(value, float) and not math.isfinite(value):
         raise EvaluationError("the score is not a finite number", error_type="invalid_score")
+    normalized = normalize(value, criterion)
+    if normalized is None and (wrong := off_scale(value, criterion)):
+        raise EvaluationError(wrong, error_type="invalid_score")
     passed = score.passed if score.passed is not None else passed_of(value, criterion)
     found: dict[str, Any] = {
         "criterion_name": criterion.name,
@@ -206,7 +220,7 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         "evaluator_type": evaluator.type,
         "reasoning": score.reasoning,
         "metadata": score.metadata,
-        "normalized": normalize(value, criterion),
+        "normalized": normalized,
         "label": score.label or label_of(value, passed),
         "passed": passed,
         "threshold": criterion.threshold,

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Lane
 from agenteval_otel.evaluators.imports import importable, imported, qualified_name
-from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.models import EvaluationInput, ScoreLike
 
 __all__ = ["Func", "as_evaluator"]
 
@@ -75,10 +75,9 @@ class Func(CriterionEvaluator, type="Func"):
     def from_child(cls, fields: Mapping[str, Any]) -> Self:
         return cls.model_validate({**fields, "function": imported(*fields["function"])})
 
-    def score(self, evaluation_input: EvaluationInput) -> Score | Awaitable[Score]:
+    def score(self, evaluation_input: EvaluationInput) -> ScoreLike | Awaitable[ScoreLike]:
         """Call the function; whatever it raises is passed on."""
-        found = self.function(evaluation_input)
-        score: Score | Awaitable[Score] = _awaited(found) if inspect.isawaitable(found) else _as_score(found)
+        score: ScoreLike | Awaitable[ScoreLike] = self.function(evaluation_input)
         return score
 
 
@@ -95,13 +94,3 @@ def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
         Evaluator, value, wrap=lambda given: Func.load({"function": given}, path=path) if callable(given) else None,
         expected="an evaluator, a function", path=path,
     )  # fmt: skip
-
-
-async def _awaited(found: Awaitable[Any]) -> Score:
-    score: Score = _as_score(await found)
-    return score
-
-
-def _as_score(found: Any) -> Any:
-    # What is neither is refused where every score is checked.
-    return Score(value=found) if isinstance(found, bool | int | float | str) else found

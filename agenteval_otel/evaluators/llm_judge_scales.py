@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
-from agenteval_otel.scoring.scales import BOOLEAN_SCALES
+from agenteval_otel.scoring.scales import BOOLEAN_SCALES, bounds_of
 
-__all__ = ["TEN", "AnswerScale", "asked_on", "bounds_of", "bounds_of_levels", "original_scale"]
+__all__ = ["TEN", "AnswerScale", "asked_on", "bounds_of_levels", "original_scale"]
 
-_RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
 _TRUE = frozenset({"true", "pass", "yes", "1"})
 _FALSE = frozenset({"false", "fail", "no", "0"})
 _LISTED_LEVELS = 21
@@ -30,15 +29,6 @@ class AnswerScale(NamedTuple):
     schema: dict[str, Any]
     said: str
     read: Callable[[Any], ScoreValue]
-
-
-def bounds_of(scale: str) -> tuple[int, int] | None:
-    """The ends of a scale that is named by them, such as ``0-10``."""
-    match = _RANGE.fullmatch(scale.strip())
-    if match is None:
-        return None
-    low, high = int(match.group(1)), int(match.group(2))
-    return (low, high) if low < high else None
 
 
 def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:

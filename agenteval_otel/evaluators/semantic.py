@@ -24,6 +24,7 @@ from agenteval_otel.evaluators.imports import MAIN, importable, imported
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.value import replaced
+from agenteval_otel.scoring import AgentDockCriteria
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,21 +151,24 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
         except Exception as error:
             said = f"the embedder raised {message_of(error)}"
             return [failure_of(self, criterion.name, said, error_type=type(error).__name__, filler=filler)]
-        return [result_of(self, criterion, self._judged(score, two_valued=two_valued))]
+        return [result_of(self, criterion, self._judged(score, criterion, two_valued=two_valued))]
 
     def prepare(self) -> None:
         """Have the embedder load what it needs."""
         self.embedder.prepare()
 
-    def _judged(self, found: Score, *, two_valued: bool) -> Score:
+    def _judged(self, found: Score, criterion: EvaluationCriteria, *, two_valued: bool) -> Score:
         cosine: Any = found.value
         said = f"cosine {cosine:.4f} ({self.embedder.type})"
+        # Texts that point away from each other are as unlike as texts can be on a scale that begins at 0.
+        clipped = criterion.scale == "numeric" and criterion.minimum is None
+        value = max(0.0, cosine) if clipped and not isinstance(criterion, AgentDockCriteria) else cosine
         if self.similarity_threshold is None:
-            return replaced(found, {"reasoning": said})
+            return replaced(found, {"value": value, "reasoning": said})
         reached = cosine >= self.similarity_threshold
         said += f", threshold {self.similarity_threshold:g} {'reached' if reached else 'not reached'}"
         return Score(
-            value=reached if two_valued else cosine,
+            value=reached if two_valued else value,
             reason_code=None if reached else "below_threshold",
             reasoning=said,
             metadata=found.metadata,

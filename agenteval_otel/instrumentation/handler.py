@@ -32,9 +32,10 @@ from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision, draw_from
+from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import DRAW_RANGE
-from agenteval_otel.sampling.ratio import LOW_64, NO_STATE, DrawRule
+from agenteval_otel.sampling.ratio import LOW_64, NO_STATE, DrawRule, draw_from
+from agenteval_otel.sampling.unit import CallRandomness
 from agenteval_otel.semconv import CAPTURE_FAILED, PIPELINE_FAILED
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
@@ -57,12 +58,14 @@ class Bound:
         never: No call is sampled, and none wants a span: nothing has to be looked at.
         keeps_memo: The sampler is asked several times about a call, and remembers.
         spans, spans_always: Calls outside of any trace get a span of their own; also those that are not sampled.
+        by_trace, draw_from: The trace's randomness decides; else `draw_from` gives each call its own.
+        upstream_attribute: The attribute of the evaluated span that carries the share sampled upstream.
         outcomes, unsampled: The agent's counts.
     """
 
     __slots__ = (
-        "decide", "keeps_memo", "never", "outcomes", "pipeline", "sampled", "settings", "shedder", "spans",
-        "spans_always", "threshold", "unsampled",
+        "by_trace", "decide", "draw_from", "keeps_memo", "never", "outcomes", "pipeline", "sampled", "settings",
+        "shedder", "spans", "spans_always", "threshold", "unsampled", "upstream_attribute",
     )  # fmt: skip
 
     def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline) -> None:
@@ -71,6 +74,9 @@ class Bound:
         rule: DrawRule | None = getattr(settings.sampler, "by_draw", None)
         self.threshold: Final = DRAW_RANGE if rule is None else rule.bound
         self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.taken
+        sampling = pipeline.sampled.settings
+        self.by_trace, self.upstream_attribute = sampling.unit == "trace", sampling.upstream_attribute
+        self.draw_from: Final = draw_from if self.by_trace else CallRandomness()
         self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
         self.spans, self.spans_always = settings.agent_span != "never", settings.agent_span == "always"
         self.never = self.threshold == 0 and not self.spans_always
@@ -139,12 +145,12 @@ class Handler:
                 return None if outer is None else self._begin_unsampled(False)
             span: Any = _current_context().get(SPAN_KEY)
             span_context: Any = None if span is None else span.get_span_context()
-            if type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
+            if bound.by_trace and type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
                 draw = span_context[0] & LOW_64  # as `draw_from` has it; by place, because three properties cost more
             else:
                 if span_context is not None and not span_context.is_valid:
                     span = span_context = None
-                draw = draw_from(span_context)
+                draw = bound.draw_from(span_context)
             if draw >= bound.threshold:
                 bound.unsampled.not_sampled += 1
                 wants_span = bound.spans_always and span is None
@@ -285,6 +291,8 @@ class Handler:
                 self._open_own_span(call, decision)
             elif span is not None:
                 call.span_context = span_context
+                if bound.upstream_attribute is not None:
+                    call.upstream = (getattr(span, "attributes", None) or {}).get(bound.upstream_attribute)
                 if not (decision.sampled and decision.applies):
                     call.host_span = span
                 elif span.is_recording():

@@ -18,6 +18,7 @@ from agenteval_otel.models.results import (
     EvaluationResult,
     RunError,
     Score,
+    ScoreLike,
     ScoreValue,
     SpanReference,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "Message",
     "RunError",
     "Score",
+    "ScoreLike",
     "ScoreValue",
     "SpanReference",
     "StreamEnd",

@@ -31,7 +31,8 @@ class EvaluationCriteria(Value):
 
     Attributes:
         name: Unique id; a slug (letters, digits, ``_ . -``) wherever it becomes part of an attribute name.
-        scale: ``binary``, ``pass/fail``, ``likert5`` (1-5), ``numeric`` (0-1, or 0-100), or a custom word. With
+        scale: ``binary``, ``pass/fail``, ``likert5`` (1-5), ``numeric`` (0-1), whole numbers such as
+            ``0-100``, or a custom word. With
             `minimum` and `maximum` a declared range.
         weight: Share in the overall score; None counts as 1, 0 leaves the criterion out.
         threshold: Raw score from which on (inclusive) the label is ``pass``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -11,9 +11,11 @@ from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
 
-__all__ = ["AggregatedEvaluationResult", "EvaluationResult", "RunError", "Score", "ScoreValue", "SpanReference"]
+__all__ = [
+    "AggregatedEvaluationResult", "EvaluationResult", "RunError", "Score", "ScoreLike", "ScoreValue", "SpanReference",
+]  # fmt: skip
 
-ScoreValue = bool | int | float | str
+ScoreValue: TypeAlias = bool | int | float | str
 
 
 class Score(Value):
@@ -34,6 +36,10 @@ class Score(Value):
     reasoning: str | None = None
     reason_code: str | None = None
     metadata: dict[str, Any] | None = None
+
+
+ScoreLike: TypeAlias = Score | ScoreValue
+"""What `CriterionEvaluator.score` and a function may return: a `Score`, or its value alone."""
 
 
 class EvaluationResult(Value):
@@ -137,6 +143,10 @@ class AggregatedEvaluationResult(Value):
         input_snapshot: The whole input offline; monitored answers only with content capture on.
         span: The evaluated span; None when there was none.
         response_ended_ns: When the answer was complete, nanoseconds since the epoch.
+        sampling_scope: ``received`` where the probability is relative to what this process saw, because nothing is
+            known of sampling before it; else None.
+        sampling_clustered: The handler has more than eight calls in one trace, which are sampled together: intervals
+            that take them for independent are too narrow.
     """
 
     overall_score: float | None = None
@@ -155,6 +165,8 @@ class AggregatedEvaluationResult(Value):
     response_ended_ns: int | None = None
     sampling_probability: float | None = None
     sampling_reason: str | None = None
+    sampling_scope: str | None = None
+    sampling_clustered: bool = False
     has_ground_truth: bool = False
     stream_end: StreamEnd | None = None
     response_id: str | None = None

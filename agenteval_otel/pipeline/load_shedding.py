@@ -10,10 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
-import random
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -23,6 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from agenteval_otel.components import Explained
 from agenteval_otel.pipeline.load import LoopLag, Work
 from agenteval_otel.sampling.base import SamplingDecision, bound_of
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.randomness import RANDOM
 from agenteval_otel.semconv import SHED
 from agenteval_otel.telemetry.log import log
 
@@ -108,7 +107,7 @@ class LoadShedder:
         self._loop_lag = LoopLag(clock)
         self.note_loop: Callable[[asyncio.AbstractEventLoop], None] = self._loop_lag.note
         self.reset()
-        _LIVE.add(self)
+        reset_in_child(self.reset)
 
     def __repr__(self) -> str:
         return f"<LoadShedder {LEVELS[self.level]} keep={self.keep}>"
@@ -280,21 +279,8 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
     randomness = randomness if decision.draw is None else decision.draw
     lowered = None if probability is None else probability * share
     if probability is None or lowered is None or randomness >= bound_of(probability):
-        goes_on = _random.random() < share
+        goes_on = RANDOM.random() < share
     else:
         goes_on = randomness < bound_of(lowered)
     decision = decision._replace(probability=lowered)
     return decision if goes_on else decision._replace(sampled=False, outcome=SHED)
-
-
-_random = random.Random()
-_LIVE: weakref.WeakSet[LoadShedder] = weakref.WeakSet()
-
-
-def _reset_in_child() -> None:
-    _random.seed()  # a forked child would otherwise repeat its siblings' numbers
-    for shedder in list(_LIVE):
-        shedder.reset()
-
-
-os.register_at_fork(after_in_child=_reset_in_child)

@@ -20,6 +20,7 @@ from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
 from agenteval_otel.engine.live import Engine
 from agenteval_otel.engine.model_parts import judges_of
+from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.evaluators import Evaluator
@@ -33,6 +34,7 @@ from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, LoadShedder, Loa
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Escalation, Sampler
+from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN
 from agenteval_otel.storage import FanOutStorage
@@ -63,6 +65,7 @@ class Pipeline:
         aggregation: How the overall score is made; the weighted mean when left out.
         ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
         objectives: When an objective counts as breached, and who is called; the defaults when left out.
+        sampling: The unit of sampling, and what was sampled upstream; the defaults when left out.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
         shutdown_timeout_s: How long the process's exit may wait for what is pending.
 
@@ -91,6 +94,7 @@ class Pipeline:
         ground_truth: GroundTruthStore | None = None,
         escalation: Escalation | bool | None = None,
         objectives: ObjectiveSettings | None = None,
+        sampling: SamplingSettings | None = None,
         shutdown_timeout_s: float = EXIT_TIMEOUT_S,
     ) -> None:
         self.defaults = HandlerOptions(evaluators, sampler, tuple(storage), tuple(criteria), None, escalation)
@@ -98,13 +102,14 @@ class Pipeline:
         self.accounting = accounting or Accounting()
         self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
         self.objectives = Objectives(objectives, self.broken)
+        self.sampled = SamplingRecord(sampling or SamplingSettings())
         self.dispatcher = dispatcher or PoolDispatcher()
         self.executor = Executor(live=True)
         self._load = _Load(self.dispatcher, self.accounting, self.executor, load_shedding)
         self.load_shedder = self._load.shedder
         self.engine = Engine(
             accounting=self.accounting, redaction=self.redaction, objectives=self.objectives,
-            shedding=self.load_shedder, broken=self.broken,
+            shedding=self.load_shedder, sampled=self.sampled, broken=self.broken,
         )  # fmt: skip
         self.enabled, self.own_span, self.shutdown_timeout_s = enabled, own_span, shutdown_timeout_s
         self.late_spans = agent_span_end == "background" and isinstance(self.dispatcher, PoolDispatcher)

@@ -14,20 +14,22 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.text import clean
-from agenteval_otel.engine.answers import corrections, criteria_of
-from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, facts_of, waits
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Evaluator, Lane
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import replaced
+from agenteval_otel.runner.answers import corrections, criteria_of
 from agenteval_otel.runner.lanes import Lanes
+from agenteval_otel.runner.stages import NOT_ESCALATED, escalated, facts_of, waits
 from agenteval_otel.sampling.base import bound_of
 from agenteval_otel.sampling.escalation import Escalation, Question
+from agenteval_otel.sampling.upstream import NOTHING_KNOWN, Upstream
+from agenteval_otel.scoring.probability import nested
 
 __all__ = ["EvaluationRunner", "RunOutcome"]
 
-LOAD_SHED = "load_shed"
+STEPPED_DOWN = "stepped_down"
 
 
 class RunOutcome(NamedTuple):
@@ -84,6 +86,7 @@ class EvaluationRunner:
         *,
         draw: int | None = None,
         probability: float | None = None,
+        upstream: Upstream = NOTHING_KNOWN,
         code_only: bool = False,
     ) -> RunOutcome:
         """Evaluate one input; raises nothing that an evaluator raised.
@@ -91,12 +94,12 @@ class EvaluationRunner:
         Args:
             evaluation_input: What to score.
             draw: The response's draw; evaluators with a smaller own rate sit out when it lies above theirs.
-            probability: Inclusion probability of the response, recorded on every result.
-            code_only: Evaluators in the lane ``model`` sit out, each of their criteria skipped as ``load_shed``.
+            probability: Inclusion probability among the responses of this process; `upstream` is what was before it.
+            code_only: Evaluators in the lane ``model`` sit out, each of their criteria skipped as ``stepped_down``.
         """
         criteria = evaluation_input.criteria or self.criteria
         due = [planned for planned in self._plan if draw is None or planned.bound is None or draw < planned.bound]
-        work = _Work(evaluation_input, criteria, probability, code_only)
+        work = _Work(evaluation_input, criteria, probability, upstream, code_only)
         if not self._has_stages:
             finished = await self._side_by_side(due, work)
         else:
@@ -171,7 +174,7 @@ class EvaluationRunner:
         changes: list[dict[str, Any]] = []
         try:
             if work.code_only and planned.lane == "model":
-                raise EvaluationSkipped(LOAD_SHED)
+                raise EvaluationSkipped(STEPPED_DOWN)
             if _unanswered(evaluation_input) and not evaluator.evaluates_errors:
                 raise EvaluationSkipped("no answer: the handler raised")
             results = await self.lanes.run(evaluator, planned.lane, evaluation_input, criteria)
@@ -185,7 +188,7 @@ class EvaluationRunner:
                 raise
             word = _word_of(error)
             results = _for_each(planned, criteria, error=message_of(error), error_type=word, raised=True)
-        facts = _facts(planned, work.probability)
+        facts = _facts(planned, work)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + time.perf_counter_ns() - tick
         # Only what the evaluator itself gave may have to be changed; it stands in front.
         changes += [{}] * (len(results) - len(changes))
@@ -195,9 +198,9 @@ class EvaluationRunner:
         ]  # fmt: skip
 
     def _passed_over(self, planned: _Planned, work: _Work) -> list[EvaluationResult]:
-        facts = _facts(planned, work.probability)
+        facts = _facts(planned, work)
         asks_in_vain = work.code_only and planned.lane == "model"
-        return _for_each(planned, work.criteria, skip_reason=LOAD_SHED if asks_in_vain else NOT_ESCALATED, **facts)
+        return _for_each(planned, work.criteria, skip_reason=STEPPED_DOWN if asks_in_vain else NOT_ESCALATED, **facts)
 
 
 def _is_an_order(error: BaseException) -> bool:
@@ -223,17 +226,18 @@ class _Planned(NamedTuple):
 class _Work:
     """One run: what every evaluator of it is told, the redacted input once a model was asked, and what broke."""
 
-    __slots__ = ("broken", "code_only", "criteria", "evaluation_input", "outgoing", "probability")
+    __slots__ = ("broken", "code_only", "criteria", "evaluation_input", "outgoing", "probability", "upstream")
 
     def __init__(
         self,
         evaluation_input: EvaluationInput,
         criteria: Sequence[EvaluationCriteria],
         probability: float | None,
+        upstream: Upstream,
         code_only: bool,
     ) -> None:
         self.evaluation_input, self.criteria = evaluation_input, criteria
-        self.probability, self.code_only = probability, code_only
+        self.probability, self.upstream, self.code_only = probability, upstream, code_only
         self.outgoing: EvaluationInput | None = None
         self.broken: Sequence[tuple[str, BaseException]] = ()
 
@@ -244,13 +248,13 @@ def _planned(evaluator: Evaluator, escalation: Escalation | None) -> _Planned:
     return _Planned(evaluator, evaluator.lane, bound, names, escalation is not None and waits(evaluator, escalation))
 
 
-def _facts(planned: _Planned, probability: float | None) -> dict[str, Any]:
+def _facts(planned: _Planned, work: _Work) -> dict[str, Any]:
     """What the runner says of every result; a reason is never the evaluator's to give."""
-    own = planned.evaluator.sample_rate
-    if probability is None:
+    if work.probability is None:
         return {"sampling_reason": None}
-    # The draws nest: who passed the smaller of the two ratios passed both.
-    return {"sampling_reason": None, "probability": probability if own is None else min(probability, own)}
+    own = planned.evaluator.sample_rate
+    probability = nested(work.probability, 1.0 if own is None else own)
+    return {"sampling_reason": None, "probability": work.upstream.applied(probability)}
 
 
 def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, ...]:

@@ -14,11 +14,12 @@ of a combination share one draw, and the inclusion probability of their union is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
+from agenteval_otel.scoring.probability import known
 from agenteval_otel.semconv import NOT_SAMPLED
 
 __all__ = [
@@ -86,11 +87,14 @@ class Sampler(Component, contract="sampler"):
 
     Attributes:
         own_draw: It replaces the response's draw by one of its own, and can therefore not be a member of a combination.
+        counts_calls: Each call that it is asked about counts, as for a limit per second: a combination around it asks
+            it once a call, however often the combination itself is asked.
         keeps_memo: It is asked several times about a call and remembers, in the context's `memo`, what counts once.
         needs_results: It looks at what evaluators gave, so only an escalation can ask it.
     """
 
     own_draw: ClassVar[bool] = False
+    counts_calls: ClassVar[bool] = False
     keeps_memo: ClassVar[bool] = False
     needs_results: ClassVar[bool] = False
 
@@ -105,14 +109,8 @@ def bound_of(ratio: float) -> int:
 
 
 def probability_of(decision: SamplingDecision) -> float | None:
-    """The decision's probability; None where it is unknown, or none that a decision like this one can have.
-
-    Samplers from outside say what they like, and one weight that is no number would spoil every sum for good.
-    """
-    said: Any = decision.probability
-    if isinstance(said, bool) or not isinstance(said, int | float):
-        return None
-    return said if 0.0 < said <= 1.0 or (said == 0.0 and not decision.sampled) else None
+    """The decision's probability; None where it is unknown, or none that a decision like this one can have."""
+    return known(decision.probability, sampled=decision.sampled)
 
 
 def expect_before_results(sampler: Sampler, *, path: str) -> Sampler:

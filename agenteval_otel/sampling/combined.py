@@ -15,7 +15,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, expect_before_results
-from agenteval_otel.sampling.rate_limit import RateLimitSampler
+from agenteval_otel.scoring.probability import union
 from agenteval_otel.semconv import NOT_SAMPLED
 
 __all__ = ["AnyOfSampler", "FirstOfSampler", "union_of"]
@@ -59,7 +59,7 @@ class _Combined(Sampler):
     @cached_property
     def _asked(self) -> tuple[tuple[Callable[[SamplingContext], SamplingDecision], bool], ...]:
         """Each member's `decide`, and whether what it settled must be kept because it counts (a rate limit)."""
-        return tuple((member.decide, isinstance(member, RateLimitSampler)) for member in self.samplers)
+        return tuple((member.decide, member.counts_calls) for member in self.samplers)
 
 
 class FirstOfSampler(_Combined, type="first_of"):
@@ -115,9 +115,9 @@ def union_of(known: Sequence[SamplingDecision]) -> SamplingDecision:
         chosen = lost or max(saying, key=_likelihood)
         return chosen._replace(settled=settled)
     chosen = max(taken, key=_likelihood)
-    # A member of unknown probability may have raised the union's above the largest known one, unless that is certain.
-    unknown = any(decision.probability is None for decision in saying) and chosen.probability != 1.0
-    return chosen._replace(probability=None if unknown else chosen.probability, settled=settled)
+    # Of those that sample nothing only the unknown ones count: they share the randomness of those that do.
+    unknown = [None for decision in saying if decision.probability is None]
+    return chosen._replace(probability=union([chosen.probability, *unknown]), settled=settled)
 
 
 def _likelihood(decision: SamplingDecision) -> float:

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable
 from functools import cached_property
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -32,6 +33,8 @@ class RateLimitSampler(Sampler, type="rate_limit"):
         ratio: Share in [0, 1] that is evaluated while the traffic stays below the ceiling.
         clock: Monotonic seconds; a parameter so that tests own the time.
     """
+
+    counts_calls: ClassVar[bool] = True
 
     max_per_s: int = Field(default=10, ge=1)
     ratio: float = Field(default=1.0, ge=0, le=1)

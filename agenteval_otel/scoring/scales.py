@@ -1,19 +1,24 @@
 """Scales, normalization to [0, 1], verdicts and labels: the specification's table.
 
-What the table excludes has no normalized form and stays out of the overall score.
+Text and scales that the table does not know have no normalized form and stay out of the overall score. A number outside
+of the criterion's scale is an error.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.semconv import LABEL_FAIL, LABEL_PASS
 
-__all__ = ["BOOLEAN_SCALES", "label_of", "normalize", "passed_of"]
+__all__ = ["BOOLEAN_SCALES", "AgentDockCriteria", "bounds_of", "label_of", "normalize", "off_scale", "passed_of"]
 
 BOOLEAN_SCALES = ("binary", "pass/fail")
+_ENDS = {"binary": (0.0, 1.0), "pass/fail": (0.0, 1.0), "numeric": (0.0, 1.0), "likert5": (1.0, 5.0)}
+_RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
 
 _TRUE = frozenset({"true", "pass", "yes", "1"})
 _FALSE = frozenset({"false", "fail", "no", "0"})
@@ -24,12 +29,71 @@ _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
+class AgentDockCriteria(EvaluationCriteria):
+    """A criterion of AgentDock's form of configuration (``evaluatorConfigs``), read as AgentDock reads it.
+
+    On ``numeric`` a number above 1 up to 100 is a percentage, and a number outside of any scale stays out of the
+    overall score instead of being an error.
+    """
+
+    @classmethod
+    def reading(cls, criteria: Iterable[EvaluationCriteria]) -> tuple[EvaluationCriteria, ...]:
+        """The same criteria, read so."""
+        return tuple(cls.model_construct(one.model_fields_set, **one.__dict__) for one in criteria)
+
+
+@lru_cache(maxsize=256)
+def bounds_of(scale: str) -> tuple[int, int] | None:
+    """The ends of a scale that is named by them, such as ``0-10``."""
+    match = _RANGE.fullmatch(scale.strip())
+    if match is None:
+        return None
+    low, high = int(match.group(1)), int(match.group(2))
+    return (low, high) if low < high else None
+
+
+def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | None:
+    """What is wrong with a number outside of the criterion's scale; None for all that has a place on it.
+
+    Booleans and text are never outside, and nothing is outside of a custom scale without a declared range.
+    """
+    if not isinstance(score, int | float) or isinstance(score, bool) or isinstance(criterion, AgentDockCriteria):
+        return None
+    ends = _ends_of(criterion)
+    if ends is None or normalize(score, criterion) is not None:
+        return None
+    declared = criterion.minimum is not None
+    two_valued = criterion.scale in BOOLEAN_SCALES and not declared
+    takes = "true, false, 1 and 0" if two_valued else f"{ends[0]:g} to {ends[1]:g}"
+    hint = "" if declared else "; another range is declared as a scale such as '0-100', or with minimum and maximum"
+    return f"the score {_shown(score)} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
+
+
+def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:
+    if criterion.minimum is not None and criterion.maximum is not None:
+        return criterion.minimum, criterion.maximum
+    return _ENDS.get(criterion.scale) or _named_ends(criterion)
+
+
+def _named_ends(criterion: EvaluationCriteria) -> tuple[float, float] | None:
+    """The ends of a scale such as ``0-100``, which AgentDock takes for any other word."""
+    known = criterion.scale in _ENDS or isinstance(criterion, AgentDockCriteria)
+    return None if known else bounds_of(criterion.scale)
+
+
+def _shown(number: int | float) -> str:
+    try:
+        return f"{number:g}"
+    except OverflowError:
+        return "beyond every float"
+
+
 def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float | None:
     """Move a raw score to [0, 1], higher is better; None when the scale has no place for it.
 
-    A declared range (`minimum`, `maximum`) maps linearly. Otherwise by scale: ``binary`` and ``pass/fail`` take
-    booleans, 0 and 1; ``likert5`` is (s - 1) / 4 for 1 to 5; ``numeric`` takes 0 to 1 as it is and above 1 up to 100
-    as a percentage. Text is read as a word or as its leading number. NaN and infinities have no normalized form.
+    A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly. Otherwise by scale:
+    ``binary`` and ``pass/fail`` take booleans, 0 and 1; ``likert5`` is (s - 1) / 4 for 1 to 5; ``numeric`` takes 0 to 1
+    as it is. Text is read as a word or as its leading number. NaN and infinities have no normalized form.
     """
     if score is None:
         return None
@@ -42,6 +106,10 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
         return None
     if criterion.minimum is not None and criterion.maximum is not None:
         return _normalize_range(number, criterion.minimum, criterion.maximum)
+    if criterion.scale == "numeric" and 1.0 < number <= 100.0 and isinstance(criterion, AgentDockCriteria):
+        return number / 100.0
+    if (ends := _named_ends(criterion)) is not None:
+        return _normalize_range(number, *ends)
     return _normalize_number(number, criterion.scale)
 
 
@@ -67,9 +135,7 @@ def _normalize_number(number: float, scale: str) -> float | None:
     if scale == "likert5":
         return (number - 1.0) / 4.0 if 1.0 <= number <= 5.0 else None
     if scale == "numeric":
-        if 0.0 <= number <= 1.0:
-            return number
-        return number / 100.0 if 1.0 < number <= 100.0 else None
+        return number if 0.0 <= number <= 1.0 else None
     return None
 
 

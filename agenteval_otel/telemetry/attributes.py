@@ -22,6 +22,8 @@ def response_attributes(response: Any) -> dict[str, Any]:
         names.CONVERSATION_ID: response.conversation_id,
         names.REQUEST_MODEL: response.model,
         names.SAMPLING_REASON: response.sampling_reason,
+        names.SAMPLING_SCOPE: response.sampling_scope,
+        names.SAMPLING_CLUSTERED: response.sampling_clustered or None,
         names.STREAM_END: response.stream_end,
     })  # fmt: skip
 
@@ -126,6 +128,8 @@ def run_attributes(response: Any, *, with_content: bool) -> dict[str, Any]:
         names.REQUEST_MODEL: response.model,
         names.SAMPLING_PROBABILITY: response.sampling_probability,
         names.SAMPLING_REASON: response.sampling_reason,
+        names.SAMPLING_SCOPE: response.sampling_scope,
+        names.SAMPLING_CLUSTERED: response.sampling_clustered or None,
         names.STREAM_END: response.stream_end,
         names.EVALUATION_MODULE: response.agent,
         names.HAS_GROUND_TRUTH: response.has_ground_truth,

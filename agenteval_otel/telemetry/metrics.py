@@ -17,6 +17,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from agenteval_otel import semconv as names
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.series import SeriesBudget
 
@@ -92,7 +93,7 @@ class ResultTotals:
         return model
 
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
-        weight = 1.0 / (result.probability or 1.0)
+        weight = weight_of(result.probability)
         squared, score = weight * weight, result.normalized
         # As the counts: from 0, so that the first of the rarer verdict is an increase. A category has none of its own.
         starting = series.verdicts if result.label in _VERDICTS else ()

@@ -44,8 +44,10 @@ from agenteval_otel.semconv import (
     REASON_CODE,
     REQUEST_MODEL,
     RESPONSE_ID,
+    SAMPLING_CLUSTERED,
     SAMPLING_PROBABILITY,
     SAMPLING_REASON,
+    SAMPLING_SCOPE,
     SCORE_LABEL,
     SCORE_NORMALIZED,
     SCORE_VALUE,
@@ -117,6 +119,10 @@ ATTRIBUTES: Final = (
               "its own rate, escalation and a judge's spend limit included.", "when known", "when known"),
     Attribute(SAMPLING_REASON, "string", "Which sampler decided; on the event of an escalated criterion which rule, or "
               "`floor`.", "when known", "when known"),
+    Attribute(SAMPLING_SCOPE, "string", "`received`: the probability is relative to the responses that this process "
+              "saw, because nothing is known of sampling upstream.", "received or absent", "received or absent"),
+    Attribute(SAMPLING_CLUSTERED, "boolean", "The handler has more than eight calls in one trace, which are sampled "
+              "together: intervals that take them for independent are too narrow.", "true or absent", "true or absent"),
     Attribute(STREAM_END, "string", "`completed`, `error` or `abandoned`.", "streamed answers", "streamed answers"),
     Attribute(RESPONSE_ID, "string", "Id of the model's response.", "when known", "when known"),
     Attribute(CONVERSATION_ID, "string", "Id of the conversation; never made up.", "when known", "when known"),

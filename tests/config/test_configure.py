@@ -162,6 +162,20 @@ def test_a_pipeline_that_is_replaced_leaves_no_thread_behind() -> None:
     assert accounting()["evaluated"] == 2
 
 
+@pytest.mark.parametrize("name", ["score", "name", "label", "evaluator.id", "user_prompt"])
+def test_reserved_criterion_names_are_refused(name: str) -> None:
+    """A criterion that would write among the conventions' own attributes is refused at load, with reason and list."""
+    reserved = rf"begin with '{name.partition('.')[0]}'.*of the result itself; reserved are evaluator, .*prompt"
+    for load in (
+        lambda: configure(evaluators=[KeywordCoverage(criterion_name=name, expected_keywords=["a"])]),
+        lambda: Settings(evaluators=[{"type": "KeywordCoverage", "criterion_name": name, "expected_keywords": ["a"]}]),
+        lambda: Settings(criteria={"default": [{"name": name}]}),
+        lambda: monitor(evaluators=[KeywordCoverage(criterion_name=name, expected_keywords=["a"])])(str.upper),
+    ):
+        with pytest.raises(ConfigurationError, match=reserved):
+            load()
+
+
 def test_default_evaluators_are_checked_at_configure() -> None:
     """A criterion whose name cannot be part of an attribute is refused when it is configured, not at a handler."""
     with pytest.raises(ConfigurationError, match="must be a slug"):

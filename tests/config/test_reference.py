@@ -14,6 +14,7 @@ from agenteval_otel.config import AgentSettings, Criterion, load_settings
 from agenteval_otel.config.descriptions import attributes_of
 from agenteval_otel.config.schema import json_schema
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
+from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import said
 
@@ -21,7 +22,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLE = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "configuration.md").read_text(), re.DOTALL | re.MULTILINE)[0]
 
 
-@pytest.mark.parametrize("model", [Settings, AgentSettings, Criterion, OtlpStorageProvider, LoadSheddingSettings])
+@pytest.mark.parametrize(
+    "model", [Settings, AgentSettings, Criterion, OtlpStorageProvider, LoadSheddingSettings, SamplingSettings]
+)
 def test_every_field_is_described(model: type) -> None:
     """No field of the settings is without a sentence that says what it is."""
     for_code = {"tracer_provider", "logger_provider", "meter_provider"}

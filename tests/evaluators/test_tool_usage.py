@@ -405,7 +405,7 @@ def test_a_slow_pattern_is_a_failure() -> None:
 
 @pytest.mark.parametrize(
     ("scale", "called", "unused", "zero"),
-    [("binary", True, True, True), ("pass/fail", True, True, True), ("numeric", 1, 1, 0), ("likert5", True, True, 0),
+    [("binary", True, True, True), ("pass/fail", True, True, True), ("numeric", 1, 1, 0), ("likert5", True, True, None),
      ("mood", True, True, 0)],
 )  # fmt: skip
 def test_scales(scale: str, called: Any, unused: Any, zero: Any) -> None:

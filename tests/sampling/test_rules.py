@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -164,6 +165,29 @@ def test_a_rate_limit_inside_counts_a_call_once() -> None:
     assert [decision.sampled for decision in decisions] == [True] * 5 + [False] * 3
     assert {decision.outcome for decision in decisions[5:]} == {"dropped_rate"}
     assert last_word(sampler, LOW, FAILED) == SamplingDecision(True, 1.0, "error")
+
+
+class EveryOther(Sampler, type="every_other"):
+    """A user's own limiter: takes every other call that it is asked about."""
+
+    counts_calls: ClassVar[bool] = True
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        self._asked.append(context.draw)
+        return SamplingDecision(len(self._asked) % 2 == 1, None, "every_other")
+
+    @cached_property
+    def _asked(self) -> list[int]:
+        return []
+
+
+@pytest.mark.parametrize("combined", [AnyOfSampler, FirstOfSampler])
+def test_a_counting_sampler_of_the_users_is_asked_once_a_call(combined: type[Sampler]) -> None:
+    """A combination asks a member that declares `counts_calls` once a call, however often it is asked itself."""
+    own = EveryOther()
+    sampler = combined(samplers=(ErrorSampler(), own, PatternSampler(pattern="never")))
+    assert [last_word(sampler, LOW, FINE).sampled for _ in range(4)] == [True, False, True, False]
+    assert len(own._asked) == 4
 
 
 def test_conversations_are_sampled_whole() -> None:

@@ -66,7 +66,7 @@ def test_the_attributes_of_a_score(watch: Watch) -> None:
         "gen_ai.evaluation.evaluator.version": evaluator.fingerprint,
         "gen_ai.evaluation.evaluator.type": "deterministic", "agenteval.evaluation.score.normalized": 0.25,
         "agenteval.evaluation.threshold": 3.0, "agenteval.sampling.probability": 1.0,
-        "agenteval.sampling.reason": "ratio",
+        "agenteval.sampling.reason": "ratio", "agenteval.sampling.scope": "received",
     }  # fmt: skip
     assert event.body == "tone fail (too_harsh)"
 
@@ -83,7 +83,7 @@ def test_a_failure_has_neither_score_nor_label(watch: Watch) -> None:
 
 @pytest.mark.parametrize(
     ("value", "scale", "score", "label"),
-    [(True, "binary", 1.0, "pass"), (False, "binary", 0.0, "fail"), (3, "numeric", 3.0, None),
+    [(True, "binary", 1.0, "pass"), (False, "binary", 0.0, "fail"), (3, "0-10", 3.0, None),
      ("warm", "words", None, "warm"),
      (0.5, "numeric", 0.5, None)],
 )  # fmt: skip

@@ -11,6 +11,7 @@ from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.judged import Judged
 from agenteval_otel.intervals import Estimate, WeightedSums
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
+from agenteval_otel.scoring.probability import weight
 
 __all__ = ["ROUNDING", "Low", "Tallies", "Tally"]
 
@@ -70,12 +71,12 @@ class Tally:
             _count(self.skips, (result.skip_reason or "skipped")[:80])
         else:
             self.scored += 1
-            weight = 1.0 / (result.probability or 1.0)  # for how many inputs it stands, where the run escalates
+            stands_for = weight(result.probability)  # where the run escalates
             if result.normalized is not None:
-                self._scores.add(result.normalized, weight)
+                self._scores.add(result.normalized, stands_for)
             if result.passed is not None:
                 self.passed += result.passed
-                self._passes.add(1.0 if result.passed else 0.0, weight)
+                self._passes.add(1.0 if result.passed else 0.0, stands_for)
             if result.label is not None:
                 _count(self.labels, result.label)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from agenteval_otel.capture.text import sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.value import Value
+from agenteval_otel.scoring.probability import weight
 from agenteval_otel.storage.json_form import without_objects
 
 __all__ = ["Rows", "StoredResult", "evaluation_of", "name_of", "rows_of", "stored_of"]
@@ -108,7 +109,7 @@ def _result_row(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str
         "status": result.status,
         "score": _real(result.score),
         "passed": result.passed,
-        "weight": _real(1.0 / (_real(result.probability) or 1.0)) or 1.0,
+        "weight": weight(_real(result.probability)),
         **{name: name_of(getattr(result, name)) for name in _RESULT_NAMES},
         **{name: _text(getattr(result, name)) for name in _RESULT_TEXTS},
         **{name: _real(getattr(result, name)) for name in _RESULT_REALS},

@@ -35,9 +35,13 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("Let `lane` give `model`.",),
     ),
     "invalid_score": Explanation(
-        "What the evaluator gave is no score: NaN, an infinity, a number beyond every float, or no `Score` at all.",
-        ("a division by nothing in its code",),
-        ("Raise `EvaluationSkipped` where there is nothing to say.",),
+        "What the evaluator returned is no score: NaN, an infinity, a number outside of the criterion's scale (the "
+        "message names both), or neither a `Score` nor a boolean, a number or text.",
+        (
+            "a division by nothing in its code",
+            "percentages or 1-to-5 scores on the scale `numeric`, which takes 0 to 1",
+        ),
+        ("Raise `EvaluationSkipped` where the evaluator does not apply.", "Set `scale`: `likert5`, `0-100`."),
     ),
     "invalid_result": Explanation(
         "The evaluator gave no list of results, or one for a criterion that it does not declare.",

@@ -67,11 +67,6 @@ OUTCOMES: Final[dict[str, Explanation]] = {
             "Set `sample_rate` (it takes the limit away), or raise `max_per_s` of `rate_limit`.",
         ),
     ),
-    names.DROPPED_BUDGET: Explanation(
-        "was not evaluated because a spend limit is used up",
-        ("reserved for spend limits of judges; nothing in this version ends a call so",),
-        ("Raise the limit, or sample less.",),
-    ),
     names.SHED: Explanation(
         "was sampled, but not evaluated because load shedding had reduced sampling; the others carry its weight",
         (
