@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "agenteval_otel"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = {
-    "errors": 0, "semconv": 0, "masking": 0, "registry": 0,
+    "errors": 0, "semconv": 0, "masking": 0, "registry": 0, "runtime": 0,
     "models": 1, "components": 1,
     "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2, "hosted": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "telemetry": 3, "dispatch": 3,
