@@ -1,3 +1,3 @@
 """What several packages need of the process."""
 
-__all__: list[str] = []
+__all__ = ()

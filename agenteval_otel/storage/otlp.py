@@ -28,10 +28,10 @@ from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
-from agenteval_otel.telemetry.private import OtlpTarget, is_endpoint
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.self_metrics import observe_self
 from agenteval_otel.telemetry.spans import Placement, context_of, reference_of, write_result_span
+from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint
 
 __all__ = ["ContentCapture", "OtlpStorageProvider"]
 
@@ -108,7 +108,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         """Tell it, at start, whose outcomes, queue, own cost and judges the metrics show; imports what it will need."""
         self._running.accounting, self._running.queue, self._running.own = accounting, queue, own
         self._running.judged.know(judges)
-        self.providers.on_lost = lambda signal, count: accounting.fail(f"export:{signal.lower()}", count)
+        self.providers.on_lost = lambda signal, reason, count: accounting.fail(f"export:{signal}", count)
         self.providers.prepare()
 
     def watch_judges(self, evaluated: SpanContext | None) -> None:

@@ -51,9 +51,7 @@ def small_bound(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_nothing_is_lost_within_the_bound(
-    protocol: str, monkeypatch: pytest.MonkeyPatch, promise: Recorder
-) -> None:
+def test_nothing_is_lost_within_the_bound(protocol: str, monkeypatch: pytest.MonkeyPatch, promise: Recorder) -> None:
     """A receiver that refuses for longer than an exporter's timeout gets every event once it is back, each once."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")  # an outage of minutes, in seconds
     with OtlpReceiver(protocol) as receiver:
@@ -112,10 +110,9 @@ def test_what_the_end_of_the_process_leaves_is_counted(monkeypatch: pytest.Monke
         receiver.breaks("refuse")
         _burst(handler, range(20), 0.0)
         pipeline.shutdown(10.0)
+        receiver.heals()
         assert storage.providers.lost == {("logs", "shutdown"): 20}
         assert MEMORY.encoded_batches.used_bytes == 0
-
-
 
 
 def _traced(provider: TracerProvider) -> tuple[Pipeline, Callable[[int], str]]:
