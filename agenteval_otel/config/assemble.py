@@ -13,6 +13,7 @@ from agenteval_otel.instrumentation.decorator import load_sampler
 from agenteval_otel.instrumentation.door import following
 from agenteval_otel.objectives import ObjectiveSettings
 from agenteval_otel.pipeline import AgentDefaults, Pipeline, current_pipeline, set_default_pipeline
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry import Accounting
@@ -52,6 +53,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
             problems += failure.under(None if name is None else f"agents.{name}").problems
     if problems:
         raise ConfigurationError.of(problems)
+    MEMORY.encoded_batches.max_bytes = settings.export.max_bytes
     return pipeline
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from agenteval_otel.components import near
+from agenteval_otel.config.export import ExportSettings
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.config.tree import Items, Section, Told
 from agenteval_otel.errors import ConfigurationError
@@ -64,7 +65,7 @@ class Variable(NamedTuple):
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "telemetry": OtlpStorageProvider, "restraint": RestraintSettings, "escalation": Escalation,
-    "breach": BreachSettings,
+    "breach": BreachSettings, "export": ExportSettings,
 }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals
 from agenteval_otel.telemetry.log import log
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 from agenteval_otel.telemetry.providers import Providers
-from agenteval_otel.telemetry.self_metrics import observe_self
+from agenteval_otel.telemetry.self_metrics import observe_lost, observe_self
 from agenteval_otel.telemetry.spans import Placement, context_of, reference_of, write_result_span
 from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint
 
@@ -108,7 +108,9 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         """Tell it, at start, whose outcomes, queue, own cost and judges the metrics show; imports what it will need."""
         self._running.accounting, self._running.queue, self._running.own = accounting, queue, own
         self._running.judged.know(judges)
-        self.providers.on_lost = lambda signal, reason, count: accounting.fail(f"export:{signal}", count)
+        self.providers.on_lost = lambda signal, reason, count: accounting.fail(
+            "span_left_out" if reason == "host_queue_full" else f"export:{signal}", count
+        )
         self.providers.prepare()
 
     def watch_judges(self, evaluated: SpanContext | None) -> None:
@@ -135,8 +137,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             return True
         room = await self.providers.room_for_spans(patient=self._running.has_time())
         if not room:
-            if self._running.accounting is not None:
-                self._running.accounting.fail("span_left_out")
+            self.providers.lose("traces", "host_queue_full")
             log.warning("spans_left_out", part="traces", why="the application's own spans fill its span processor")
         return room
 
@@ -211,6 +212,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             running.instruments = Instruments(meter, running.totals, running.accounting, running.queue_now)
             running.judges = JudgeInstruments(meter, running.judged)
             observe_self(meter, running.own_now)
+            observe_lost(meter, lambda: self.providers.lost)
 
     def _emit_event(
         self, events: EventLog, result: EvaluationResult, attributes: dict[str, Any], context: Context
