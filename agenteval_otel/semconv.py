@@ -67,6 +67,8 @@ OBJECTIVE_COUNT: Final = "agenteval.objective.count"
 OBJECTIVE_SINCE: Final = "agenteval.objective.since"
 OBJECTIVE_REMINDER: Final = "agenteval.objective.reminder"
 OUTCOME: Final = "agenteval.outcome"
+EXPORT_SIGNAL: Final = "agenteval.export.signal"
+EXPORT_REASON: Final = "agenteval.export.reason"
 # The names under `gen_ai.` on a result are those of the response that is judged: the judge's own stand apart.
 JUDGE_MODEL: Final = "agenteval.judge.model"
 JUDGE_NAME: Final = "agenteval.judge.name"
@@ -105,6 +107,11 @@ PIPELINE_FAILED: Final = "pipeline_failed"
 OUTCOMES: Final = (
     EVALUATED, NOT_SAMPLED, SHED, DISABLED, DROPPED_QUEUE_FULL, DROPPED_RATE, DROPPED_SHUTDOWN, CAPTURE_FAILED,
     PIPELINE_FAILED,
+)  # fmt: skip
+
+# --- losses on the way out, by reason ---------------------------------------------------------------------------------
+LOST_REASONS: Final = (
+    "no_room", "rejected", "too_large", "unencodable", "shutdown", "provider_shut_down", "host_queue_full",
 )  # fmt: skip
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -212,6 +219,11 @@ METRIC_SAMPLING_LEVEL: Final = Instrument(
     "agenteval.sampling.level", "{level}", "Load shedding: 0 full, 1 reduced, 2 no model calls, 3 off.", kind="gauge"
 )
 
+METRIC_EXPORT_LOST: Final = Instrument(
+    "agenteval.export.lost", "{item}", "Spans, events and metrics that were made and did not reach the backend.",
+    attributes=(EXPORT_SIGNAL, EXPORT_REASON),
+)  # fmt: skip
+
 METRIC_JUDGE_CALLS: Final = Instrument(
     "agenteval.judge.calls", "{call}", "Questions to judges by what became of them: answered, cached, refused by a "
     "guard (budget, budget_exhausted, breaker_open), or failed, by the error type.", attributes=(JUDGE_MODEL, OUTCOME),
@@ -240,7 +252,7 @@ INSTRUMENTS: Final = (
     METRIC_SCORE, METRIC_RESULTS, METRIC_WEIGHT, METRIC_WEIGHT_SQUARED, METRIC_WEIGHTED_SCORE, METRIC_WEIGHTED_SCORE_W2,
     METRIC_WEIGHTED_SCORE_SQUARED_W2, METRIC_ERRORS, METRIC_DURATION, METRIC_LAG, METRIC_RESPONSES, METRIC_QUEUE_SIZE,
     METRIC_QUEUE_CAPACITY, METRIC_QUEUE_BYTES, METRIC_QUEUE_DRAIN_TIME, METRIC_LAST_SUCCESS, METRIC_LOOP_LAG,
-    METRIC_SAMPLING_LEVEL, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS, METRIC_JUDGE_COST,
+    METRIC_SAMPLING_LEVEL, METRIC_EXPORT_LOST, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS, METRIC_JUDGE_COST,
     METRIC_JUDGE_DURATION, METRIC_JUDGE_BREAKER, METRIC_JUDGE_BUDGET,
 )  # fmt: skip
 

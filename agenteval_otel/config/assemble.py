@@ -15,6 +15,7 @@ from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.objectives import ObjectiveSettings
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
@@ -57,6 +58,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
             problems += failure.under(None if name is None else f"agents.{name}").problems
     if problems:
         raise ConfigurationError.of(problems)
+    MEMORY.encoded_batches.max_bytes = settings.export.max_bytes
     return pipeline
 
 

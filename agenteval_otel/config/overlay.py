@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from agenteval_otel.components import near
+from agenteval_otel.config.export import ExportSettings
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.config.tree import Items, Section, Told
 from agenteval_otel.errors import ConfigurationError
@@ -65,7 +66,7 @@ class Variable(NamedTuple):
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "telemetry": OtlpStorageProvider, "load_shedding": LoadSheddingSettings, "escalation": Escalation,
-    "breach": BreachSettings, "sampling": SamplingSettings,
+    "breach": BreachSettings, "sampling": SamplingSettings, "export": ExportSettings,
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from agenteval_otel.capture.redaction import Redactor, default_redactors, load_r
 from agenteval_otel.components import Explained, PartError, resolve
 from agenteval_otel.config.criteria import CriteriaSet, check_names, check_once, load_set, missing_sets
 from agenteval_otel.config.escalations import unfit_escalations
+from agenteval_otel.config.export import ExportSettings
 from agenteval_otel.config.parts import load_evaluators, load_sampler, load_storage
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
@@ -154,6 +155,7 @@ class Settings(_Explained):
             Every built-in kind when left out; an empty list for nothing.
         dispatcher: Where evaluations run.
         load_shedding: When sampling is reduced under load: docs/load-shedding.md.
+        export: What may wait for the receiver of our own exporters while it is away: docs/telemetry.md.
         breach: When a criterion of an agent counts as below its objective, and as recovered: docs/thresholds.md.
         on_breach: Who is told then: a function that takes an `ObjectiveCrossing`, sync or async, or
             ``module:function``. It runs on a thread of its own; what it raises is counted.
@@ -182,6 +184,7 @@ class Settings(_Explained):
     redaction: tuple[Redactor, ...] = Field(default_factory=default_redactors)
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
     load_shedding: LoadSheddingSettings = Field(default_factory=LoadSheddingSettings)
+    export: ExportSettings = Field(default_factory=ExportSettings)
     breach: BreachSettings = Field(default_factory=BreachSettings)
     on_breach: _Callback | None = None
     on_recovery: _Callback | None = None

@@ -18,6 +18,7 @@ from opentelemetry.trace import Span, SpanContext
 from agenteval_otel.capture.text import cap, sanitise
 from agenteval_otel.models import EvaluationInput, EvaluationResult, SpanReference
 from agenteval_otel.models.judge_calls import OBSERVER
+from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.attributes import event_attributes, event_body, response_attributes, run_attributes
@@ -25,7 +26,7 @@ from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 from agenteval_otel.telemetry.providers import Providers
-from agenteval_otel.telemetry.self_metrics import observe_self
+from agenteval_otel.telemetry.self_metrics import observe_lost, observe_self
 from agenteval_otel.telemetry.spans import (
     Placement,
     context_of,
@@ -145,7 +146,9 @@ class Emitter:
         """Set, at start, whose outcomes, queue, load and judges the metrics show; imports what exporters will need."""
         self._accounting, self._queue, self._own = accounting, queue, own
         self.judge_totals.know(judges)
-        self.providers.on_lost = lambda signal, count: accounting.fail(f"export:{signal.lower()}", count)
+        self.providers.on_lost = lambda signal, reason, count: accounting.fail(
+            "span_left_out" if reason == "host_queue_full" else f"export:{signal}", count
+        )
         self.providers.prepare()
 
     def prepare(self) -> None:
@@ -158,6 +161,7 @@ class Emitter:
             self._instruments = Instruments(meter, self.totals, self._accounting, lambda: self._queue())
             self._judge_instruments = JudgeInstruments(meter, self.judge_totals)
             observe_self(meter, lambda: self._own())
+            observe_lost(meter, lambda: self.providers.lost)
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer of our spans; None when no span is wanted or no provider is there. Background thread only."""
@@ -211,7 +215,10 @@ class Emitter:
         agent, model = totals.bounded("agent", response.agent), totals.bounded("model", response.model)
         context = context_of_span(evaluated)
         events = self.providers.events() if self._wants_events else None
-        wants_span = spans and (run_span is not None or self.wants_spans)
+        wants_span = self.wants_spans and spans
+        if self.wants_spans and not spans:
+            self.providers.lose("traces", "host_queue_full")
+            log.warning("spans_left_out", part="traces", reason="the application's span processor has been full for seconds")
         common = response_attributes(response)
         shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
         for result in response.results:

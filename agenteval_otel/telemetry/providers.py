@@ -3,6 +3,9 @@
 An explicit provider, else the application's real global one, else (an OTLP endpoint is configured) a private one with
 the application's resource, else none. The globals are never replaced. Private providers are built on the pool's thread,
 never at import and never on the caller's; after a fork the child builds its own.
+
+A private provider's signal is *delivered*: its exporter knows what the receiver took. A signal of the application's
+provider is *handed over*: what its processor makes of it nobody is told.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from opentelemetry import metrics, trace
 
@@ -19,13 +22,14 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry.backpressure import Backpressure, is_batch_processor, processors_of
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
+from agenteval_otel.telemetry.exporter import Exporter
+from agenteval_otel.telemetry.handover import can_take, is_shut_down
 from agenteval_otel.telemetry.log import log
-from agenteval_otel.telemetry.private import OtlpTarget, private_provider
+from agenteval_otel.telemetry.private import preload, private_provider
+from agenteval_otel.telemetry.signals import SIGNALS
+from agenteval_otel.telemetry.target import OtlpTarget, is_off
 
 __all__ = ["Providers"]
-
-
-_SIGNALS = ("TRACES", "LOGS", "METRICS")
 
 
 class Providers:
@@ -41,14 +45,43 @@ class Providers:
     ) -> None:
         self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
         self._target = target or OtlpTarget()
-        self.on_lost: Callable[[str, int], object] = lambda signal, count: None
+        self.on_lost: Callable[[str, str, int], object] = lambda signal, reason, count: None
+        self.lost: dict[tuple[str, str], int] = {}
         self._forget()
         reset_in_child(self._forget)
 
     def __repr__(self) -> str:
         return f"<Providers resolved={sorted(self._resolved)} private={sorted(self._private)}>"
 
+    @property
+    def nowhere(self) -> bool:
+        """Whether every signal is switched off: by ``OTEL_SDK_DISABLED``, or by ``OTEL_<SIGNAL>_EXPORTER=none`` where
+        no provider of the application's takes it."""
+        return _sdk_disabled() or all(is_off(signal) and self._of_host(signal) is None for signal in SIGNALS)
+
+    def reach(self, signal: str) -> Literal["delivered", "handed over", "nowhere"]:
+        """What a flush can say of a signal: that the receiver took it, that the application's provider has it."""
+        if _sdk_disabled():
+            return "nowhere"
+        if signal not in self._private and self._of_host(signal) is not None:
+            return "handed over"
+        return "delivered" if self._target.is_configured(signal) else "nowhere"
+
+    def lose(self, signal: str, reason: str, count: int = 1) -> None:
+        """Count items that will not arrive, for ``agenteval.export.lost``; the next flush says no."""
+        key = (signal, reason)
+        # In two steps: several threads meet here, and a call between the load and the store would lose counts.
+        self.lost.setdefault(key, 0)
+        self.lost[key] += count
+        self._losses += count
+        self.on_lost(signal, reason, count)
+
+    def _of_host(self, signal: str) -> Any | None:
+        return self._explicit[signal] or _global_provider(signal)
+
     def _forget(self) -> None:
+        self.lost.clear()
+        self._exporter: Exporter | None = None
         self._resolved: dict[str, Any] = {}
         self._private: dict[str, Any] = {}
         self._unbuildable: set[str] = set()
@@ -64,15 +97,17 @@ class Providers:
         if _sdk_disabled():
             return
         scope_version()  # reads a file, which the first answer's thread must not
-        for signal in _SIGNALS:
+        for signal in SIGNALS:
             if self._explicit[signal] is None and self._target.is_configured(signal):
                 try:
-                    self._target.preload(signal)
+                    preload(signal, self._target)
                 except Exception as error:
                     log.warning("wrong_telemetry", part=signal.lower(), error_type=type(error).__name__)
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer; None when no provider is to be had. May build a provider: pool thread only."""
+        if self._is_gone("TRACES"):
+            return None
         tracer: trace.Tracer | None = self._resolve(
             "TRACES", lambda provider: provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
         )
@@ -80,6 +115,8 @@ class Providers:
 
     def tracer_now(self) -> trace.Tracer | None:
         """The tracer if it is there already or costs no time to have: for the caller's thread."""
+        if self._is_gone("TRACES"):
+            return None
         tracer: trace.Tracer | None = self._resolved.get("TRACES")
         if tracer is None and (self._explicit["TRACES"] is not None or _global_provider("TRACES") is not None):
             return self.tracer()
@@ -109,6 +146,8 @@ class Providers:
 
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Pool thread only."""
+        if self._is_gone("LOGS"):
+            return None
         events: EventLog | None = self._resolve("LOGS", EventLog)
         return events
 
@@ -122,8 +161,10 @@ class Providers:
     def flush(self, timeout_s: float) -> bool:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time limits do not hold.
 
-        Returns False when the time ran out, or a private exporter failed since the last flush. A flush that is still
-        under way is waited for first: what came after it began is for the next one.
+        True says that private exporters have *delivered* everything, and that the application's providers were *handed*
+        the rest: False when the time ran out, when something waits for a receiver that is away, when anything was lost
+        since the last flush, or when a processor of the application's is full, shut down or absent. A flush that is
+        still under way is waited for first: what came after it began is for the next one.
 
         Raises:
             RuntimeError: No thread can be started any more (some Python versions at exit); `flush_here` still works.
@@ -145,16 +186,12 @@ class Providers:
 
     def flush_here(self) -> None:
         """Export what the providers hold on this thread, for as long as the SDK takes."""
-        complete = True
-        for signal in _SIGNALS:
-            provider = self._explicit[signal] or self._private.get(signal) or _global_provider(signal)
-            force_flush = getattr(provider, "force_flush", None)
-            if signal in self._resolved and force_flush is not None:
-                try:
-                    complete = force_flush() is not False and complete
-                except Exception:
-                    complete = False
-        # What a private exporter failed to send since the last flush is not exported, whatever its provider says.
+        complete = self._exporter is None or self._exporter.flush()
+        for signal in SIGNALS:
+            provider = None if signal in self._private else self._of_host(signal)
+            if signal in self._resolved and provider is not None:
+                complete = _handed_over(provider) and complete
+        # What was lost since the last flush was not exported.
         losses = self._losses
         self._flushed = complete and losses == self._told_losses
         self._told_losses = losses
@@ -162,6 +199,9 @@ class Providers:
     def close(self) -> None:
         """Shut the private providers down on this thread, however long the SDK takes; they are built anew if needed."""
         private, self._private, self._resolved = self._private, {}, {}
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            exporter.close()
         for provider in private.values():
             provider.shutdown()
 
@@ -171,7 +211,7 @@ class Providers:
             return known
         if _sdk_disabled():
             return None
-        provider = self._explicit[signal] or _global_provider(signal)
+        provider = self._of_host(signal)
         if provider is None and self._target.is_configured(signal):
             provider = self._build(signal)
         if provider is None:
@@ -180,16 +220,23 @@ class Providers:
         resolved = self._resolved[signal] = make(provider)
         return resolved
 
-    def _note_lost(self, signal: str, count: int) -> None:
-        self._losses += count
-        self.on_lost(signal, count)
+    def _is_gone(self, signal: str) -> bool:
+        """Whether the application has shut its provider down; what would have gone there is counted as lost."""
+        host = None if signal in self._private else self._of_host(signal)
+        if host is None or _sdk_disabled() or not is_shut_down(host):
+            return False
+        self.lose(signal.lower(), "provider_shut_down")
+        log.warning("provider_shut_down", part=signal.lower())
+        return True
 
     def _build(self, signal: str) -> Any:
         """A private provider; None, for good, where it cannot be built: an endpoint or protocol that is none."""
         if signal in self._unbuildable:
             return None
         try:
-            self._private[signal] = private_provider(signal, self._target, self._note_lost, self._resource())
+            if self._exporter is None:
+                self._exporter = Exporter(self.lose)
+            self._private[signal] = private_provider(signal, self._target, self._exporter, self._resource())
         except Exception as error:
             self._unbuildable.add(signal)
             log.warning(
@@ -206,10 +253,11 @@ class Providers:
             return
         self._warned = True
         missing = [
-            signal.lower() for signal in _SIGNALS
-            if self._explicit[signal] is None and _global_provider(signal) is None
-            and not self._target.is_configured(signal)
+            signal.lower() for signal in SIGNALS
+            if self._of_host(signal) is None and not is_off(signal) and not self._target.is_configured(signal)
         ]  # fmt: skip
+        if not missing:
+            return
         log.warning(
             "no_telemetry", signals=", ".join(missing),
             fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or OtlpStorageProvider(endpoint=...)",
@@ -221,6 +269,17 @@ class Providers:
         Jaeger warns of clock skew unless parent and child name the same host.
         """
         return getattr(self._explicit["TRACES"] or _global_provider("TRACES"), "resource", None)
+
+
+def _handed_over(provider: Any) -> bool:
+    """Whether the application's provider can take what is ours, and has flushed it as far as it says."""
+    if not can_take(provider):
+        return False
+    try:
+        force_flush = getattr(provider, "force_flush", None)
+        return force_flush is None or force_flush() is not False
+    except Exception:
+        return False
 
 
 def _sdk_disabled() -> bool:

@@ -16,6 +16,8 @@ from agenteval_otel.semconv import (
     EVALUATOR_TYPE,
     EVALUATOR_VERSION,
     EXPLANATION,
+    EXPORT_REASON,
+    EXPORT_SIGNAL,
     FAILED_CRITERIA,
     FULL_RESPONSE,
     HAS_GROUND_TRUTH,
@@ -159,6 +161,8 @@ ATTRIBUTES: Final = (
     Attribute(JUDGE_NAME, "string", "A judge's type and model; on a metric only."),
     Attribute(JUDGE_PERIOD, "string", "`minute` or `day`; on a metric only."),
     Attribute(TOKEN_TYPE, "string", "`input`, `output`, `cache_read` or `cache_write`; on a metric only."),
+    Attribute(EXPORT_SIGNAL, "string", "`traces`, `logs` or `metrics`; on a metric only."),
+    Attribute(EXPORT_REASON, "string", "Why something was lost on the way out; on a metric only."),
     Attribute(OUTCOME, "string", "What became of a call, or of a question to a judge; on a metric only."),
 )  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""Load metrics: drain time, the lag of the host's event loop and the sampling level; read when the exporter asks."""
+"""Load metrics: drain time, the lag of the host's event loop, the sampling level, and what was lost on export.
+
+All are read when the exporter asks.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from agenteval_otel import semconv as names
 
-__all__ = ["observe_self"]
+__all__ = ["observe_lost", "observe_self"]
 
 _GAUGES: Final = {
     "drain_time": names.METRIC_QUEUE_DRAIN_TIME,
@@ -31,6 +34,31 @@ def observe_self(meter: metrics.Meter, read: Callable[[], Mapping[str, float]]) 
         meter.create_observable_gauge(
             instrument.name, [_reader(key, read)], unit=instrument.unit, description=instrument.description
         )
+
+
+def observe_lost(meter: metrics.Meter, read: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+    """Create the counter of what was lost on the way out.
+
+    Args:
+        meter: Where it is created.
+        read: Gives the items by signal and reason; called on the exporter's thread.
+    """
+    instrument = names.METRIC_EXPORT_LOST
+
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        # Every series starts at 0, so that its first loss is an increase.
+        counts = dict.fromkeys(_LOST, 0) | dict(read())
+        return [
+            Observation(count, {names.EXPORT_SIGNAL: signal, names.EXPORT_REASON: reason})
+            for (signal, reason), count in counts.items()
+        ]
+
+    meter.create_observable_counter(
+        instrument.name, [observe], unit=instrument.unit, description=instrument.description
+    )
+
+
+_LOST: Final = tuple((signal, reason) for signal in ("traces", "logs", "metrics") for reason in names.LOST_REASONS)
 
 
 def _reader(key: str, read: Callable[[], Mapping[str, float]]) -> Callable[[CallbackOptions], Iterable[Observation]]:

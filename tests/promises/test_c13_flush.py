@@ -180,7 +180,7 @@ def test_a_collector_that_refuses_is_no_yes(receiver: Receiver) -> None:
     handler = monitor(pipeline=pipeline, agent="agent")(lambda question: "An answer.")
     handler("The first question?")
     assert pipeline.flush(10)
-    storage.providers._note_lost("LOGS", 1)
+    storage.providers.lose("logs", "rejected")
     assert not pipeline.flush(10)
     assert pipeline.flush(10)
     assert pipeline.accounting.failures == {"export:logs": 1}

@@ -100,7 +100,8 @@ def test_settings_without_criteria_have_no_rules() -> None:
 def test_without_thresholds_objectives_and_judges_only_the_monitoring_is_watched() -> None:
     """No alert about quality that nobody asked for, none about judges that are not there."""
     monitoring = {
-        "MonitorBlind", "TelemetryVanished", "QueueDropping", "PipelineFailing", "EvaluationErrors", "SamplingReduced",
+        "MonitorBlind", "TelemetryVanished", "QueueDropping", "PipelineFailing", "ExportLosing",
+        "EvaluationErrors", "SamplingReduced",
     }  # fmt: skip
     assert names_of(PLANS["no thresholds, no objectives"]) == monitoring
     judged = plan_of(criterion("a"), judge_models=("m",))

@@ -19,7 +19,9 @@ from urllib.parse import urlsplit
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runner.child.recipes import with_environment
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry.private import OtlpTarget, is_endpoint, private_provider
+from agenteval_otel.telemetry.exporter import Exporter
+from agenteval_otel.telemetry.private import private_provider
+from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint
 
 __all__ = ["SERVICE", "Outlet", "check_endpoint", "quiet_exporters", "service_name"]
 
@@ -67,7 +69,9 @@ class Outlet:
             return
         target = OtlpTarget(endpoint)
         if target.is_configured("TRACES"):
-            self._tracers = private_provider("TRACES", target, lambda signal, _: self._lost.add(signal))
+            self._tracers = private_provider(
+                "TRACES", target, Exporter(lambda signal, reason, count: self._lost.add(signal))
+            )  # fmt: skip
             self.tracer = self._tracers.get_tracer(SERVICE)
         self.storage = (OtlpStorageProvider(endpoint=endpoint, tracer_provider=self._tracers),)
 

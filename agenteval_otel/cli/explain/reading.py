@@ -37,6 +37,7 @@ class Counts(NamedTuple):
         errors: Failed results by criterion and `error.type`.
         queue: ``size``, ``capacity``, ``bytes``.
         last_success: Unix time of the last delivered result.
+        lost: What was lost on the way out, by signal and reason.
     """
 
     outcomes: dict[str, dict[str, int]]
@@ -45,6 +46,7 @@ class Counts(NamedTuple):
     errors: dict[tuple[str, str], int]
     queue: dict[str, int]
     last_success: float | None = None
+    lost: dict[tuple[str, str], int] = {}
 
     @property
     def totals(self) -> dict[str, int]:
@@ -162,6 +164,7 @@ _QUEUE = {"size": names.METRIC_QUEUE_SIZE, "capacity": names.METRIC_QUEUE_CAPACI
 def _of_page(text: str) -> Counts:
     counts = Counts({}, {}, {}, {}, {})
     moments: list[float] = []
+    lost: dict[tuple[str, str], int] = {}
     series = 0
     for name, labels, value in _samples(text):
         series += 1
@@ -171,19 +174,22 @@ def _of_page(text: str) -> Counts:
         elif _is(name, names.METRIC_ERRORS):
             criterion, word = labels.get(_label(names.EVALUATION_NAME), ""), labels.get(_label(names.ERROR_TYPE), "")
             counts.errors[criterion, word] = counts.errors.get((criterion, word), 0) + int(value)
+        elif _is(name, names.METRIC_EXPORT_LOST):
+            key = labels.get(_label(names.EXPORT_SIGNAL), ""), labels.get(_label(names.EXPORT_REASON), "")
+            lost[key] = lost.get(key, 0) + int(value)
         elif _is(name, names.METRIC_LAST_SUCCESS):
             moments.append(value)
         else:
-            for key, instrument in _QUEUE.items():
+            for part, instrument in _QUEUE.items():
                 if _is(name, instrument):
-                    _add(counts.queue, key, value)
+                    _add(counts.queue, part, value)
     if not counts.outcomes:
         raise _wrong(
             f"{series} series, and no {names.METRIC_RESPONSES.prometheus_name} among them: is it a page with metrics, "
             "and have the application's arrived there? They come with the first evaluated answer, then every 60 s "
             "(OTEL_METRIC_EXPORT_INTERVAL)"
         )
-    return counts._replace(last_success=max(moments, default=None))
+    return counts._replace(last_success=max(moments, default=None), lost=lost)
 
 
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:

@@ -13,6 +13,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.telemetry.explanations import (
     ERROR_TYPES,
     FAILURES,
+    LOST_REASONS,
     NO_CALLS,
     OUTCOMES,
     Explanation,
@@ -70,6 +71,7 @@ def report(counts: Counts) -> list[str]:
         if count:
             found = explanation_of_failure(part)
             blocks.append([f"{part} broke {_times(count)}", *(_in_full(found) if found else [])])
+    blocks += _lost_on_the_way(counts)
     for (criterion, word), count in sorted(counts.errors.items(), key=lambda item: -item[1]):
         if count:
             title = f"{criterion or 'an evaluator'} failed {_times(count)} with {word or 'an error'}"
@@ -78,13 +80,25 @@ def report(counts: Counts) -> list[str]:
     if failed:
         hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
         blocks.append([f"Failed results: {failed:,}", f"  {hint}"])
-    if not (lost or failed or any(counts.failures.values()) or any(counts.errors.values())):
+    broken = (counts.failures, counts.errors, counts.lost)
+    if not (lost or failed or any(any(counted.values()) for counted in broken)):
         told = bool(counts.failures or counts.results)
         unknown = "Nothing was lost. What broke is not in this source: give failures and results beside the outcomes."
         blocks.append(["Nothing was lost, and nothing broke." if told else unknown])
         most = max(totals, key=lambda name: totals[name])  # harmless, but it may be why somebody misses a score
         blocks.append([f"{most}: {_of_calls(totals[most], totals)}", *_in_full(OUTCOMES[most], is_outcome=True)])
     return _joined([block for block in blocks if block])
+
+
+def _lost_on_the_way(counts: Counts) -> list[list[str]]:
+    return [
+        [
+            f"{count:,} {signal} lost on the way out: {reason}",
+            *_wrapped(LOST_REASONS.get(reason, "Not known to this version."), first="  ", rest="  "),
+        ]
+        for (signal, reason), count in sorted(counts.lost.items(), key=lambda item: -item[1])
+        if count
+    ]
 
 
 def _table(totals: dict[str, int]) -> list[str]:

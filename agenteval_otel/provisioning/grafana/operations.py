@@ -18,6 +18,7 @@ __all__ = ["files_of"]
 _ERROR, _JUDGE_MODEL = label_name(semconv.ERROR_TYPE), label_name(semconv.JUDGE_MODEL)
 _JUDGE, _PERIOD = label_name(semconv.JUDGE_NAME), label_name(semconv.JUDGE_PERIOD)
 _TOKENS = label_name(semconv.TOKEN_TYPE)
+_SIGNAL, _REASON = label_name(semconv.EXPORT_SIGNAL), label_name(semconv.EXPORT_REASON)
 _WHERE = ("job", "instance")
 _AT = "{{job}} {{instance}}"
 _LEVELS = {"0": ("full", "green"), "1": ("reduced", "yellow"), "2": ("no model calls", "orange"), "3": ("off", "red")}
@@ -46,6 +47,7 @@ def _queue(made: Dashboard) -> None:
     matchers = joined(PROCESS, f'{OUTCOME}=~"{LOST}"')
     lost = Query(rate(semconv.METRIC_RESPONSES, (OUTCOME,), matchers), "{{" + OUTCOME + "}}")
     errors = Query(rate(semconv.METRIC_ERRORS, (CRITERION, _ERROR)), "{{" + CRITERION + "}} {{" + _ERROR + "}}")
+    undelivered = Query(rate(semconv.METRIC_EXPORT_LOST, (_SIGNAL, _REASON)), f"{{{{{_SIGNAL}}}}} {{{{{_REASON}}}}}")
     since = f"time() - {latest(semconv.METRIC_LAST_SUCCESS, _WHERE)}"
     for panel in (
         full,
@@ -53,6 +55,8 @@ def _queue(made: Dashboard) -> None:
         stacked("Lost responses by reason", "Responses a second that should have been evaluated and were not.", "reqps",
                 lost),
         stacked("Errors of evaluators", "Evaluations a second that broke, by criterion and error.", "cps", errors),
+        stacked("Lost on the way out", "Spans, events and metrics a second that did not reach the backend.",
+                "cps", undelivered),
         graph("Since the last result", "Time since a result was last delivered. Grows without traffic, too.", "s",
               Query(since, _AT)),
         stacked("Responses by outcome", "Calls of monitored handlers a second, by what became of them.", "reqps",

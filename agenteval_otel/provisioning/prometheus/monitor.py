@@ -26,6 +26,7 @@ REFUSED_SHARE: Final = 0.5
 _JUDGE = promql.label_name(names.JUDGE_MODEL)
 _JUDGE_NAME = promql.label_name(names.JUDGE_NAME)
 _PERIOD = promql.label_name(names.JUDGE_PERIOD)
+_SIGNAL = promql.label_name(names.EXPORT_SIGNAL)
 _BY_AGENT = ("job", AGENT)
 _SHARE = "{{ $value | humanizePercentage }}"
 _JOB = "{{ $labels.job }}"
@@ -41,7 +42,8 @@ def monitor_alerts(plan: MonitoringPlan) -> list[Alert]:
     if not plan.criteria:
         return []
     alerts = [
-        _blind(plan), _vanished(plan), _queue_dropping(plan), _pipeline_failing(plan), _errors(plan), _reduced(plan),
+        _blind(plan), _vanished(plan), _queue_dropping(plan), _pipeline_failing(plan), _export_losing(plan),
+        _errors(plan), _reduced(plan),
     ]  # fmt: skip
     if plan.judge_models:
         alerts += [_judge_failing(plan), _breaker_open(plan)]
@@ -105,6 +107,18 @@ def _pipeline_failing(plan: MonitoringPlan) -> Alert:
         description=(
             f"In the last 30 minutes {_SHARE} of the answers of the agent {_THE_AGENT} that should have been "
             "evaluated met something that broke before any evaluator saw them."
+        ),
+    )  # fmt: skip
+
+
+def _export_losing(plan: MonitoringPlan) -> Alert:
+    lost = increase(names.METRIC_EXPORT_LOST, "", window(plan, "30m"), ("job", _SIGNAL))
+    return Alert(
+        name="AgentevalExportLosing", for_s=300.0, severity="ticket", expression=f"{lost} >= {LEAST_COUNT}",
+        summary=f"{{{{ $labels.{_SIGNAL} }}}} of {_JOB} are lost on the way to the backend",
+        description=(
+            f"In the last 30 minutes {{{{ $value | humanize }}}} items of the signal {{{{ $labels.{_SIGNAL} }}}} of "
+            f"{_JOB} were made and did not arrive: traces and logs have gaps that no score explains."
         ),
     )  # fmt: skip
 

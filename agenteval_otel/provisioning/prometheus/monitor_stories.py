@@ -34,6 +34,7 @@ def monitor_stories(plan: MonitoringPlan) -> Iterator[Story]:
     agent = of_all.agents[0] if of_all.agents else _unnamed(plan)
     yield from _traffic(agent, first.name, least_answers(plan))
     yield from _losses(agent, first.name)
+    yield from _exports()
     yield from _errors(first.name)
     yield from _levels()
     if plan.judge_models:
@@ -101,6 +102,14 @@ def _losses(agent: str, criterion: str) -> Iterator[Story]:
                     _answers(agent, names.NOT_SAMPLED, (1_000.0, STEPS)), results,
                 )  # fmt: skip
                 yield Story(f"{lost}: {said}", series, told)
+
+
+def _exports() -> Iterator[Story]:
+    fires = frozenset({"AgentevalExportLosing"})
+    labels = {label_name(names.EXPORT_SIGNAL): "logs", label_name(names.EXPORT_REASON): "no_room"}
+    for amount, lost, alerts in (("none", 0.0, _NONE), ("too few", _FEW, _NONE), ("just enough", _ENOUGH, fires)):
+        series = counter(names.METRIC_EXPORT_LOST.prometheus_name, labels, (lost / HALF_HOUR, STEPS))
+        yield Story(f"lost on the way out: {amount}", (series,), alerts)
 
 
 def _errors(criterion: str) -> Iterator[Story]:

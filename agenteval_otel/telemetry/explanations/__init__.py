@@ -6,12 +6,13 @@ on the route of an answer imports this.
 
 from agenteval_otel.telemetry.explanations.base import Explanation
 from agenteval_otel.telemetry.explanations.errors import ERROR_TYPES, explanation_of_error
-from agenteval_otel.telemetry.explanations.failures import FAILURES, explanation_of_failure
+from agenteval_otel.telemetry.explanations.failures import FAILURES, LOST_REASONS, explanation_of_failure
 from agenteval_otel.telemetry.explanations.outcomes import NO_CALLS, OUTCOMES
 
 __all__ = [
     "ERROR_TYPES",
     "FAILURES",
+    "LOST_REASONS",
     "NO_CALLS",
     "OUTCOMES",
     "Explanation",

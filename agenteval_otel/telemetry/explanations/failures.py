@@ -6,7 +6,7 @@ from typing import Final
 
 from agenteval_otel.telemetry.explanations.base import Explanation
 
-__all__ = ["FAILURES", "explanation_of_failure"]
+__all__ = ["FAILURES", "LOST_REASONS", "explanation_of_failure"]
 
 FAILURES: Final[dict[str, Explanation]] = {
     "sampler": Explanation(
@@ -52,14 +52,15 @@ FAILURES: Final[dict[str, Explanation]] = {
         ("Look for the log line `part_failed`: `part` names the redactor, `error_type` what was raised.",),
     ),
     "export:<signal>": Explanation(
-        "Signals of a kind could not be exported over OTLP and are lost; counted one by one, metrics by the export.",
+        "Spans, events or metrics were made and did not reach the backend; `agenteval.export.lost` has the reasons.",
         (
-            "the Collector is away, refuses, or answers too late",
-            "more signals than it takes: 8,192 may wait, or 32 MiB",
+            "the receiver was away for so long that `export.max_bytes` was full, or until the process ended",
+            "the receiver refused: a redirect, a login page, a wrong key, `partial_success`",
+            "the application has shut its own provider down",
         ),
         (
-            "Look for the log lines `export_failed` and `export_queue_full`.",
-            "Sample less, or bring the Collector back.",
+            "Look for the log line `export_failed`: `status` is what the receiver answered.",
+            "Bring the receiver back, correct the endpoint or the key, or raise `export.max_bytes`.",
         ),
     ),
     "on_breach": Explanation(
@@ -129,6 +130,17 @@ FAILURES: Final[dict[str, Explanation]] = {
     ),
 }
 """By the part that broke, as `Accounting.failures` counts it; what stands in ``<>`` differs."""
+
+LOST_REASONS: Final[dict[str, str]] = {
+    "no_room": "The receiver was away for so long that `export.max_bytes` was full; the oldest were dropped.",
+    "rejected": "The receiver refused: a redirect, a login page, a wrong key or path, or `partial_success`.",
+    "too_large": "A single item was larger than the receiver takes (413).",
+    "unencodable": "The SDK could not encode the item.",
+    "shutdown": "The receiver was away, and the process ended.",
+    "provider_shut_down": "The application had shut its own provider down.",
+    "host_queue_full": "The application's own spans filled its span processor, so that ours were left out.",
+}
+"""By `agenteval.export.reason`: why something did not reach the backend."""
 
 
 def explanation_of_failure(part: str) -> Explanation | None:

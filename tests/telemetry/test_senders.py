@@ -1,4 +1,4 @@
-"""Answers of a collector: bounded, and its refusals understood."""
+"""Replies of a collector: bounded, and its refusals understood."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+import requests
 
 from agenteval_otel import monitor
 from agenteval_otel.dispatch import InlineDispatcher
@@ -17,8 +18,9 @@ from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry import replies
-from agenteval_otel.telemetry.replies import bounded_session
+from agenteval_otel.telemetry import senders
+from agenteval_otel.telemetry.senders import Delivery, HttpSender
+from agenteval_otel.telemetry.signals import load_signal
 
 
 class Server:
@@ -69,40 +71,49 @@ def server() -> Iterator[Server]:
     made.close()
 
 
-def _post(server: Server) -> Any:
-    session = bounded_session()
-    with session:
-        session.post(server.endpoint, data=b"batch", timeout=10)
-    return session
+def _post(server: Server, compression: str = "none") -> Delivery:
+    sender = HttpSender(load_signal("LOGS"), server.endpoint, {}, 5.0, compression, requests.Session())
+    try:
+        return sender.send(b"batch" * 100)
+    finally:
+        sender.close()
 
 
 @pytest.mark.parametrize("headers", [{}, {"content_length": str(10**9)}, {"content_encoding": "gzip"}])
-def test_an_endless_answer_is_not_read(server: Server, headers: dict[str, str]) -> None:
-    """Of an answer that is large, endless or packed only the status is looked at, and the connection is closed."""
+def test_an_endless_reply_is_not_read(server: Server, headers: dict[str, str]) -> None:
+    """A reply that is large, endless or packed is no OTLP reply; its connection is closed, it is not asked again."""
     server.answers(200, endless=True, **headers)
-    assert _post(server).status == 200
+    assert _post(server) == Delivery(False, "200, not an OTLP reply")
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "wait_s"),
-    [(429, "7", 7.0), (503, "0", 0.0), (503, "100000", replies.MAX_WAIT_S), (429, "soon", None), (429, "nan", None),
+    ("status", "header", "wait_s"),
+    [(429, "7", 7.0), (503, "0", 0.0), (503, "100000", senders.MAX_WAIT_S), (429, "soon", None), (429, "nan", None),
      (400, "7", None), (413, "7", None), (200, "7", None)],
 )  # fmt: skip
-def test_retry_after(server: Server, status: int, said: str, wait_s: float | None) -> None:
-    """Only who is asked to come later waits, for as long as is said and a minute at most."""
-    server.answers(status, retry_after=said, content_length="0")
-    session = _post(server)
-    assert (session.status, session.wait_s) == (status, wait_s)
+def test_retry_after(server: Server, status: int, header: str, wait_s: float | None) -> None:
+    """Only a receiver that asks to come later is waited for, as long as it asks for and a minute at most."""
+    server.answers(status, retry_after=header, content_length="0")
+    delivery = _post(server)
+    assert (delivery.status, delivery.wait_s, delivery.retryable) == (str(status), wait_s, status in (429, 503))
 
 
 def test_retry_after_a_date(server: Server) -> None:
-    """The moment may be said as a date."""
+    """The moment may be a date."""
     server.answers(503, retry_after=email.utils.formatdate(time.time() + 20, usegmt=True), content_length="0")
     assert 0.0 < (_post(server).wait_s or 0.0) <= 20.0
 
 
-@pytest.mark.parametrize(("status", "requests"), [(400, 1), (413, 1), (401, 1)])
-def test_refusals_are_not_repeated(server: Server, status: int, requests: int) -> None:
+@pytest.mark.parametrize("compression", ["gzip", "deflate"])
+def test_compression(server: Server, compression: str) -> None:
+    """A request is packed as configured."""
+    server.answers(200, content_length="0")
+    assert _post(server, compression).delivered
+    assert server.seen[0] < 100
+
+
+@pytest.mark.parametrize("status", [400, 413, 401])
+def test_refusals_are_not_repeated(server: Server, status: int) -> None:
     """What is refused for good is sent once, and counted as lost."""
     pipeline = Pipeline(
         sampler=RatioSampler(), evaluators=(ResponseHealth(),), dispatcher=InlineDispatcher(),
@@ -111,6 +122,6 @@ def test_refusals_are_not_repeated(server: Server, status: int, requests: int) -
     server.answers(status, content_length="0")
     monitor(pipeline=pipeline)(lambda question: "An answer.")("A question?")
     assert not pipeline.flush(10)
-    assert len(server.seen) == requests
+    assert len(server.seen) == 1
     assert pipeline.accounting.failures == {"export:logs": 1}
     pipeline.shutdown(5)

@@ -1,0 +1,237 @@
+"""Senders: bytes to an OTLP receiver over HTTP or gRPC, and the truth about what became of them.
+
+A request counts as delivered after a 2xx (gRPC: OK) whose reply is empty or a readable OTLP reply. A redirect is not
+followed, because it would carry our keys elsewhere; a login page and garbage are no replies. Of a reply no more is read
+than it needs, and nothing of it comes into a log line: it may quote our key.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import time
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from agenteval_otel.telemetry.signals import Signal
+
+__all__ = ["Delivery", "GrpcSender", "HttpSender", "Sender"]
+
+MAX_REPLY_BYTES = 64 * 1024
+MAX_WAIT_S = 60.0
+_RETRYABLE_HTTP = frozenset({429, 502, 503, 504})
+_RETRYABLE_GRPC = frozenset({
+    "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS",
+})  # fmt: skip
+_RECONNECTING = (("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 10_000))
+"""How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes."""
+
+
+class Delivery(NamedTuple):
+    """What became of a request.
+
+    Attributes:
+        delivered: The receiver has it, but for what it rejected.
+        status: For the log: an HTTP status, a gRPC code, an exception's class. Never text of the receiver's.
+        rejected: Items that the receiver refused for good although it took the request.
+        retryable: The same bytes may be sent again.
+        too_large: The receiver may take halves.
+        wait_s: The receiver asks not to be asked for so many seconds.
+    """
+
+    delivered: bool
+    status: str
+    rejected: int = 0
+    retryable: bool = False
+    too_large: bool = False
+    wait_s: float | None = None
+
+
+class Sender(Protocol):
+    """Sends a request; blocks until the reply or the timeout."""
+
+    def send(self, body: bytes) -> Delivery:
+        """Send an encoded request."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class HttpSender:
+    """OTLP over HTTP.
+
+    Args:
+        signal: What is sent.
+        url: Where to, with the signal's path.
+        headers: Sent with every request.
+        timeout_s: For the connection, for each read and for the reply as a whole.
+        compression: ``gzip``, ``deflate`` or ``none``.
+        session: A `requests.Session`.
+        verify: A file of certificates, or True for the system's.
+        cert: The client's certificate and key.
+    """
+
+    def __init__(
+        self, signal: Signal, url: str, headers: Mapping[str, str], timeout_s: float, compression: str, session: Any,
+        verify: bool | str = True, cert: Any = None,
+    ) -> None:  # fmt: skip
+        self._signal, self._url, self._timeout_s, self._session = signal, url, timeout_s, session
+        self._wbits = {"gzip": 31, "deflate": 15}.get(compression)
+        # Identity: no reply that unpacks into more than it is.
+        self._headers = {"content-type": "application/x-protobuf", "accept-encoding": "identity", **headers}
+        if self._wbits:
+            self._headers["content-encoding"] = compression
+        self._options = {"verify": verify, "cert": cert, "allow_redirects": False, "stream": True}
+
+    def send(self, body: bytes) -> Delivery:
+        """Send an encoded request. A connection that the receiver has closed meanwhile is opened again, once."""
+        import requests
+
+        if self._wbits:
+            packer = zlib.compressobj(wbits=self._wbits)
+            body = packer.compress(body) + packer.flush()
+        try:
+            try:
+                return self._send_once(body)
+            except requests.ConnectionError as error:
+                if isinstance(error, requests.Timeout):
+                    raise
+                return self._send_once(body)
+        except (requests.ConnectionError, requests.Timeout) as error:
+            return Delivery(False, type(error).__name__, retryable=True)
+        except requests.RequestException as error:
+            return Delivery(False, type(error).__name__)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def _send_once(self, body: bytes) -> Delivery:
+        deadline = time.monotonic() + self._timeout_s
+        with self._session.post(
+            self._url, data=body, headers=self._headers, timeout=self._timeout_s, **self._options
+        ) as response:
+            status, retry_after = response.status_code, response.headers.get("retry-after")
+            if not 200 <= status < 300:
+                retryable = status in _RETRYABLE_HTTP
+                wait_s = _seconds(retry_after) if retryable else None
+                return Delivery(False, str(status), 0, retryable, status == 413, wait_s)
+            reply = _read(response, deadline)
+            rejected = None if reply is None else _rejected(self._signal, reply, response.headers.get("content-type"))
+            if rejected is None:
+                return Delivery(False, f"{status}, not an OTLP reply")
+            return Delivery(True, f"{status}, partial success" if rejected else str(status), rejected)
+
+
+class GrpcSender:
+    """OTLP over gRPC.
+
+    Args:
+        signal: What is sent.
+        address: ``host:port``.
+        headers: Sent with every request; the names in lower case.
+        timeout_s: For a request.
+        compression: ``gzip`` or ``none``.
+        credentials: Of the channel; None for one without TLS.
+    """
+
+    def __init__(
+        self, signal: Signal, address: str, headers: Mapping[str, str], timeout_s: float, compression: str,
+        credentials: Any,
+    ) -> None:  # fmt: skip
+        import grpc
+
+        options = {
+            "options": _RECONNECTING,
+            "compression": grpc.Compression.Gzip if compression == "gzip" else grpc.Compression.NoCompression,
+        }
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, **options)
+        else:
+            self._channel = grpc.secure_channel(address, credentials, **options)
+        self._signal, self._timeout_s, self._metadata = signal, timeout_s, tuple(headers.items())
+        self._export = self._channel.unary_unary(signal.method)
+
+    def send(self, body: bytes) -> Delivery:
+        """Send an encoded request."""
+        import grpc
+
+        try:
+            reply = self._export(body, timeout=self._timeout_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            code = error.code().name
+            too_large = code == "RESOURCE_EXHAUSTED" and "larger than max" in (error.details() or "")
+            return Delivery(
+                False, code, retryable=code in _RETRYABLE_GRPC and not too_large, too_large=too_large,
+                wait_s=_retry_delay(error.trailing_metadata()),
+            )  # fmt: skip
+        rejected = _rejected(self._signal, reply, None)
+        if rejected is None:
+            return Delivery(False, "OK, not an OTLP reply")
+        return Delivery(True, "OK, partial success" if rejected else "OK", rejected)
+
+    def close(self) -> None:
+        """Close the channel, which ends a request under way."""
+        self._channel.close()
+
+
+def _read(response: Any, deadline: float) -> bytes | None:
+    """The reply's body; None where it is packed, large, slow or broken off."""
+    import requests
+
+    if response.headers.get("content-encoding", "identity") != "identity":
+        return None
+    body = bytearray()
+    try:
+        # Byte by byte: a larger read waits for all of it, and each byte that trickles in starts the timeout again.
+        for part in response.iter_content(1):
+            body += part
+            if len(body) > MAX_REPLY_BYTES or time.monotonic() > deadline:
+                return None
+    except requests.RequestException:  # the receiver may have taken the request: it is not sent again
+        return None
+    return bytes(body)
+
+
+def _rejected(signal: Signal, reply: bytes, content_type: str | None) -> int | None:
+    """How many items a reply rejects; None where it is no OTLP reply."""
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    try:
+        if kind == "application/json":
+            partial = json.loads(reply or b"{}").get("partialSuccess") or {}
+            return int(partial.get(signal.rejected_json) or 0)
+        if kind not in ("", "application/x-protobuf", "application/octet-stream") and (reply or "html" in kind):
+            return None
+        message = signal.response.FromString(reply)
+        # Bytes that parse into nothing known are somebody else's.
+        if reply and not message.HasField("partial_success"):
+            return None
+        return int(getattr(message.partial_success, signal.rejected))
+    except Exception:
+        return None
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """``Retry-After``: seconds or a date; at most `MAX_WAIT_S`."""
+    if retry_after is None:
+        return None
+    try:
+        wait_s = float(retry_after)
+    except ValueError:
+        try:
+            wait_s = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return min(max(wait_s, 0.0), MAX_WAIT_S) if wait_s == wait_s else None
+
+
+def _retry_delay(metadata: Any) -> float | None:
+    """gRPC's ``RetryInfo``, where the receiver sends it."""
+    from google.rpc.error_details_pb2 import RetryInfo
+
+    try:
+        delay = RetryInfo.FromString(dict(metadata)["google.rpc.retryinfo-bin"]).retry_delay
+    except Exception:
+        return None
+    return min(max(delay.seconds + delay.nanos / 1e9, 0.0), MAX_WAIT_S)
