@@ -19,7 +19,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 
-from agenteval_otel.capture import CURRENT, EVALUATING, Arguments, CapturedCall, snapshot
+from agenteval_otel.capture import CURRENT, EVALUATING, Arguments, CapturedCall
 from agenteval_otel.capture.calls import fresh_call
 from agenteval_otel.dispatch.own import THREAD, under_evaluation
 from agenteval_otel.instrumentation.current import PLAIN, SPAN_KEY, current_context
@@ -143,8 +143,10 @@ class Door:
                 call.span = None
             if not goes_on:
                 return
-            kind = type(answer)
-            call.answer = snapshot(answer) if kind is list or kind is dict else answer
+            if type(answer) is str:
+                call.answer = answer
+            elif answer is not None:
+                call.keep_answer(answer)
         except Exception as failure:
             self._broken("capture", failure, call, CAPTURE_FAILED)
             return
@@ -189,9 +191,11 @@ class Door:
             self._broken("sampler", error, call)
             return False
 
-    def leave_stream(self, call: CapturedCall, chunks: list[Any], end: StreamEnd, error: BaseException | None) -> None:
-        """`leave` for a streamed answer: the chunks that were passed on, and how it ended."""
-        call.chunks, call.stream_end = chunks, end
+    def leave_stream(
+        self, call: CapturedCall, chunks: list[Any], end: StreamEnd, error: BaseException | None, *, truncated: bool
+    ) -> None:
+        """`leave` for a streamed answer: the chunks that were kept, how it ended, and whether more chunks came."""
+        call.keep_stream(chunks, end, truncated=truncated)
         self.leave(call, None, error)
 
     def _begin(
@@ -210,8 +214,7 @@ class Door:
             plan = call.plan = gate.plan
             call.agent, call.decision, call.draw, call.memo = self.agent, decision, draw, memo
             prompt = arguments.prompt(args, kwargs)
-            kind = type(prompt)
-            call.prompt = snapshot(prompt) if kind is list or kind is dict else prompt
+            call.prompt = prompt if type(prompt) is str else call.keep(prompt)
             if arguments.more:
                 arguments.take(call, args, kwargs)
             if span is None and gate.spans:

@@ -15,8 +15,8 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from agenteval_otel.capture import CURRENT, CapturedCall, snapshot
-from agenteval_otel.capture.calls import OBJECT_CHARS, STREAM_CHARS
+from agenteval_otel.capture import CURRENT, CapturedCall
+from agenteval_otel.capture.calls import STREAM_CHARS
 from agenteval_otel.instrumentation.door import Door
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.semconv import PIPELINE_FAILED
@@ -158,7 +158,7 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
                         left -= len(chunk) or 1
                         chunks.append(chunk)
                     else:
-                        left -= _kept(chunk, chunks)
+                        left -= _kept(call, chunk, chunks)
                 try:
                     given = yield chunk
                     resume = send
@@ -173,16 +173,18 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
         finally:
             given = None
             if call is not None:
-                _leave_stream(door, call, chunks, end, problem)
+                _leave_stream(door, call, chunks, left, end, problem)
             problem = None  # the frame and its exception must not hold each other
 
     return monitored
 
 
-def _kept(chunk: Any, chunks: list[Any]) -> int:
+def _kept(call: CapturedCall | None, chunk: Any, chunks: list[Any]) -> int:
     """Keep a chunk that is no text; gives what it takes of the stream's cap."""
-    chunks.append(snapshot(chunk))
-    return (len(chunk) or 1) if type(chunk) is bytes else OBJECT_CHARS
+    try:
+        return 0 if call is None else call.keep_chunk(chunk, chunks)
+    except Exception:  # the host's stack is exhausted, as above: the rest of the stream is not kept
+        return STREAM_CHARS
 
 
 def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:  # noqa: C901
@@ -214,7 +216,7 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
                         left -= len(chunk) or 1
                         chunks.append(chunk)
                     else:
-                        left -= _kept(chunk, chunks)
+                        left -= _kept(call, chunk, chunks)
                 try:
                     given = yield chunk
                     resume = send
@@ -229,18 +231,18 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
         finally:
             given = None
             if call is not None:
-                _leave_stream(door, call, chunks, end, problem)
+                _leave_stream(door, call, chunks, left, end, problem)
             problem = None
 
     return monitored
 
 
 def _leave_stream(
-    door: Door, call: CapturedCall, chunks: list[Any], end: StreamEnd, problem: BaseException | None
+    door: Door, call: CapturedCall, chunks: list[Any], left: int, end: StreamEnd, problem: BaseException | None
 ) -> None:
     """The door's, at the end of the stack too: where the handler had room for a frame, so has this."""
     try:
-        door.leave_stream(call, chunks, end, problem)
+        door.leave_stream(call, chunks, end, problem, truncated=left <= 0)
     except Exception:
         if not call.settled:
             call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1

@@ -15,7 +15,7 @@ from typing import Any
 
 from opentelemetry import trace
 
-from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input, estimate_bytes
+from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
@@ -144,15 +144,14 @@ class Pipeline:
         """Hand a finished call to the dispatcher, on the caller's thread; never blocks."""
         if not WATCHED:
             watch_exit()
-        answer, prompt = call.answer if call.chunks is None else call.chunks, call.prompt
-        # Text is weighed in place: on a cold caller each call of a function costs a microsecond or two.
-        size = 512 + (getsizeof(answer) if type(answer) is str else estimate_bytes(answer))
-        size += getsizeof(prompt) if type(prompt) is str else estimate_bytes(prompt)
+        if call.facts is not None:
+            call.keep_facts()
+        answer, prompt = call.answer, call.prompt
+        # What was taken part by part was measured then; text that was taken as it is has its size in its header.
+        size = 512 + call.size_bytes + (getsizeof(answer) if type(answer) is str else 0)
+        size += getsizeof(prompt) if type(prompt) is str else 0
         if call.conversation is not None:
             size += len(call.conversation)
-        more = call.facts, call.arguments, call.others
-        if any(more):
-            size += sum(map(estimate_bytes, filter(None, more)))
         self.dispatcher.submit(call, size)
 
     def flush(self, timeout_s: float) -> bool:
@@ -223,6 +222,8 @@ class Pipeline:
         except Exception as error:
             self.broken("capture", error)
             return CAPTURE_FAILED
+        if call.left_out:
+            self.broken("capture", CaptureError(f"{call.left_out} parts cannot be read: capture= reads them"))
         call.let_go()
         if plan.criteria:
             evaluation_input = evaluation_input.model_copy(update={"criteria": plan.criteria})
