@@ -30,6 +30,7 @@ STREAM_CHARS: Final = 256 * 1024
 OBJECT_CHARS: Final = 256
 """What a chunk that is no text counts for, or a sixty-fourth of its size where that is more."""
 _BYTES_PER_CHAR: Final = 64
+_MOST_COPIED: Final = 1_000
 IDS: Final = (str, int, UUID)
 """What an id may be for the caller's thread to read it: their text is made without a method of the host's."""
 
@@ -95,7 +96,8 @@ class CapturedCall:
         """Take an answer that is no exact `str`; one of those is put in its place as it is."""
         self.answer = self._keep_part(answer)
         if self.arguments is not None:
-            self.original = answer
+            is_plain = type(answer) in (list, dict) and len(answer) <= _MOST_COPIED
+            self.original = answer.copy() if is_plain else answer
 
     def keep_chunk(self, chunk: Any, chunks: list[Any]) -> int:
         """Add a chunk that is no exact `str`; gives what it takes of `STREAM_CHARS`."""

@@ -22,6 +22,7 @@ from agenteval_otel.capture.type_readers import (
     TypeFacts,
     Unreadable,
     reader_of,
+    why_unreadable,
 )
 
 __all__ = ["Detached", "Taken", "TypeFacts", "Unreadable", "list_bytes", "take"]
@@ -62,8 +63,7 @@ def take(value: Any) -> Taken:
     except Exception as error:  # changed by another thread while it was read, or the stack is exhausted
         taken = Unreadable(kind, f"{type(error).__name__} while it was read")
     if taken is LEFT_OUT:
-        reader = reader_of(kind)
-        taken = Unreadable(kind, reader if type(reader) is str else "it has no fields that are stored")
+        taken = Unreadable(kind, why_unreadable(value, kind))
     return Taken(taken, walk.size_bytes, walk.truncated, walk.left_out)
 
 

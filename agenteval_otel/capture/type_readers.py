@@ -16,7 +16,18 @@ from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-__all__ = ["ATOMS", "CUT", "LEFT_OUT", "READ", "Detached", "ObjectReader", "TypeFacts", "Unreadable", "reader_of"]
+__all__ = [
+    "ATOMS",
+    "CUT",
+    "LEFT_OUT",
+    "READ",
+    "Detached",
+    "ObjectReader",
+    "TypeFacts",
+    "Unreadable",
+    "reader_of",
+    "why_unreadable",
+]
 
 ATOMS: Final[frozenset[type]] = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
@@ -53,8 +64,9 @@ _DATA_MARKS: Final = frozenset({
     "__attrs_attrs__", "__dataclass_fields__", "__mapper__", "__pydantic_fields__", "__struct_fields__",
 })  # fmt: skip
 """What a class has whose objects are plain data: attrs, dataclasses, SQLAlchemy and SQLModel, pydantic, msgspec."""
-_IS_A_STREAM: Final = "is a stream for its reader: monitor what makes its pieces"
+_IS_A_STREAM: Final = "it is a stream for its reader: monitor what makes its pieces"
 _PATHS: Final = ("pathlib", "pathlib._local")
+_NATIVE: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _MOST_FIELDS: Final = 1_000
 _MOST_BYTES: Final = 2 * 1024 * 1024
 _MOST_TYPES: Final = 2_048
@@ -64,6 +76,7 @@ _HEAP_TYPE: Final = 1 << 9
 _bases_of: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].__get__
 _members_of: Final[Callable[[type], Any]] = type.__dict__["__dict__"].__get__
 _name_of: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
+_stored: Final[Callable[[Any, str], Any]] = object.__getattribute__
 _flags_of: Final[Callable[[type], int]] = type.__dict__["__flags__"].__get__
 
 
@@ -118,7 +131,7 @@ class ObjectReader:
         is_client: It is of a client library.
     """
 
-    __slots__ = ("_dict_of", "_extra_of", "_slots", "defaults", "is_client", "type")
+    __slots__ = ("_has_dict", "_has_extra", "_slots", "defaults", "is_client", "type")
 
     def __init__(self, kind: type, bases: tuple[type, ...]) -> None:
         modules = [_module_of(base) for base in bases]
@@ -132,23 +145,23 @@ class ObjectReader:
         self.type = TypeFacts(
             _name_of(kind), modules[0], is_data=is_data and (is_pydantic or _root(kind) not in _CLIENTS)
         )
-        self._dict_of, self._extra_of, self._slots, self.defaults = None, None, [], {}
+        self.defaults: dict[str, Any] = {}
+        first: dict[Any, tuple[type, Any]] = {}
         for base, own in zip(reversed(bases), reversed(members), strict=True):
-            for name, value in own.items():
-                self._member(base, name, value)
+            first |= {name: (base, value) for name, value in own.items()}
+        # Only names are remembered: a descriptor would keep its class alive. That `object.__getattribute__` finds the
+        # interpreter's own descriptor under them, which runs no code of the class, is made sure of here.
+        self._has_dict = type(first.get("__dict__", (None, None))[1]) in _NATIVE
+        self._slots = [name for name, (base, value) in first.items() if self._is_slot(base, name, value)]
+        self._has_extra = type(first.get("__pydantic_extra__", (None, None))[1]) is types.MemberDescriptorType
+        for name in READ.intersection(first):
+            if type(value := first[name][1]) in (str, int, bool):
+                self.defaults[name] = value
 
-    def _member(self, base: type, name: Any, value: Any) -> None:
-        """Learn of one attribute of the class: what stores the fields, one of them, or a constant."""
-        kind = type(value)
-        if kind is types.GetSetDescriptorType and name == "__dict__":
-            self._dict_of = value.__get__
-        elif kind is types.MemberDescriptorType and _flags_of(base) & _HEAP_TYPE:
-            if name == "__pydantic_extra__":
-                self._extra_of = value.__get__
-            elif self._is_wanted(name):
-                self._slots.append((name, value.__get__))
-        elif kind in (str, int, bool) and name in READ:
-            self.defaults[name] = value
+    def _is_slot(self, base: type, name: Any, value: Any) -> bool:
+        return (
+            type(value) is types.MemberDescriptorType and bool(_flags_of(base) & _HEAP_TYPE) and self._is_wanted(name)
+        )
 
     def _is_wanted(self, name: Any) -> bool:
         if type(name) is not str:
@@ -160,7 +173,12 @@ class ObjectReader:
     @property
     def can_store(self) -> bool:
         """Whether an object of the type can have a field that we read."""
-        return self._dict_of is not None or bool(self._slots)
+        return self._has_dict or bool(self._slots)
+
+    def is_used_up(self, value: Any) -> bool:
+        """Whether it is a response whose body only its reader may read."""
+        own = _stored(value, "__dict__") if self._has_dict else {}
+        return dict.get(own, "body_iterator") is not None or dict.get(own, "_content") is False
 
     def stored(self, value: Any) -> list[tuple[str, Any]] | None:
         """The fields that are stored; None where there is none that we read, or where they are not ours to read.
@@ -168,28 +186,36 @@ class ObjectReader:
         Raises:
             RuntimeError: Another thread changed the object.
         """
-        own = self._dict_of(value) if self._dict_of is not None else {}
-        if not self.type.is_data and _is_not_ours(own):
+        own = _stored(value, "__dict__") if self._has_dict else {}
+        if not self.type.is_data and (self.is_used_up(value) or _is_connection(own)):
             return None
         pairs = [pair for pair in islice(dict.items(own), _MOST_FIELDS) if self._is_wanted(pair[0])]
-        for name, read in self._slots:
+        for name in self._slots:
             try:
-                pairs.append((name, read(value)))
+                pairs.append((name, _stored(value, name)))
             except AttributeError:
                 continue  # an empty slot
-        if self._extra_of is not None:
+        if self._has_extra:
             try:
-                extra = self._extra_of(value)
+                extra = _stored(value, "__pydantic_extra__")
             except AttributeError:
                 extra = None  # made without its constructor
             pairs += islice(dict.items(extra), _MOST_FIELDS) if isinstance(extra, dict) else ()
         return pairs or None
 
 
-def _is_not_ours(stored: dict[Any, Any]) -> bool:
-    """Whether an object is a stream that its reader uses up, or a web framework's request with cookies and keys."""
-    if dict.get(stored, "body_iterator") is not None or dict.get(stored, "_content") is False:
-        return True
+def why_unreadable(value: Any, kind: type) -> str:
+    """Why nothing was taken of a value, in words that name no content."""
+    reader = reader_of(kind)
+    if type(reader) is str:
+        return reader
+    if type(reader) is ObjectReader and reader.is_used_up(value):
+        return _IS_A_STREAM
+    return "it has no stored fields that are read"
+
+
+def _is_connection(stored: dict[Any, Any]) -> bool:
+    """Whether an object is a web framework's request, whose headers hold cookies and keys."""
     return any(isinstance(dict.get(stored, name), dict) for name in ("scope", "META", "environ"))
 
 
@@ -226,7 +252,7 @@ _BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (
     (enum.Enum, _enum_value), (str, str.__str__), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
     (bytearray, _first_bytes), (int, int.__int__), (float, float.__float__), (datetime, _fixed_datetime),
     (dict, dict), (list, list), (tuple, tuple), (set, set), (frozenset, frozenset), (deque, deque),
-    *((base, "is no answer") for base in (
+    *((base, "it is no answer") for base in (
         type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
         BaseException, io.IOBase,
     )),
@@ -261,7 +287,7 @@ def _make_reader(kind: type) -> Reader:
         return str
     members = [_members_of(base) for base in bases]
     if any("__await__" in own for own in members):
-        return "must be awaited first"
+        return "it must be awaited first"
     if any("__next__" in own or "__anext__" in own for own in members):
         return _IS_A_STREAM
     found = ObjectReader(kind, bases)
