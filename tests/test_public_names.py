@@ -17,8 +17,8 @@ NAMES: dict[str, list[str]] = {
         "run_evaluation_sync", "run_evaluations", "run_evaluations_sync", "shutdown",
     ],
     "agenteval_otel.capture": [
-        "Arguments", "CURRENT", "CapturedCall", "ConversationParameter", "EVALUATING", "FACTS", "OtherParameters",
-        "PromptParameter", "build_input", "estimate_bytes", "snapshot",
+        "Arguments", "CURRENT", "CapturedCall", "ConversationParameter", "Detached", "EVALUATING", "FACTS",
+        "OtherParameters", "PromptParameter", "Taken", "Unreadable", "build_input", "take",
     ],
     "agenteval_otel.cli": [
         "main",

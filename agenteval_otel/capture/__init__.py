@@ -1,13 +1,15 @@
 """Capture: from a handler's call to an evaluation input.
 
-`calls` and `parameters` hold what the caller's thread takes (references); `shapes`, `responses`, `text` and `build`
-what the pool's thread makes of it; `snapshots` says of what was taken by reference whether it may have changed since;
-`redaction` and `outgoing` take out what must not leave the process.
+`detached`, `type_readers`, `calls` and `parameters` take what is the caller's as plain data of our own, on the caller's
+thread; `shapes`, `responses`, `text` and `build` are what the background thread makes of it; `redaction` and `outgoing`
+take out what must not leave the process.
 """
 
 from agenteval_otel.capture.build import FACTS, build_input
-from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall, estimate_bytes, snapshot
+from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
+from agenteval_otel.capture.detached import Taken, take
 from agenteval_otel.capture.parameters import Arguments, ConversationParameter, OtherParameters, PromptParameter
+from agenteval_otel.capture.type_readers import Detached, Unreadable
 
 __all__ = [
     "CURRENT",
@@ -16,9 +18,11 @@ __all__ = [
     "Arguments",
     "CapturedCall",
     "ConversationParameter",
+    "Detached",
     "OtherParameters",
     "PromptParameter",
+    "Taken",
+    "Unreadable",
     "build_input",
-    "estimate_bytes",
-    "snapshot",
+    "take",
 ]

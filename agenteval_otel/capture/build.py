@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.responses import answer_text, history_of, prompt_text, read_answer, read_chunks, read_prompt
 from agenteval_otel.capture.shapes import Reading, read_calls, usage_of
 from agenteval_otel.capture.shapes.fields import MAX_ITEMS, short
 from agenteval_otel.capture.shapes.prompts import history_fields, last_question
-from agenteval_otel.capture.snapshots import SNAPSHOT, state_of_answer, state_of_chunks
-from agenteval_otel.capture.text import plain, to_text
+from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
 
-__all__ = ["FACTS", "build_input"]
+__all__ = ["FACTS", "SNAPSHOT", "TRUNCATED", "build_input"]
 
 FACTS = frozenset({
     "agent_config", "agent_id", "context", "conversation_id", "cost", "finish_reason", "ground_truth",
@@ -26,6 +26,9 @@ FACTS = frozenset({
     "tool_calls", "turns", "usage",
 })  # fmt: skip
 """What `annotate` and a `capture=` function may say about a call."""
+SNAPSHOT: Final = "agenteval.snapshot"
+"""Key in the input's metadata: there, where what is evaluated is not the whole answer."""
+TRUNCATED: Final = "truncated"
 
 
 def build_input(
@@ -42,33 +45,45 @@ def build_input(
     Raises:
         CaptureError: The answer has no text that can be had.
     """
-    reading = read_chunks(call.chunks) if call.chunks is not None else read_answer(call.answer)
+    facts = dict(call.facts or {})
+    if capture is not None and function is not None:
+        facts |= _captured_facts(call, capture, function)
     try:
-        fields = _fields_of(call, reading)
+        fields = _fields_of(call, _read(call, has_response=facts.get("response") is not None))
     except CaptureError:
         raise
     except Exception as error:
         raise CaptureError(f"no evaluation input: {type(error).__name__}") from error
-    facts = dict(call.facts or {})
-    if capture is not None and function is not None:
-        facts |= _captured_facts(call, capture, function)
     for name in [name for name in facts if name not in FACTS]:
         on_bad_fact(name)
         del facts[name]
     said = _clean_facts(facts, on_bad_fact)
     fields |= said
-    snapshot = state_of_answer(call.answer) if call.chunks is None else state_of_chunks(call.chunks)
-    if snapshot is not None and "response" not in said:
-        fields["metadata"] = _marked(said.get("metadata"), snapshot, on_bad_fact)
+    if "response" not in said and (call.truncated or _is_long(call.answer)):
+        fields["metadata"] = _marked(said.get("metadata"), on_bad_fact)
     return _validated(fields, on_bad_fact)
 
 
-def _marked(metadata: Any, snapshot: str, on_bad_fact: Callable[[str], None]) -> dict[str, Any]:
-    """The metadata that was said, with the snapshot's state."""
+def _read(call: CapturedCall, *, has_response: bool) -> Reading:
+    """What the answer says; nothing where it cannot be read, and the facts say it instead."""
+    try:
+        return read_chunks(call.chunks) if call.chunks is not None else read_answer(call.answer)
+    except CaptureError:
+        if has_response:
+            return Reading()
+        raise
+
+
+def _is_long(answer: Any) -> bool:
+    return type(answer) in (str, bytes) and len(answer) > CAP_CHARS
+
+
+def _marked(metadata: Any, on_bad_fact: Callable[[str], None]) -> dict[str, Any]:
+    """The metadata that was said, with the mark of an answer that is not whole."""
     if metadata is not None and not isinstance(metadata, dict):
         on_bad_fact("metadata")
         metadata = None
-    return {**(metadata or {}), SNAPSHOT: snapshot}
+    return {**(metadata or {}), SNAPSHOT: TRUNCATED}
 
 
 def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
@@ -98,15 +113,14 @@ def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
 
 def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: Callable[..., Any]) -> dict[str, Any]:
     args, kwargs = call.arguments or ((), {})
-    answer = call.chunks if call.chunks is not None else call.answer
     try:
         arguments = dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
-        facts = capture(arguments, answer)
+        facts = capture(arguments, call.originals())
     except Exception as error:
         raise CaptureError(f"capture= raised {type(error).__name__}") from error
     if not isinstance(facts, Mapping):
         raise CaptureError(f"capture= must give a mapping, found {type(facts).__name__}")
-    return dict(facts)
+    return {name: take(value).value for name, value in facts.items()}
 
 
 _SHORT_TEXTS = frozenset({"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"})

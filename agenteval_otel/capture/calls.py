@@ -1,8 +1,8 @@
-"""The captured call: references only, taken on the caller's thread.
+"""The captured call: what `take` detached from the host on the caller's thread.
 
-Nothing is copied, serialised or measured in proportion to the payload here. Text is immutable and travels by reference;
-a mutable list or dictionary gets one shallow, bounded snapshot, so that what is judged is what was returned. Of an
-exception only the class name is kept: the object would hold the host's frames.
+Text is immutable and travels by reference; containers and objects become plain data of our own, so what is evaluated is
+what was returned. Of an exception only the class name is kept: the object would hold the host's frames. Only a handler
+with ``capture=`` keeps the host's own arguments and answer, for that function.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from agenteval_otel.capture.sizes import estimate_bytes
+from agenteval_otel.capture.detached import list_bytes, take
 from agenteval_otel.models import StreamEnd
 
 if TYPE_CHECKING:
@@ -22,16 +22,15 @@ if TYPE_CHECKING:
     from agenteval_otel.sampling.base import SamplingDecision
 
 __all__ = [
-    "CURRENT", "EVALUATING", "IDS", "OBJECT_CHARS", "SNAPSHOT_ITEMS", "STREAM_CHARS", "CapturedCall", "estimate_bytes",
-    "fresh_call", "snapshot",
+    "CURRENT", "EVALUATING", "IDS", "OBJECT_CHARS", "STREAM_CHARS", "CapturedCall", "fresh_call",
 ]  # fmt: skip
 
-SNAPSHOT_ITEMS: Final = 1_000
-"""How many items a list or dictionary may have to be copied."""
 STREAM_CHARS: Final = 256 * 1024
 """How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
 OBJECT_CHARS: Final = 256
-"""What a chunk that is no text counts for."""
+"""What a chunk that is no text counts for, or a sixty-fourth of its size where that is more."""
+_BYTES_PER_CHAR: Final = 64
+_MOST_COPIED: Final = 1_000
 IDS: Final = (str, int, UUID)
 """What an id may be for the caller's thread to read it: their text is made without a method of the host's."""
 
@@ -48,6 +47,13 @@ class CapturedCall:
     others: dict[str, Any] | None = None
     answer: Any = None
     chunks: list[Any] | None = None
+    # The host's own answer, or its chunks by place; only for `capture=`.
+    original: Any = None
+    # Of what was taken: its size (texts that are taken as they are count when the call is submitted), whether something
+    # was too large to be taken whole, and how many parts of the answer and the facts could not be read.
+    size_bytes = 0
+    truncated = False
+    left_out = 0
     error_type: str | None = None
     stream_end: StreamEnd | None = None
     span_context: SpanContext | None = None
@@ -65,8 +71,9 @@ class CapturedCall:
     memo: Any = None
     answer_facts: Any = None
     host_span: Span | None = None
-    # The process that began it, which alone ends its span; what evaluates it.
+    # The process that began it, which alone ends its span; what its open span keeps alive; what evaluates it.
     pid = 0
+    span_bytes = 0
     evaluation: Any = None
     # What an attribute of the span says of sampling upstream, where the settings name one.
     upstream: Any = None
@@ -83,9 +90,66 @@ class CapturedCall:
                 return str(said)
         return self.conversation
 
+    def keep(self, value: Any) -> Any:
+        """The detached form of an argument; its size counts for the call."""
+        taken = take(value)
+        self.size_bytes += taken.size_bytes
+        return taken.value
+
+    def keep_answer(self, answer: Any) -> None:
+        """Take an answer that is no exact `str`; one of those is put in its place as it is."""
+        self.answer = self._keep_part(answer)
+        if self.arguments is not None:
+            is_plain = type(answer) in (list, dict) and len(answer) <= _MOST_COPIED
+            self.original = answer.copy() if is_plain else answer
+
+    def keep_chunk(self, chunk: Any, chunks: list[Any]) -> int:
+        """Add a chunk that is no exact `str`; gives what it takes of `STREAM_CHARS`."""
+        if self.arguments is not None:
+            self.original = self.original or {}
+            self.original[len(chunks)] = chunk
+        before = self.size_bytes
+        value = self._keep_part(chunk)
+        chunks.append(value)
+        if type(value) is bytes or type(value) is str:
+            self.size_bytes = before  # counted with the texts of the stream
+            return len(value) or 1
+        return max(OBJECT_CHARS, (self.size_bytes - before) // _BYTES_PER_CHAR)
+
+    def keep_stream(self, chunks: list[Any], end: StreamEnd, *, truncated: bool) -> None:
+        """Take a stream's chunks, which were taken one by one as they passed."""
+        self.chunks, self.stream_end = chunks, end
+        self.truncated = self.truncated or truncated
+        self.size_bytes += list_bytes(chunks)
+
+    def keep_facts(self) -> None:
+        """Detach what was annotated, once, when the handler has ended."""
+        if self.facts:
+            self.facts = {name: self._keep_fact(value) for name, value in list(self.facts.items())}
+
+    def originals(self) -> Any:
+        """The answer or the chunks for ``capture=``: the host's own objects."""
+        if self.chunks is None:
+            return self.answer if self.original is None else self.original
+        own = self.original or {}
+        return [own.get(index, chunk) for index, chunk in enumerate(self.chunks)]
+
+    def _keep_part(self, value: Any) -> Any:
+        taken = take(value)
+        self.size_bytes += taken.size_bytes
+        self.truncated = self.truncated or taken.truncated
+        self.left_out += taken.left_out
+        return taken.value
+
+    def _keep_fact(self, value: Any) -> Any:
+        taken = take(value)
+        self.size_bytes += taken.size_bytes
+        self.left_out += taken.left_out
+        return taken.value
+
     def release(self) -> None:
         """Forget what the host's code made, once the evaluation input is built: a judge may take its time."""
-        self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = None
+        self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = self.original = None
 
     def __repr__(self) -> str:
         return f"<CapturedCall {self.agent} {self.error_type or self.stream_end or 'answered'}>"
@@ -99,11 +163,3 @@ EVALUATING: Final = CapturedCall(None, "evaluation")
 
 CURRENT: Final[ContextVar[CapturedCall | None]] = ContextVar("agenteval_current_call", default=None)
 """The monitored call that the running code belongs to; None outside and inside calls that were not sampled."""
-
-
-def snapshot(value: Any) -> Any:
-    """A shallow copy of a plain list or dictionary of at most 1,000 items; anything else as it is."""
-    kind = type(value)
-    if (kind is list or kind is dict) and len(value) <= SNAPSHOT_ITEMS:
-        return value.copy()
-    return value

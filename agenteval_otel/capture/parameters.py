@@ -1,4 +1,4 @@
-"""What is taken of a handler's arguments: on the caller's thread, by reference, at places found at decoration."""
+"""What is taken of a handler's arguments: on the caller's thread, at places found at decoration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from agenteval_otel.capture.calls import IDS, CapturedCall, snapshot
+from agenteval_otel.capture.calls import IDS, CapturedCall
 
 __all__ = ["CONVERSATION_NAMES", "Arguments", "ConversationParameter", "OtherParameters", "PromptParameter"]
 
@@ -50,9 +50,11 @@ class Arguments:
         if self._conversation is not None:
             call.conversation = self._conversation(args, kwargs)
         if self._others is not None:
-            call.others = self._others(args, kwargs)
+            others = self._others(args, kwargs)
+            call.others = others and {name: call.keep(value) for name, value in others.items()}
         if self._keep:
             call.arguments = (args, kwargs)
+            call.keep(call.arguments)  # for their size
 
 
 class PromptParameter:
@@ -121,7 +123,7 @@ class ConversationParameter:
 
 
 class OtherParameters:
-    """Finds the system text and the history among a handler's arguments, by name: beside the prompt, by reference.
+    """Finds the system text and the history among a handler's arguments, by name: beside the prompt.
 
     Attributes:
         present: The handler can be given one of them.
@@ -145,7 +147,7 @@ class OtherParameters:
         for kind, name, index in self._places:
             value = args[index] if len(args) > index else kwargs.get(name)
             if value is not None and kind not in found:
-                found[kind] = snapshot(value)
+                found[kind] = value
         return found or None
 
 

@@ -1,4 +1,4 @@
-"""Answers and prompts by their shapes, with everything that a foreign object raises translated."""
+"""Answers and prompts by their shapes, with everything that goes wrong translated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def _translated(read: Callable[P, T]) -> Callable[P, T]:
-    """Whatever the methods of a foreign object raise becomes a CaptureError."""
+    """Whatever reading raises becomes a CaptureError."""
 
     @functools.wraps(read)
     def reading(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agenteval_otel.capture.redaction.redactor import PatternRedactor
+from agenteval_otel.capture.type_readers import Detached, Unreadable
 from agenteval_otel.errors import CaptureError
 
 __all__ = ["CAP_CHARS", "PlainCopy", "cap", "clean", "model_fields", "plain", "sanitise", "to_text"]
@@ -87,6 +88,7 @@ def to_text(value: Any) -> str:
     """
     if value is None:
         return ""
+    _must_be_readable(value)
     try:
         if isinstance(value, str):
             return clean(value)
@@ -112,15 +114,23 @@ def plain(value: Any) -> Any:
     Raises:
         CaptureError: The object's own methods raised.
     """
+    _must_be_readable(value)
     try:
         return PlainCopy().take(value)
     except Exception as error:
         raise CaptureError(f"no plain data from {type(value).__name__}: {type(error).__name__}") from error
 
 
+def _must_be_readable(value: Any) -> None:
+    if type(value) is Unreadable:
+        raise CaptureError(f"no text from {value.type_name}: {value.reason}")
+
+
 def model_fields(value: Any) -> dict[str, Any] | None:
-    """What a pydantic model or a dataclass holds in its fields; None for every other object."""
+    """What an object of plain data holds in its public fields, a detached one too; None for every other object."""
     kind = type(value)
+    if kind is Detached:
+        return value.fields if value.type.is_data else None
     named = kind.__dict__.get("__pydantic_fields__") or getattr(kind, "__dataclass_fields__", None)
     if type(named) is not dict:
         return None
@@ -150,7 +160,7 @@ class PlainCopy:
             if depth == 0 or id(value) in above:
                 return "[...]"
             return self._container(value, depth - 1, above | {id(value)})
-        held = model_fields(value)
+        held = value.fields if type(value) is Detached else model_fields(value)
         if held is not None:
             if depth == 0 or id(value) in above:
                 return "[...]"

@@ -20,7 +20,7 @@ from agenteval_otel.config.switch import SWITCH
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["accounting", "configure", "default_pipeline", "flush", "forget", "reload", "shutdown"]
 

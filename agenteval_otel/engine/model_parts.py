@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from agenteval_otel.components import Component
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["judges_of", "log_problems", "problems_of"]
 

@@ -29,7 +29,7 @@ from agenteval_otel.models import (
 from agenteval_otel.models.snapshot import snapshot_of
 from agenteval_otel.models.value import replaced
 from agenteval_otel.scoring import AgentDockCriteria
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["OfflineRun", "run_evaluation", "run_evaluation_sync"]
 

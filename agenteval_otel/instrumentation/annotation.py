@@ -21,15 +21,15 @@ _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were mo
 def annotate(**facts: Any) -> None:
     """Add facts to the monitored call that is running; never raises, does nothing outside of a sampled call.
 
-    Facts are kept by reference and read on the pool's thread: ``context`` (mapping, or a list of documents),
-    ``ground_truth``, ``tool_calls`` (added to those said before), ``usage``, ``cost`` (USD), ``model``,
-    ``finish_reason``, ``response_id``, ``conversation_id``, ``session_id``, ``agent_id``, ``agent_config``,
+    Facts are detached from the host when the handler ends, and read on the background thread: ``context`` (mapping, or
+    a list of documents), ``ground_truth``, ``tool_calls`` (added to those said before), ``usage``, ``cost`` (USD),
+    ``model``, ``finish_reason``, ``response_id``, ``conversation_id``, ``session_id``, ``agent_id``, ``agent_config``,
     ``message_history``, ``metadata``, ``prompt``, ``response``, ``turns``, ``memory_stats``. An unknown fact is counted
     and left out.
     """
     try:
         call = _running_call()
-        if call is None or call.plan is None:
+        if call is None or call.settings is None:
             return
         known = call.facts
         if known is None:

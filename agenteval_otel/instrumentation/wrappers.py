@@ -15,9 +15,9 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from agenteval_otel.capture import CURRENT, CapturedCall, snapshot
-from agenteval_otel.capture.calls import OBJECT_CHARS, STREAM_CHARS
-from agenteval_otel.instrumentation.door import Door
+from agenteval_otel.capture import CURRENT, CapturedCall
+from agenteval_otel.capture.calls import STREAM_CHARS
+from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.semconv import PIPELINE_FAILED
 
@@ -26,41 +26,41 @@ __all__ = ["wrap"]
 Enter = Callable[[tuple[Any, ...], dict[str, Any]], CapturedCall | None]
 
 
-def wrap(function: Callable[..., Any], door: Door) -> Callable[..., Any]:
+def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     """The monitored form of a handler, by its kind; a callable object counts as what its ``__call__`` is."""
     shape = function
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
         shape = type(function).__call__
     if inspect.isasyncgenfunction(shape):
-        monitored: Callable[..., Any] = _async_generator(function, door.enter, door)
+        monitored: Callable[..., Any] = _async_generator(function, handler.enter, handler)
     elif inspect.isgeneratorfunction(shape):
-        monitored = _generator(function, door.enter, door)
+        monitored = _generator(function, handler.enter, handler)
     elif inspect.iscoroutinefunction(shape):
-        monitored = _coroutine(function, door.enter, door)
+        monitored = _coroutine(function, handler.enter, handler)
     else:
-        monitored = _function(function, door)
+        monitored = _function(function, handler)
     return functools.wraps(function)(monitored)
 
 
-def _function(function: Callable[..., Any], door: Door) -> Callable[..., Any]:  # noqa: C901
-    # One piece, because each call of a function adds half of what a call that goes by costs.
-    enter, leave, current, door.scoped = door.enter, door.leave, CURRENT.get, True
+def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:  # noqa: C901
+    # One piece, because each call of a function adds half of what an unsampled call costs.
+    enter, leave, current, handler.scoped = handler.enter, handler.leave, CURRENT.get, True
 
     def monitored(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
         try:
-            call, gate = None, door.gate
-            # Two ways past without asking the door.
+            call, bound = None, handler.bound
+            # Two ways past without another call.
             if current() is not None:
                 call = enter(args, kwargs)
-            elif not gate.pipeline.enabled:
-                gate.tally.disabled += 1
-            elif gate.never:
-                gate.tally.not_sampled += 1
+            elif not bound.pipeline.enabled:
+                bound.unsampled.disabled += 1
+            elif bound.never:
+                bound.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted: there is room to count, and for nothing else
             call = None
-            door.gate.cell[PIPELINE_FAILED] += 1
+            handler.bound.outcomes[PIPELINE_FAILED] += 1
         if call is None:
             return function(*args, **kwargs)
         try:
@@ -69,41 +69,41 @@ def _function(function: Callable[..., Any], door: Door) -> Callable[..., Any]:  
             try:
                 leave(call, None, error)
             except Exception:
-                if not call.settled:
-                    call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
+                handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+                call.settled = True
             raise
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
-            door.scope.close(call)
-            return follow(lambda: answer, lambda *_: call, door)()
+            handler.scope.close(call)
+            return follow(lambda: answer, lambda *_: call, handler)()
         try:
             leave(call, answer)
         except Exception:
-            if not call.settled:
-                call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
+            handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+            call.settled = True
         return answer
 
     return monitored
 
 
-def _coroutine(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:  # noqa: C901
+def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:  # noqa: C901
     # One piece, as above.
-    leave, current, door.scoped = door.leave, CURRENT.get, True
+    leave, current, handler.scoped = handler.leave, CURRENT.get, True
 
     async def monitored(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
         try:
-            call, gate = None, door.gate
+            call, bound = None, handler.bound
             if current() is not None:
                 call = enter(args, kwargs)
-            elif not gate.pipeline.enabled:
-                gate.tally.disabled += 1
-            elif gate.never:
-                gate.tally.not_sampled += 1
+            elif not bound.pipeline.enabled:
+                bound.unsampled.disabled += 1
+            elif bound.never:
+                bound.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
         except Exception:  # as above
             call = None
-            door.gate.cell[PIPELINE_FAILED] += 1
+            handler.bound.outcomes[PIPELINE_FAILED] += 1
         if call is None:
             return await function(*args, **kwargs)
         try:
@@ -112,24 +112,24 @@ def _coroutine(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
             try:
                 leave(call, None, error)
             except Exception:
-                if not call.settled:
-                    call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
+                handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+                call.settled = True
             raise
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
-            door.scope.close(call)
-            return follow(lambda: answer, lambda *_: call, door)()
+            handler.scope.close(call)
+            return follow(lambda: answer, lambda *_: call, handler)()
         try:
             leave(call, answer)
         except Exception:
-            if not call.settled:
-                call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
+            handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+            call.settled = True
         return answer
 
     return monitored
 
 
-def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:  # noqa: C901
+def _generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:  # noqa: C901
     # One piece: a call for each chunk would double its cost.
     def monitored(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:  # noqa: C901
         stream = function(*args, **kwargs)
@@ -137,12 +137,12 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
             call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted, as above
             call = None
-            door.gate.cell[PIPELINE_FAILED] += 1
+            handler.bound.outcomes[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
-        left = STREAM_CHARS if call is not None and call.plan is not None else 0
+        left = STREAM_CHARS if call is not None and call.settings is not None else 0
         send, throw = stream.send, stream.throw
         if call is not None and call.span is not None:
-            send, throw = door.scope.around(call, send), door.scope.around(call, throw)
+            send, throw = handler.scope.around(call, send), handler.scope.around(call, throw)
         resume, given, closing = send, None, False
         end: StreamEnd = "error"
         problem: BaseException | None = None
@@ -158,7 +158,7 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
                         left -= len(chunk) or 1
                         chunks.append(chunk)
                     else:
-                        left -= _kept(chunk, chunks)
+                        left -= _kept(call, chunk, chunks)
                 try:
                     given = yield chunk
                     resume = send
@@ -173,19 +173,21 @@ def _generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callab
         finally:
             given = None
             if call is not None:
-                _leave_stream(door, call, chunks, end, problem)
+                _leave_stream(handler, call, chunks, left, end, problem)
             problem = None  # the frame and its exception must not hold each other
 
     return monitored
 
 
-def _kept(chunk: Any, chunks: list[Any]) -> int:
+def _kept(call: CapturedCall | None, chunk: Any, chunks: list[Any]) -> int:
     """Keep a chunk that is no text; gives what it takes of the stream's cap."""
-    chunks.append(snapshot(chunk))
-    return (len(chunk) or 1) if type(chunk) is bytes else OBJECT_CHARS
+    try:
+        return 0 if call is None else call.keep_chunk(chunk, chunks)
+    except Exception:  # the host's stack is exhausted, as above: the rest of the stream is not kept
+        return STREAM_CHARS
 
 
-def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> Callable[..., Any]:  # noqa: C901
+def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:  # noqa: C901
     # One piece, as above.
     async def monitored(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:  # noqa: C901
         stream = function(*args, **kwargs)
@@ -193,12 +195,12 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
             call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted, as above
             call = None
-            door.gate.cell[PIPELINE_FAILED] += 1
+            handler.bound.outcomes[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
-        left = STREAM_CHARS if call is not None and call.plan is not None else 0
+        left = STREAM_CHARS if call is not None and call.settings is not None else 0
         first, send, throw = _first_send(stream), stream.asend, stream.athrow
         if call is not None and call.span is not None:
-            first, send, throw = (door.scope.around_async(call, step) for step in (first, send, throw))
+            first, send, throw = (handler.scope.around_async(call, step) for step in (first, send, throw))
         resume, given, closing = first, None, False
         end: StreamEnd = "error"
         problem: BaseException | None = None
@@ -214,7 +216,7 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
                         left -= len(chunk) or 1
                         chunks.append(chunk)
                     else:
-                        left -= _kept(chunk, chunks)
+                        left -= _kept(call, chunk, chunks)
                 try:
                     given = yield chunk
                     resume = send
@@ -229,21 +231,21 @@ def _async_generator(function: Callable[..., Any], enter: Enter, door: Door) -> 
         finally:
             given = None
             if call is not None:
-                _leave_stream(door, call, chunks, end, problem)
+                _leave_stream(handler, call, chunks, left, end, problem)
             problem = None
 
     return monitored
 
 
 def _leave_stream(
-    door: Door, call: CapturedCall, chunks: list[Any], end: StreamEnd, problem: BaseException | None
+    handler: Handler, call: CapturedCall, chunks: list[Any], left: int, end: StreamEnd, problem: BaseException | None
 ) -> None:
-    """The door's, at the end of the stack too: where the handler had room for a frame, so has this."""
+    """`Handler.leave_stream`, at the end of the stack too: where the host had room for a frame, so has this."""
     try:
-        door.leave_stream(call, chunks, end, problem)
+        handler.leave_stream(call, chunks, end, problem, truncated=left <= 0)
     except Exception:
-        if not call.settled:
-            call.settled, door.gate.cell[PIPELINE_FAILED] = True, door.gate.cell[PIPELINE_FAILED] + 1
+        handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+        call.settled = True
 
 
 def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
@@ -262,7 +264,7 @@ def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
 
 
 # What a handler returns instead of answering is followed to its end: the answer is what comes out of it.
-_FOLLOW: dict[type, Callable[[Callable[..., Any], Enter, Door], Callable[..., Any]]] = {
+_FOLLOW: dict[type, Callable[[Callable[..., Any], Enter, Handler], Callable[..., Any]]] = {
     GeneratorType: _generator,
     AsyncGeneratorType: _async_generator,
     CoroutineType: _coroutine,

@@ -15,7 +15,7 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.sampling.escalation import FLOOR
 from agenteval_otel.scoring.probability import independent
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["ObjectiveSettings", "Objectives"]
 

@@ -16,7 +16,7 @@ import weakref
 from typing import Any, Protocol
 
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["EXIT_TIMEOUT_S", "LIVE", "WATCHED", "handle_sigterm", "living", "watch_exit", "watch_exit_again"]
 

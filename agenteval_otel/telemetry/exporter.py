@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 from agenteval_otel.telemetry.senders import Sender
 from agenteval_otel.telemetry.signals import Signal
 from agenteval_otel.telemetry.stream import Stream

@@ -100,13 +100,13 @@ def test_what_is_said_goes_before_what_is_found() -> None:
     assert bad == []
 
 
-def test_the_snapshots_state_stands_beside_the_metadata() -> None:
-    """The mark of an answer that may have changed is added to the metadata; metadata that does not fit is left out."""
-    answer = [{"role": "assistant", "content": "Because."}]
+def test_the_mark_of_an_answer_that_is_cut_stands_beside_the_metadata() -> None:
+    """That not the whole answer is evaluated is added to the metadata; metadata that does not fit is left out."""
+    answer = "x" * 300_000
     made, bad = build(call_of(answer=answer, facts={"metadata": {"k": 1}}))
-    assert (made.metadata, bad) == ({"k": 1, "agenteval.snapshot": "mutable"}, [])
+    assert (made.metadata, bad) == ({"k": 1, "agenteval.snapshot": "truncated"}, [])
     made, bad = build(call_of(answer=answer, facts={"metadata": "x"}))
-    assert (made.metadata, bad) == ({"agenteval.snapshot": "mutable"}, ["metadata"])
+    assert (made.metadata, bad) == ({"agenteval.snapshot": "truncated"}, ["metadata"])
     assert build(call_of(answer=answer, facts={"response": "said"}))[0].metadata is None
 
 

@@ -1,25 +1,39 @@
-"""What is taken on the caller's thread: the prompt's place, the snapshot, the estimate of bytes."""
+"""What is taken on the caller's thread: the prompt's place, plain data of our own, and its size."""
 
 from __future__ import annotations
 
+import ast
+import collections
+import dataclasses
+import enum
 import functools
+import gc
+import pathlib
 import sys
+import types
+import weakref
 from collections.abc import Callable
+from datetime import datetime, tzinfo
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
+from agenteval_otel import capture
 from agenteval_otel.capture import (
     CapturedCall,
     ConversationParameter,
+    Detached,
     OtherParameters,
     PromptParameter,
-    estimate_bytes,
-    snapshot,
+    Unreadable,
+    take,
 )
+from agenteval_otel.capture.type_readers import READ
 
 
 class Agent:
@@ -117,7 +131,7 @@ def test_the_conversation_is_found(
 
 
 def test_system_text_and_history_are_found_beside_the_prompt() -> None:
-    """What has the name of a system text or of a history is taken by reference; the prompt itself is neither."""
+    """What has the name of a system text or of a history is found; the prompt itself is neither."""
 
     def handler(question: str, history: list[Any], system_prompt: str = "Be nice.") -> None: ...
 
@@ -126,37 +140,119 @@ def test_system_text_and_history_are_found_beside_the_prompt() -> None:
     history: list[Any] = ["a"]
     found = OtherParameters(handler).of(("hi", history), {"system_prompt": "Be kind."})
     assert found == {"system": "Be kind.", "history": ["a"]}
-    assert found["history"] is not history, "a list gets its shallow copy"
     assert OtherParameters(handler).of(("hi",), {}) is None
     assert OtherParameters(chat).of(([],), {"system": "Be nice."}) == {"system": "Be nice."}
     assert OtherParameters(plain).present is False
     assert OtherParameters(max).present is False
 
 
-def test_a_snapshot_is_shallow_and_bounded() -> None:
-    """Plain lists and dictionaries are copied one level deep up to 1,000 items; everything else is the same object."""
-    inner: list[int] = []
-    for value in ([inner], {"a": inner}):
-        copied = snapshot(value)
-        assert copied == value
-        assert copied is not value
-    assert snapshot([inner])[0] is inner
-    for kept in ("text", 7, None, (1,), [0] * 1_001, Agent()):
-        assert snapshot(kept) is kept
+def test_what_is_taken_is_detached() -> None:
+    """Containers are taken as containers of our own all the way down; texts and numbers are the same objects."""
+    text = "some text"
+    value: Any = {"a": [text, {"b": (text, 7, None)}], "set": {1}, "queue": collections.deque([text])}
+    taken = take(value).value
+    assert taken == {"a": [text, {"b": (text, 7, None)}], "set": [1], "queue": [text]}
+    assert taken["a"][0] is text
+    value["a"][1]["b"] = "changed"
+    value["a"].clear()
+    assert taken["a"] == [text, {"b": (text, 7, None)}]
 
 
-def test_a_later_change_does_not_reach_the_snapshot() -> None:
-    """What is judged is what was returned, whatever the host does with its list afterwards."""
-    answer = ["a"]
-    kept = snapshot(answer)
-    answer.append("b")
-    assert kept == ["a"]
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Shade(enum.Enum):
+    DARK = "dark"
+
+
+class Own(tzinfo):
+    def utcoffset(self, moment: Any) -> Any:
+        raise RuntimeError("touched")
+
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Level.HIGH, 3), (Shade.DARK, "dark"), (pathlib.PurePosixPath("/a/b"), "/a/b"), (bytearray(b"ab"), b"ab"),
+        (MOMENT, MOMENT), (MOMENT.replace(tzinfo=Own()), MOMENT), (ID, ID), (Decimal("1.5"), Decimal("1.5")),
+        (collections.OrderedDict(a=1), {"a": 1}), (types.SimpleNamespace(a=1), {"a": 1}),
+        ({Shade.DARK: 1, Level.HIGH: 2, ("a", 1): 3, None: 4}, {"dark": 1, 3: 2, ("a", 1): 3, None: 4}),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_values_of_other_types_become_plain(value: Any, expected: Any) -> None:
+    """Members of enumerations, paths, times and classes made of plain types are taken as plain values."""
+    taken = take(value).value
+    if isinstance(taken, Detached):
+        taken = taken.fields
+    assert (taken, type(taken)) == (expected, type(expected))
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    text: str
+    empty: Any = dataclasses.field(init=False)
+
+
+class Extra(BaseModel):
+    model_config = {"extra": "allow"}
+    text: str
+
+
+class Answer:
+    role = "assistant"
+
+    def __init__(self) -> None:
+        self.text, self.client, self._secret = "stored", object(), "s"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "is_data"),
+    [
+        (Slots("stored"), {"text": "stored"}, True),
+        (Extra(text="stored", more=1), {"text": "stored", "more": 1}, True),
+        (Answer(), {"text": "stored", "role": "assistant"}, False),
+    ],
+    ids=["slots", "extra", "object"],
+)  # fmt: skip
+def test_stored_fields_are_taken(value: Any, expected: dict[str, Any], is_data: bool) -> None:
+    """Data classes and models give all their fields, slots and extra ones too; another object those of known names."""
+    taken = take(value).value
+    assert (taken.fields, taken.type.is_data) == (expected, is_data)
+    assert (taken.type.name, taken.type.module) == (type(value).__name__, __name__)
+
+
+def test_every_field_that_a_format_reads_is_taken() -> None:
+    """Whatever name a response format reads of an object is in the list of those that are taken."""
+    found: set[str] = set()
+    for file in (pathlib.Path(capture.__file__).parent / "shapes").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("field", "first", "kind_of"):
+                found |= {argument.value for argument in node.args[1:] if isinstance(argument, ast.Constant)}  # type: ignore[misc]
+    assert len(found) > 60
+    assert found - READ == {"headers", "ns"} - READ
+
+
+def test_large_values_are_taken_in_part() -> None:
+    """Of a long list the first and the last thousand or so are taken; the latest messages go before the earliest."""
+    taken = take(list(range(100_000)))
+    assert (taken.value[:2], taken.value[-2:], taken.truncated) == ([0, 1], [99_998, 99_999], True)
+    assert len(taken.value) < 2_000
+    messages = take([{"role": "user", "content": [{"type": "text", "text": str(n)}] * 20} for n in range(1_500)])
+    assert messages.truncated
+    assert messages.value[-1]["content"][0]["text"] == "1499"
+    assert take({n: [n] for n in range(100_000)}).truncated
+    assert not take([[n] for n in range(1_000)]).truncated
 
 
 def test_texts_are_measured_exactly() -> None:
     """Text and bytes count what they take."""
     for value in ("", "x" * 10_000, "\U0001f680" * 100, b"y" * 5_000, None):
-        assert estimate_bytes(value) == sys.getsizeof(value)
+        assert take(value).size_bytes == sys.getsizeof(value)
 
 
 class Counted(list[Any]):
@@ -207,62 +303,80 @@ class Slotted:
 
 
 def test_the_hosts_methods_are_not_called() -> None:
-    """Measuring calls no method of the host's classes, so it can neither raise nor take long."""
+    """Taking calls no method of the host's classes, so it can neither raise nor take long."""
     Counted.used = 0
-    assert estimate_bytes(Counted([1, 2])) > 0
+    assert take(Counted([1, 2])).value == [1, 2]
     assert Counted.used == 0
-    assert estimate_bytes(Hostile()) > 1_000
-    assert estimate_bytes([Hostile(), {"a": Hostile()}]) > 1_000
-    assert estimate_bytes(Slotted()) == 64
-    assert estimate_bytes(Hostile) == 64
+    for value in (Hostile(), Slotted(), Hostile):
+        assert type(take(value).value) is Unreadable
+    assert take([Hostile(), {"a": Hostile()}])[0::3] == ([{}], 2)
 
 
 def test_the_effort_is_independent_of_the_size() -> None:
-    """A list of a million items is looked at as closely as one of a hundred."""
-    looked: list[str] = []
+    """A list of a million items costs no more than a fixed number of items does."""
+    calls: list[str] = []
 
     def watch(frame: Any, event: str, argument: Any) -> None:
-        if event == "call":
-            looked.append(frame.f_code.co_name)
+        if event in ("call", "c_call"):
+            calls.append(event)
 
     def effort(value: Any) -> int:
-        looked.clear()
+        calls.clear()
         sys.setprofile(watch)
         try:
-            estimate_bytes(value)
+            take(value)
         finally:
             sys.setprofile(None)
-        return len(looked)
+        return len(calls)
 
     for make in (list, tuple, lambda items: dict(enumerate(items))):
-        assert effort(make(["text"] * 100)) == effort(make(["text"] * 200_000))
+        for item in ("text", {"role": "user", "content": "text"}):
+            assert effort(make([dict(item) if type(item) is dict else item for _ in range(50_000)])) < 60_000
+        assert effort(make(["text"] * 5_000)) == effort(make(["text"] * 200_000))
 
 
-def test_the_rest_is_extrapolated() -> None:
-    """A long list of equal texts is estimated within a fifth of what it takes."""
-    texts = ["x" * 1_000 for _ in range(5_000)]
+def test_the_size_is_that_of_what_is_kept() -> None:
+    """The estimate of a nested value is within a fifth of what its parts take."""
+    texts = [f"{number}" * 500 for number in range(1_000)]
     real = sum(map(sys.getsizeof, texts)) + sys.getsizeof(texts)
-    assert abs(estimate_bytes(texts) - real) < real / 5
-    assert abs(estimate_bytes({str(i): text for i, text in enumerate(texts)}) - real) < real / 5
+    assert abs(take(texts).size_bytes - real) < real / 5
+    assert abs(take({str(i): [text] for i, text in enumerate(texts)}).size_bytes - real) < real / 5
 
 
 def test_cycles_end() -> None:
-    """A list that holds itself is measured to the same depth as any other."""
+    """A list that holds itself is taken as a list that holds itself."""
     cycle: list[Any] = []
     cycle.append(cycle)
-    assert estimate_bytes(cycle) > 0
+    taken = take(cycle).value
+    assert taken is not cycle
+    assert taken[0] is taken
+
+
+def test_types_are_remembered_and_not_kept() -> None:
+    """A class of the host's is not kept alive by having been read."""
+
+    def made() -> weakref.ref[type]:
+        kind = dataclasses.make_dataclass("Made", ["text"])
+        assert take(kind("x")).value.fields == {"text": "x"}
+        return weakref.ref(kind)
+
+    kinds = [made() for _ in range(10)]
+    gc.collect()
+    assert [kind() for kind in kinds] == [None] * 10
 
 
 anything = st.recursive(
-    st.none() | st.text() | st.binary() | st.integers() | st.floats(),
+    st.none() | st.text() | st.binary() | st.integers() | st.floats(allow_nan=False),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner),
 )
 
 
 @given(anything)
-def test_any_value_is_measured(value: Any) -> None:
-    """Every plain value has an estimate above zero."""
-    assert estimate_bytes(value) > 0
+def test_any_plain_value_is_taken_as_it_is(value: Any) -> None:
+    """A plain value of ordinary size comes back equal and whole, with an estimate above zero."""
+    taken = take(value)
+    assert (taken.value, taken.truncated, taken.left_out) == (value, False, 0)
+    assert taken.size_bytes > 0
 
 
 def test_a_call_shows_its_state() -> None:

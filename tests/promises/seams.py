@@ -16,6 +16,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import Span
 
 from agenteval_otel.capture import PromptParameter
+from agenteval_otel.capture import calls as calls_room
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation import door as door_room
@@ -84,7 +85,7 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("set_attributes", Span, "set_attributes"),
     Seam("captured call", door_room, "_fresh_call"),
     Seam("prompt parameter", PromptParameter, "of"),
-    Seam("snapshot", door_room, "snapshot"),
+    Seam("take", calls_room, "take"),
     Seam("wall clock", door_room, "_now_ns"),
     Seam("tick clock", door_room, "_tick_ns"),
     Seam("scope get", _scope, "get"),
@@ -98,7 +99,6 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("context detach", otel_context, "detach"),
     Seam("context current", otel_context, "get_current"),
     Seam("pipeline.submit", Pipeline, "submit"),
-    Seam("estimate_bytes", pipeline_room, "estimate_bytes"),
     Seam("dispatcher.submit", InlineDispatcher, "submit"),
 )
 """What runs on the caller's thread."""

@@ -17,7 +17,6 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.capture.redaction import PatternRedactor, Redactor
-from agenteval_otel.capture.responses import read_chunks
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.models import EvaluationInput, Score
@@ -25,6 +24,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.engine import EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
+from tests.capture.support import read_chunks
 from tests.promises.figures import Recorder
 from tests.testing.doubles import Fixed, Free, Keeping, Thinking
 

@@ -19,7 +19,7 @@ from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 from tests.promises.figures import Recorder
 
 REJECTION = ExportLogsServiceResponse()

@@ -153,10 +153,17 @@ def capture(answer: Any, *, prompt: Any = "asked", chunks: list[Any] | None = No
     # The best of three: a garbage collection of everything that the test run holds is not ours.
     for _ in range(3):
         call = CapturedCall(None, "agent")
-        call.prompt, call.answer, call.chunks, call.facts = prompt, answer, chunks, facts
-        call.ended_ns = 1
+        call.facts, call.ended_ns = facts, 1
         began = time.thread_time()
         try:
+            call.prompt = call.keep(prompt)
+            call.keep_answer(answer)
+            call.keep_facts()
+            if chunks is not None:
+                kept: list[Any] = []
+                for chunk in chunks:
+                    call.keep_chunk(chunk, kept)
+                call.keep_stream(kept, "completed", truncated=False)
             made = build_input(call, on_bad_fact=lambda name: None)
         except CaptureError:
             made = None

@@ -18,7 +18,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import OtlpTarget, Providers, providers
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.backends.faults import refused_port
 from tests.telemetry.support import Watch

@@ -1,7 +1,7 @@
 """Shapes: what the clients of the model providers and the agent frameworks give and take, understood without them.
 
 Objects, dictionaries, pydantic models, dataclasses and dumps of one kind have the same fields, so they are met by their
-fields. No vendor is imported and no method of a foreign object is called; a field that cannot be read is not there.
+fields. Everything here was detached from the host before; a field that could not be read is not there.
 Runs on the pool's thread. `answers` reads what was returned whole, `streams` what came in pieces, `prompts` what was
 asked; `reading` is where an answer is put together.
 """

@@ -18,19 +18,17 @@ from agenteval_otel.capture.shapes.content import (
 from agenteval_otel.capture.shapes.fields import (
     field,
     first,
-    is_stream,
     items,
     json_object,
     kind_of,
     last_items,
-    own_fields,
     real_id,
-    says_nothing,
 )
 from agenteval_otel.capture.shapes.reading import Reading
 from agenteval_otel.capture.shapes.turns import Turn, all_turns, is_message, turns_of
 from agenteval_otel.capture.shapes.usage import Tokens, usage_of
 from agenteval_otel.capture.text import model_fields, to_text
+from agenteval_otel.capture.type_readers import Detached
 from agenteval_otel.errors import CaptureError
 
 __all__ = ["read_answer", "take_answer", "take_plain"]
@@ -66,7 +64,7 @@ def take_answer(reading: Reading, answer: Any, depth: int = _MAX_DEPTH) -> bool:
 
 
 def take_plain(reading: Reading, answer: Any) -> None:
-    """Take an answer of no known shape: text, a text field, data as JSON, or what `str` says of an object.
+    """Take an answer of no known shape: text, a text field, or data as JSON.
 
     Raises:
         CaptureError: As `read_answer`.
@@ -75,13 +73,8 @@ def take_plain(reading: Reading, answer: Any) -> None:
         _take_beside(reading, answer)
     text = text_field(answer)
     if text is None:
-        if is_stream(answer):
-            raise CaptureError(f"{type(answer).__name__} {_IS_A_STREAM}")
-        if says_nothing(answer):
-            fields = own_fields(answer)
-            if fields is None:
-                raise CaptureError(f"no text from {type(answer).__name__}: it has neither fields nor a text form")
-            answer = fields
+        if type(answer) is Detached and not answer.type.is_data:
+            raise CaptureError(f"no text from {answer.type.name}: it is no plain data and has no field of a known name")
         text = to_text(answer)
     reading.say(text)
 
@@ -194,7 +187,8 @@ def _take_run_result(reading: Reading, answer: Any, depth: int) -> bool:
         take_item(reading, field(item, "raw_item"))
     if output is not None:
         turn = reading.whole(Turn("assistant", output if isinstance(output, str) else to_text(output)))
-        agent_model = field(field(answer, "last_agent"), "model")
+        last_agent = field(answer, "last_agent") or field(answer, "_last_agent")
+        agent_model = field(last_agent, "model")
         turn.model = turn.model or first({"model": agent_model}, "model") or first(agent_model, "model")
     reading.usage_total = _total(field(field(answer, "context_wrapper"), "usage"))
     return True
@@ -291,4 +285,5 @@ def _total(usage: Any) -> Tokens | None:
 
 def _must_be_complete(answer: Any) -> None:
     if field(answer, "is_complete") is False:
-        raise CaptureError(f"{type(answer).__name__} {_IS_A_STREAM}")
+        name = answer.type.name if type(answer) is Detached else type(answer).__name__
+        raise CaptureError(f"{name} {_IS_A_STREAM}")

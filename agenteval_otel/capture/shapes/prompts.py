@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -12,15 +11,13 @@ from agenteval_otel.capture.shapes.content import content_text, is_content
 from agenteval_otel.capture.shapes.fields import (
     field,
     is_connection,
-    is_stream,
     items,
     last_items,
-    own_fields,
-    says_nothing,
     short,
 )
 from agenteval_otel.capture.shapes.turns import Turn, all_turns, is_message
-from agenteval_otel.capture.text import PlainCopy, clean, model_fields, to_text
+from agenteval_otel.capture.text import PlainCopy, clean, to_text
+from agenteval_otel.capture.type_readers import Detached, Unreadable
 
 __all__ = ["Asked", "history_fields", "history_of", "last_question", "read_prompt"]
 
@@ -128,11 +125,8 @@ def _text(prompt: Any) -> str | None:
             return to_text(found)
         if name in ("content", "message", "input") and (is_content(found) or is_message(found)):
             return clean(content_text(found if isinstance(found, list) else field(found, "content")) or "")
-    if isinstance(prompt, Mapping) or model_fields(prompt) is not None:
-        return to_text(prompt)
-    if is_stream(prompt) or says_nothing(prompt):
-        fields = None if is_stream(prompt) else own_fields(prompt)
-        return None if fields is None else to_text(fields)
+    if type(prompt) is Unreadable or (type(prompt) is Detached and not prompt.type.is_data):
+        return None
     return to_text(prompt)
 
 

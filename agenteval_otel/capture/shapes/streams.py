@@ -14,7 +14,9 @@ from agenteval_otel.capture.shapes.events import Echoes, take_completion_chunk, 
 from agenteval_otel.capture.shapes.fields import field, items, kind_of
 from agenteval_otel.capture.shapes.reading import Reading
 from agenteval_otel.capture.shapes.sse import events_in
-from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
+from agenteval_otel.capture.text import CAP_CHARS, cap, model_fields, to_text
+from agenteval_otel.capture.type_readers import Detached, Unreadable
+from agenteval_otel.errors import CaptureError
 
 __all__ = ["read_chunks"]
 
@@ -113,8 +115,10 @@ class _Stream:
             self.echoes.finish(self.reading)
         if self.reading.empty:
             for chunk in self._others:
-                if isinstance(chunk, Mapping | list | tuple | bool | int | float) or not callable(chunk):
+                if type(chunk) not in (Detached, Unreadable) or model_fields(chunk) is not None:
                     self.reading.say(to_text(chunk))
+            if self.reading.empty and any(type(chunk) is Unreadable for chunk in self._others):
+                raise CaptureError("no text from the stream: none of its chunks can be read")
 
 
 def _take_list(reading: Reading, chunk: Any) -> bool:

@@ -20,7 +20,7 @@ from agenteval_otel.runner.lanes.share import Share
 from agenteval_otel.runner.lanes.steps import Steps, continued
 from agenteval_otel.runner.lanes.thread import LaneThread, ThreadJob
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["CPU_TIMEOUT_S", "MODEL_TIMEOUT_S", "Lanes"]
 

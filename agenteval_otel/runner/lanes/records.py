@@ -12,7 +12,7 @@ from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.runner.child.recipes import NotPortable, recipe_of
 from agenteval_otel.runner.lanes.share import CPU_SHARE, Share
 from agenteval_otel.runner.lanes.turns import Turns
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["FREE_S", "MAX_STUCK", "Record", "Records"]
 

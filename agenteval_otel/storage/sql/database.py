@@ -23,7 +23,7 @@ from agenteval_otel.storage.batches import WAIT_S
 from agenteval_otel.storage.places import FileLock, identity, make_folders
 from agenteval_otel.storage.sql.rows import Rows
 from agenteval_otel.storage.sql.target import Target
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -1,0 +1,294 @@
+"""How values of a type are read without running a method of theirs: decided once for each type, and remembered."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import io
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from itertools import islice
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+__all__ = [
+    "ATOMS",
+    "CUT",
+    "LEFT_OUT",
+    "READ",
+    "Detached",
+    "ObjectReader",
+    "TypeFacts",
+    "Unreadable",
+    "reader_of",
+    "why_unreadable",
+]
+
+ATOMS: Final[frozenset[type]] = frozenset(
+    {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
+)
+"""Types whose values nobody can change and whose text the interpreter makes."""
+LEFT_OUT: Final = object()
+"""Stands for what cannot be read."""
+CUT: Final = object()
+"""Stands for what was not looked at, because the walk had its fill."""
+READ: Final = frozenset({
+    "additional_kwargs", "answer", "args", "args_delta", "arguments", "body", "cache_creation_input_tokens",
+    "cache_read_input_tokens", "call_id", "choices", "chunk", "completionTokens", "completion_tokens", "content",
+    "contentParts", "content_block", "content_delta", "content_parts", "context_wrapper", "conversation_id", "data",
+    "delta", "event_kind", "final_output", "finish_reason", "function", "function_call", "history", "id",
+    "incomplete_details", "index", "input", "inputTokens", "input_tokens", "instructions", "invalid_tool_calls",
+    "is_complete", "item", "kind", "kwargs", "last_agent", "message", "message_history", "messages", "model",
+    "model_name", "name", "new_items", "ns", "object", "output", "outputTokens", "output_index", "output_text",
+    "output_tokens", "part", "part_delta_kind", "part_kind", "partial_json", "parts", "prompt", "promptTokens",
+    "prompt_tokens", "provider_data", "provider_response_id", "query", "question", "raw_item", "raw_responses",
+    "reason", "refusal", "request_tokens", "response", "response_id", "response_metadata", "response_tokens", "result",
+    "role", "session_id", "snapshot", "status", "status_code", "stop_reason", "summary", "system", "system_prompt",
+    "text", "thought", "thread_id", "token_usage", "toolCallId", "toolName", "toolUseId", "tool_call_chunks",
+    "tool_call_id", "tool_calls", "tool_name", "tool_name_delta", "tool_use_id", "type", "usage", "usage_metadata",
+    "user_input", "user_prompt", "value", "vendor_id", "_all_messages", "_content", "_last_agent", "_state",
+})  # fmt: skip
+"""Every field that a response format reads; of an object that is no plain data no others are taken."""
+
+_CLIENTS: Final = frozenset({
+    "agents", "anthropic", "httpx", "langchain_core", "langgraph", "litellm", "openai", "pydantic_ai", "pydantic_graph",
+    "requests", "starlette",
+})  # fmt: skip
+"""Libraries whose objects hold more than data: agents, tools, clients."""
+_DATA_MARKS: Final = frozenset({
+    "__attrs_attrs__", "__dataclass_fields__", "__mapper__", "__pydantic_fields__", "__struct_fields__",
+})  # fmt: skip
+"""What a class has whose objects are plain data: attrs, dataclasses, SQLAlchemy and SQLModel, pydantic, msgspec."""
+_IS_A_STREAM: Final = "it is a stream for its reader: monitor what makes its pieces"
+_PATHS: Final = ("pathlib", "pathlib._local")
+_NATIVE: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_MOST_FIELDS: Final = 1_000
+_MOST_BYTES: Final = 2 * 1024 * 1024
+_MOST_TYPES: Final = 2_048
+_HEAP_TYPE: Final = 1 << 9
+
+
+_bases_of: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].__get__
+_members_of: Final[Callable[[type], Any]] = type.__dict__["__dict__"].__get__
+_name_of: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
+_stored: Final[Callable[[Any, str], Any]] = object.__getattribute__
+_flags_of: Final[Callable[[type], int]] = type.__dict__["__flags__"].__get__
+
+
+def _module_of(kind: type) -> str:
+    module = _members_of(kind).get("__module__")
+    return module if type(module) is str else "builtins"
+
+
+def _root(kind: type) -> str:
+    return _module_of(kind).partition(".")[0]
+
+
+class TypeFacts:
+    """What a detached object was: its class's name and module, and whether its fields are all of its data."""
+
+    __slots__ = ("is_data", "module", "name")
+
+    def __init__(self, name: str, module: str, *, is_data: bool) -> None:
+        self.name, self.module, self.is_data = name, module, is_data
+
+
+class Detached:
+    """The stored fields of an object that was the host's."""
+
+    __slots__ = ("fields", "type")
+
+    def __init__(self, type: TypeFacts, fields: dict[str, Any]) -> None:
+        self.type, self.fields = type, fields
+
+    def __repr__(self) -> str:
+        return f"<Detached {self.type.name} {sorted(self.fields)}>"
+
+
+class Unreadable:
+    """An answer, prompt or fact of which nothing can be read, and why."""
+
+    __slots__ = ("reason", "type_name")
+
+    def __init__(self, kind: type, reason: str) -> None:
+        self.type_name, self.reason = _name_of(kind), reason
+
+    def __repr__(self) -> str:
+        return f"<Unreadable {self.type_name}: {self.reason}>"
+
+
+class ObjectReader:
+    """Reads the stored fields of the objects of one type.
+
+    Attributes:
+        type: What the readers of response formats learn of it.
+        defaults: Texts and numbers that the class itself has under names that formats read.
+        is_client: It is of a client library.
+    """
+
+    __slots__ = ("_has_dict", "_has_extra", "_slots", "defaults", "is_client", "type")
+
+    def __init__(self, kind: type, bases: tuple[type, ...]) -> None:
+        modules = [_module_of(base) for base in bases]
+        roots = {module.partition(".")[0] for module in modules}
+        members = [_members_of(base) for base in bases]
+        self.is_client = not roots.isdisjoint(_CLIENTS)
+        is_pydantic = any("__pydantic_fields__" in own for own in members)
+        is_data = any(base is types.SimpleNamespace for base in bases)
+        is_data = is_data or any(not _DATA_MARKS.isdisjoint(own) for own in members)
+        is_data = is_data or any(module.startswith("django.db.models") for module in modules)
+        self.type = TypeFacts(
+            _name_of(kind), modules[0], is_data=is_data and (is_pydantic or _root(kind) not in _CLIENTS)
+        )
+        self.defaults: dict[str, Any] = {}
+        first: dict[Any, tuple[type, Any]] = {}
+        for base, own in zip(reversed(bases), reversed(members), strict=True):
+            first |= {name: (base, value) for name, value in own.items()}
+        # Only names are remembered: a descriptor would keep its class alive. That `object.__getattribute__` finds the
+        # interpreter's own descriptor under them, which runs no code of the class, is made sure of here.
+        self._has_dict = type(first.get("__dict__", (None, None))[1]) in _NATIVE
+        self._slots = [name for name, (base, value) in first.items() if self._is_slot(base, name, value)]
+        self._has_extra = type(first.get("__pydantic_extra__", (None, None))[1]) is types.MemberDescriptorType
+        for name in READ.intersection(first):
+            if type(value := first[name][1]) in (str, int, bool):
+                self.defaults[name] = value
+
+    def _is_slot(self, base: type, name: Any, value: Any) -> bool:
+        return (
+            type(value) is types.MemberDescriptorType and bool(_flags_of(base) & _HEAP_TYPE) and self._is_wanted(name)
+        )
+
+    def _is_wanted(self, name: Any) -> bool:
+        if type(name) is not str:
+            return False
+        if name[:1] == "_":
+            return name == "_content" or (self.is_client and name in READ)
+        return self.type.is_data or name in READ
+
+    @property
+    def can_store(self) -> bool:
+        """Whether an object of the type can have a field that we read."""
+        return self._has_dict or bool(self._slots)
+
+    def is_used_up(self, value: Any) -> bool:
+        """Whether it is a response whose body only its reader may read."""
+        own = _stored(value, "__dict__") if self._has_dict else {}
+        return dict.get(own, "body_iterator") is not None or dict.get(own, "_content") is False
+
+    def stored(self, value: Any) -> list[tuple[str, Any]] | None:
+        """The fields that are stored; None where there is none that we read, or where they are not ours to read.
+
+        Raises:
+            RuntimeError: Another thread changed the object.
+        """
+        own = _stored(value, "__dict__") if self._has_dict else {}
+        if not self.type.is_data and (self.is_used_up(value) or _is_connection(own)):
+            return None
+        pairs = [pair for pair in islice(dict.items(own), _MOST_FIELDS) if self._is_wanted(pair[0])]
+        for name in self._slots:
+            try:
+                pairs.append((name, _stored(value, name)))
+            except AttributeError:
+                continue  # an empty slot
+        if self._has_extra:
+            try:
+                extra = _stored(value, "__pydantic_extra__")
+            except AttributeError:
+                extra = None  # made without its constructor
+            pairs += islice(dict.items(extra), _MOST_FIELDS) if isinstance(extra, dict) else ()
+        return pairs or None
+
+
+def why_unreadable(value: Any, kind: type) -> str:
+    """Why nothing was taken of a value, in words that name no content."""
+    reader = reader_of(kind)
+    if type(reader) is str:
+        return reader
+    if type(reader) is ObjectReader and reader.is_used_up(value):
+        return _IS_A_STREAM
+    return "it has no stored fields that are read"
+
+
+def _is_connection(stored: dict[Any, Any]) -> bool:
+    """Whether an object is a web framework's request, whose headers hold cookies and keys."""
+    return any(isinstance(dict.get(stored, name), dict) for name in ("scope", "META", "environ"))
+
+
+Reader = ObjectReader | type | Callable[[Any], Any] | str
+"""How a type is read: its objects' fields, the items of this base class, one atom that it stands for; or why not."""
+
+
+def _enum_value(member: enum.Enum) -> Any:
+    """The value of an enumeration's member where it is an atom, else its name."""
+    stored = _dict_of_enum(member)
+    value = dict.get(stored, "_value_")
+    return value if type(value) in ATOMS else dict.get(stored, "_name_", LEFT_OUT)
+
+
+_dict_of_enum: Final[Callable[[Any], dict[str, Any]]] = enum.Enum.__dict__["__dict__"].__get__
+
+
+def _fixed_datetime(value: datetime) -> datetime:
+    """A moment without a time zone of the host's own class."""
+    zone = datetime.tzinfo.__get__(value)  # type: ignore[attr-defined]
+    if type(value) is datetime and (zone is None or type(zone) in (timezone, ZoneInfo)):
+        return value
+    return datetime(*(getattr(datetime, name).__get__(value) for name in _OF_A_DATETIME))
+
+
+_OF_A_DATETIME: Final = ("year", "month", "day", "hour", "minute", "second", "microsecond")
+
+
+def _first_bytes(value: bytearray) -> bytes:
+    return bytes(bytearray.__getitem__(value, slice(_MOST_BYTES)))
+
+
+_BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (
+    (enum.Enum, _enum_value), (str, str.__str__), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
+    (bytearray, _first_bytes), (int, int.__int__), (float, float.__float__), (datetime, _fixed_datetime),
+    (dict, dict), (list, list), (tuple, tuple), (set, set), (frozenset, frozenset), (deque, deque),
+    *((base, "it is no answer") for base in (
+        type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
+        BaseException, io.IOBase,
+    )),
+)  # fmt: skip
+"""How values of these types, and of classes that are made of them, are read; the first that fits."""
+
+_READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
+
+
+def reader_of(kind: type) -> Reader:
+    """How values of a type are read. Types are remembered by id and weakly: none of the host's is kept alive."""
+    known = _READERS.get(id(kind))
+    if known is not None and known[0]() is kind:
+        return known[1]
+    try:
+        reader = _make_reader(kind)
+    except Exception as error:
+        reader = f"its class cannot be read: {type(error).__name__}"
+    if len(_READERS) >= _MOST_TYPES:
+        _READERS.clear()
+    _READERS[id(kind)] = weakref.ref(kind), reader
+    return reader
+
+
+def _make_reader(kind: type) -> Reader:
+    bases = _bases_of(kind)
+    ids = {id(base) for base in bases}  # by id, because a class may be compared by its metaclass's methods
+    for base, reader in _BY_BASE:
+        if id(base) in ids:
+            return reader
+    if _module_of(kind) in _PATHS:
+        return str
+    members = [_members_of(base) for base in bases]
+    if any("__await__" in own for own in members):
+        return "it must be awaited first"
+    if any("__next__" in own or "__anext__" in own for own in members):
+        return _IS_A_STREAM
+    found = ObjectReader(kind, bases)
+    return found if found.can_store else "it has neither fields nor a text form"

@@ -1,0 +1,354 @@
+"""A1: what a handler returns stays the host's: none of its code runs for us, and nothing of it waits in our queue."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlmodel
+from sqlalchemy import create_engine, event
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from agenteval_otel import annotate, monitor
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from tests.instrumentation.support import Seen
+from tests.promises.figures import Recorder
+from tests.promises.programs import run_program
+from tests.testing.doubles import Free
+
+CHECKOUT_S = 0.01
+REQUESTS = 60
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Row(Base):
+    __tablename__ = "rows"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    content: Mapped[str]
+    note: Mapped[str] = mapped_column(default="a note")
+
+
+class Message(sqlmodel.SQLModel, table=True):
+    id: int | None = sqlmodel.Field(default=None, primary_key=True)
+    content: str
+    note: str = "a note"
+
+
+class Database:
+    """A database whose connections are slow to get, and which thread asked it for what."""
+
+    def __init__(self, path: Path) -> None:
+        self.engine = create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False})
+        Base.metadata.create_all(self.engine)
+        sqlmodel.SQLModel.metadata.create_all(self.engine, tables=[Message.__table__])  # type: ignore[attr-defined]
+        self.foreign: list[str] = []
+        self._host = threading.get_ident()
+        event.listen(self.engine, "checkout", lambda *_: threading.Event().wait(CHECKOUT_S))
+        event.listen(self.engine, "before_cursor_execute", self._note)
+
+    def _note(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if threading.get_ident() != self._host:
+            self.foreign.append(statement)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    made = Database(tmp_path / "rows.db")
+    yield made
+    made.engine.dispose()
+
+
+@pytest.fixture
+def pipeline() -> Iterator[tuple[Pipeline, list[Any]]]:
+    seen: list[Any] = []
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(Free(action=lambda given: seen.append(given) or 1.0),), storage=(),
+        dispatcher=PoolDispatcher(linger_s=0.0),
+    )  # fmt: skip
+    yield made, seen
+    assert made.shutdown(20.0)
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda row: row, "in a list": lambda row: [row], "in a dictionary": lambda row: {"message": row},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [Row, Message])
+@pytest.mark.parametrize("form", FORMS)
+def test_mapped_rows_are_never_fetched(
+    kind: Any, form: str, database: Database, pipeline: tuple[Pipeline, list[Any]], promise: Recorder
+) -> None:
+    """A host that returns expired rows keeps its session: no statement on our thread, no error, no transaction."""
+
+    @monitor(pipeline=pipeline[0])
+    def handler(prompt: Any, session: Session) -> Any:
+        row = kind(content="said")
+        session.add(row)
+        session.commit()  # expires every field
+        return FORMS[form](row)
+
+    for number in range(REQUESTS):
+        with Session(database.engine) as session:
+            earlier = kind(content=f"question {number}")
+            session.add(earlier)
+            session.commit()
+            answer = handler(earlier, session)
+            if number % 4:
+                row = answer if form == "alone" else answer[0] if form == "in a list" else answer["message"]
+                assert row.content == "said"
+            else:
+                assert pipeline[0].flush(20.0)
+                assert not session.in_transaction()
+    assert pipeline[0].flush(20.0)
+    assert database.foreign == []
+    assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    promise("A1", figure=f"{REQUESTS} requests with mapped rows: 0 statements on our thread, 0 errors of the host")
+
+
+@pytest.mark.parametrize("kind", [Row, Message])
+def test_fields_that_are_loaded_are_read(kind: Any, database: Database, pipeline: tuple[Pipeline, list[Any]]) -> None:
+    """A field that the session has loaded is captured; an expired field beside it is missing."""
+    with Session(database.engine) as session:
+        row = kind(content="said")
+        session.add(row)
+        session.commit()
+        session.refresh(row)
+        session.expire(row, ["note"])
+        monitor(pipeline=pipeline[0])(lambda prompt: row)(row)
+        monitor(pipeline=pipeline[0])(lambda prompt: {"rows": [row]})("asked")
+        assert pipeline[0].flush(20.0)
+        assert database.foreign == []
+        first, second = pipeline[1]
+        assert (first.response, first.prompt) == ("said", "said")
+        assert "said" in second.response
+        assert "note" not in second.response
+        assert row.note == "a note", "the host fetches it when the host wants it"
+
+
+CALLED: list[str] = []
+
+
+def trap(name: str) -> Any:
+    def method(self: Any, *args: Any) -> Any:
+        CALLED.append(name)
+        raise RuntimeError(name)
+
+    return method
+
+
+class Trap:
+    """Notes every method that runs; its fields are stored as anybody's are."""
+
+    def __init__(self) -> None:
+        self.text = "stored"
+
+    content, output = property(trap("property")), functools.cached_property(trap("cached property"))
+    output.__set_name__(None, "output")  # type: ignore[arg-type]
+    for _name in ("getattr", "getattribute", "iter", "len", "repr", "str", "eq", "hash", "bool", "getitem", "contains",
+                  "format", "sizeof", "index", "dir", "reduce", "copy", "deepcopy", "call", "await"):  # fmt: skip
+        locals()[f"__{_name}__"] = trap(_name)
+
+
+class LazyTrap(Trap):
+    """The same, as an object that a library makes lazily: nothing is stored."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("make", [Trap, LazyTrap])
+@pytest.mark.parametrize("place", ["answer", "list", "dictionary", "tuple", "argument", "chunk", "fact", "key"])
+def test_no_method_of_an_unknown_object_runs(make: Callable[[], Any], place: str) -> None:
+    """No property, descriptor or special method of an object that we do not know runs, wherever it stands."""
+    seen, value = Seen(), make()
+    type.__setattr__(Trap, "__hash__", object.__hash__ if place == "key" else trap("hash"))
+    CALLED.clear()
+    answers: dict[str, Any] = {
+        "answer": lambda: value, "list": lambda: ["ok", value], "dictionary": lambda: {"answer": "ok", "docs": value},
+        "tuple": lambda: ("ok", (value,)), "key": lambda: {"answer": "ok", value: 1},
+    }  # fmt: skip
+
+    @seen.monitor
+    def handler(prompt: Any, history: Any = None, system: Any = None) -> Any:
+        annotate(**({"metadata": {"x": value}, "context": [value], "model": value} if place == "fact" else {}))
+        return answers.get(place, lambda: "ok")()
+
+    @seen.monitor
+    def stream(prompt: Any) -> Any:
+        yield "ok"
+        yield value
+
+    if place == "argument":
+        handler(value, [value], value)
+    elif place == "chunk":
+        assert len(list(stream("asked"))) == 2
+    else:
+        handler("asked")
+    assert seen.pipeline.flush(5.0)
+    assert CALLED == []
+    assert sum(seen.outcomes.values()) == 1
+    if place != "answer":
+        assert seen.outcomes == {"evaluated": 1}
+        assert "ok" in seen.last.response
+    seen.pipeline.shutdown(5.0)
+
+
+def expired() -> Message:
+    """A row of which the session has thrown away every field."""
+    row = Message(content="said")
+    for name in ("id", "content", "note"):
+        del row.__dict__[name]
+    return row
+
+
+def not_answers() -> dict[str, Any]:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    return {
+        "future": Future(), "asyncio future": asyncio.Future(loop=loop), "lock": threading.Lock(),
+        "event": threading.Event(), "thread": threading.Thread(), "function": not_answers, "builtin": len,
+        "method": Seen().pipeline.flush, "class": Seen, "module": sqlite3, "partial": functools.partial(len),
+        "queue": queue.Queue(), "iterator": iter([1]), "object": object(), "exception": ValueError("x"),
+        "row": Row(), "expired": expired(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(not_answers()))
+def test_what_is_no_answer_is_not_judged(name: str) -> None:
+    """Futures, locks, threads, functions, classes, modules and empty rows count as `capture_failed`, once."""
+    seen = Seen()
+    seen.monitor(lambda prompt: not_answers()[name])("asked")
+    assert (seen.outcomes, seen.inputs) == ({"capture_failed": 1}, [])
+    assert seen.pipeline.accounting.failures == {"capture": 1}
+
+
+def test_a_task_is_not_judged() -> None:
+    """A plain function that returns a running task is not judged by the task's text; the task ends as it would."""
+    seen = Seen()
+
+    async def answer() -> str:
+        return "ok"
+
+    async def main() -> str:
+        task: asyncio.Task[str] = seen.monitor(lambda prompt: asyncio.get_running_loop().create_task(answer()))("q")
+        return await task
+
+    assert asyncio.run(main()) == "ok"
+    assert seen.outcomes == {"capture_failed": 1}
+
+
+def unreadable() -> dict[str, Any]:
+    return {"iterator": iter(["a"]), "lock": threading.Lock(), "lazy": LazyTrap(), "function": len, "row": Row()}
+
+
+@pytest.mark.parametrize("name", list(unreadable()))
+def test_an_unreadable_part_costs_that_part(name: str) -> None:
+    """Of ``{"answer": "ok", "docs": ...}`` and ``[..., "ok"]`` the rest is evaluated; the part is counted once."""
+    seen = Seen()
+    part = unreadable()[name]
+    seen.monitor(lambda prompt: {"answer": "ok", "docs": part, "more": [part, part]})("asked")
+    assert (seen.outcomes, seen.last.response) == ({"evaluated": 1}, "ok")
+    assert seen.pipeline.accounting.failures == {"capture": 1}
+    seen.monitor(lambda prompt: [part, "ok"])("asked")
+    assert seen.last.response == '["ok"]'
+    assert seen.pipeline.accounting.failures == {"capture": 2}
+
+
+def test_capture_reads_what_we_do_not() -> None:
+    """A ``capture=`` function gets the host's own objects and makes an answer of what we cannot read."""
+    seen, lock = Seen(), threading.Lock()
+    got: list[Any] = []
+
+    def facts(arguments: Any, answer: Any) -> dict[str, Any]:
+        got.append((arguments["prompt"], answer))
+        return {"response": "said by capture"}
+
+    seen.monitor(lambda prompt: lock, capture=facts)(lock)
+    assert got == [(lock, lock)]
+    assert got[0][1] is lock
+    assert (seen.outcomes, seen.last.response) == ({"evaluated": 1}, "said by capture")
+
+    def stream(prompt: Any) -> Iterator[Any]:
+        yield "a"
+        yield lock
+
+    got.clear()
+    assert list(seen.monitor(stream, capture=facts)(lock)) == ["a", lock]
+    assert got == [(lock, ["a", lock])]
+
+
+FILES = """
+    import json, resource, threading
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    from agenteval_otel import EvaluationInput, configure, monitor, shutdown, accounting
+
+    go = threading.Event()
+
+    async def judge(evaluation_input: EvaluationInput) -> bool:
+        import asyncio
+        while not go.is_set():
+            await asyncio.sleep(0.01)
+        return True
+
+    configure(evaluators=[judge], sample_rate=1.0, storage=[])
+
+    class Answer:
+        def __init__(self):
+            self.content, self.source = "ok", open("/dev/null")
+
+    @monitor
+    def bare(prompt):
+        return Answer()
+
+    @monitor
+    def nested(prompt):
+        return {"answer": "ok", "sources": [open("/dev/null")]}
+
+    @monitor
+    def streamed(prompt):
+        yield Answer()
+
+    errors = 0
+    for number in range(600):
+        try:
+            for _ in (bare, nested)[number % 2]("q"), *streamed("q"):
+                pass
+        except OSError:
+            errors += 1
+    go.set()
+    print("errors", errors)
+    print("calls", sum(accounting().values()))
+    shutdown(10.0)
+"""
+
+
+def test_open_files_do_not_wait_in_our_queue(promise: Recorder) -> None:
+    """Answers that hold open files are closed when the host lets them go, though hundreds wait for their judge."""
+    done = run_program(FILES, timeout_s=120.0)
+    assert done.code == 0, done.stderr
+    assert done.lines("errors") == ["0"], done.stderr
+    promise("A1", figure="600 answers that hold open files, 256 descriptors: 0 errors of the host")
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000_000, "\u4f60\u597d\U0001f680" * 1_000_000], ids=["ASCII", "non-ASCII"])
+def test_large_text_is_neither_copied_nor_lost(text: str) -> None:
+    """Of ten megabytes of text, alone or in a field, head and tail are evaluated, whatever its alphabet."""
+    seen = Seen()
+    for answer in (text, {"content": text}, [{"role": "assistant", "content": text}]):
+        seen.monitor(lambda prompt, answer=answer: answer)("asked")
+        assert (seen.last.response[:3], seen.last.response[-3:]) == (text[:3], text[-3:])
+        assert len(seen.last.response) < 300_000
