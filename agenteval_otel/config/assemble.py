@@ -88,7 +88,7 @@ def swap(pipeline: Pipeline) -> Pipeline | None:
     if before is not None:
         pipeline.objectives.take_over(before.objectives)
         if before.dispatcher is pipeline.dispatcher:  # the same Settings again: it goes on working
-            before.lanes.close()
+            before.executor.close()
         else:
             before.retire()
         # Held until nothing is left in them: who flushes waits for them too.

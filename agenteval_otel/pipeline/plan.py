@@ -101,7 +101,11 @@ class Plan:
         self.agent, self.capture, self.function = agent, capture, function
         self._thin, self._broken = pipeline.restraint.thin, pipeline.broken
         self.sampler, self.own_span = (sampler, own_span) if enabled else (_Off(), "never")
-        parts: dict[str, Any] = {"lanes": pipeline.lanes, "redaction": pipeline.redaction, "escalation": escalation}
+        parts: dict[str, Any] = {
+            "executor": pipeline.executor,
+            "redaction": pipeline.redaction,
+            "escalation": escalation,
+        }
         self.runner = EvaluationRunner(evaluators, **parts)
         self.criteria = _changed(self.runner.criteria, criteria) if criteria else ()
         if self.criteria:
@@ -115,7 +119,7 @@ class Plan:
             self.emitter.observe(
                 pipeline.accounting, pipeline.dispatcher.state, pipeline.restraint.gauges, judges=judges
             )
-        self._asks_models = any(evaluator.lane == "model" for evaluator in self.runner.evaluators)
+        self._asks_models = any(evaluator.calls_model for evaluator in self.runner.evaluators)
         names = [criterion.name for criterion in self.runner.criteria]
         _check_slugs(names)
         self.evaluated_attributes = evaluated_attributes(names)

@@ -21,6 +21,7 @@ from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
@@ -30,7 +31,7 @@ from agenteval_otel.pipeline.flush import FlushJob, flush_providers
 from agenteval_otel.pipeline.plan import AgentDefaults, Plan, first_said
 from agenteval_otel.pipeline.references import References
 from agenteval_otel.restraint import Restraint, RestraintSettings
-from agenteval_otel.runner import Lanes, aggregate
+from agenteval_otel.runner import aggregate
 from agenteval_otel.runner.stages import check_escalation
 from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.base import probability_of
@@ -94,8 +95,8 @@ class Pipeline:
         self.references = References(ground_truth, self.accounting)
         self.objectives = Objectives(objectives, self.broken)
         self.dispatcher = dispatcher or PoolDispatcher()
-        self.lanes = Lanes(live=True)
-        self.restraint = Restraint.over(self.dispatcher, self.accounting, self.lanes, restraint)
+        self.executor = Executor(live=True)
+        self.restraint = Restraint.over(self.dispatcher, self.accounting, self.executor, restraint)
         self.enabled, self.own_span, self.escalation, self.provisional = enabled, own_span, escalation, False
         # Every provider that a handler of this pipeline saves to: it may hold what is not exported when the handler is
         # gone already.
@@ -170,7 +171,7 @@ class Pipeline:
     def retire(self) -> None:
         """Another pipeline takes over: what was taken is still delivered, then no thread is left. Returns at once."""
         self.dispatcher.retire()
-        self.lanes.close()
+        self.executor.close()
 
     def shutdown(self, timeout_s: float) -> bool:
         """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing was."""
@@ -180,7 +181,7 @@ class Pipeline:
         exported = flush_providers(self._providers.values(), self.dispatcher, deadline)
         # Not all that is left: the last metrics say what was dropped.
         delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4)
-        self.lanes.close()
+        self.executor.close()
         self.objectives.close(max(0.0, deadline - time.monotonic()) / 2)
         self._close_storage(max(0.0, deadline - time.monotonic()))
         return delivered and exported

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from agenteval_otel.runner.aggregated import aggregate
     from agenteval_otel.runner.batch import run_evaluations, run_evaluations_sync
     from agenteval_otel.runner.config import EvaluationRunConfig
-    from agenteval_otel.runner.lanes import Lanes
     from agenteval_otel.runner.offline import run_evaluation, run_evaluation_sync
     from agenteval_otel.runner.run import EvaluationRunner, RunOutcome
     from agenteval_otel.runner.suite import Suite
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "EvaluationRunConfig",
     "EvaluationRunner",
-    "Lanes",
     "RunOutcome",
     "Suite",
     "SuiteResult",
@@ -37,7 +35,6 @@ _MODULES = {
     "aggregated": ("aggregate",),
     "batch": ("run_evaluations", "run_evaluations_sync"),
     "config": ("EvaluationRunConfig",),
-    "lanes": ("Lanes",),
     "offline": ("run_evaluation", "run_evaluation_sync"),
     "run": ("EvaluationRunner", "RunOutcome"),
     "suite": ("Suite",),

@@ -12,6 +12,7 @@ from typing import Any
 from agenteval_otel.capture import CURRENT, EVALUATING
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import with_ground_truth
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError
@@ -20,7 +21,6 @@ from agenteval_otel.models.value import replaced
 from agenteval_otel.runner.aggregated import aggregate
 from agenteval_otel.runner.blocking import blocking
 from agenteval_otel.runner.config import EvaluationRunConfig
-from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.runner.run import EvaluationRunner
 from agenteval_otel.runner.stages import facts_of
 from agenteval_otel.telemetry.log import log
@@ -29,9 +29,9 @@ __all__ = ["OfflineRun", "run_evaluation", "run_evaluation_sync"]
 
 
 class OfflineRun:
-    """One configuration at work: its runner and its lanes, for one input or for many.
+    """One configuration at work: its runner and its executor, for one input or for many.
 
-    A context manager; leaving it ends the lanes' thread. Belongs to one event loop.
+    A context manager; leaving it ends the executor's threads. Belongs to one event loop.
     """
 
     def __init__(self, config: EvaluationRunConfig) -> None:
@@ -41,10 +41,10 @@ class OfflineRun:
                 "EvaluationRunConfig.model_validate(...) makes one of a mapping"
             )
         self.config = config
-        self.lanes = Lanes()
+        self.executor = Executor(live=False)
         self.redaction = Redaction(config.redactors, _redaction_failed)
         self.runner = EvaluationRunner(
-            config.selection.evaluators, criteria=config.criteria, lanes=self.lanes, redaction=self.redaction,
+            config.selection.evaluators, criteria=config.criteria, executor=self.executor, redaction=self.redaction,
             escalation=config.escalation,
         )  # fmt: skip
 
@@ -52,7 +52,7 @@ class OfflineRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.lanes.close()
+        self.executor.close()
 
     def __repr__(self) -> str:
         return f"<OfflineRun {self.runner!r}>"

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import Evaluator, Lane
+from agenteval_otel.evaluators.base import Evaluator
+from agenteval_otel.execution import Executor
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import replaced
 from agenteval_otel.runner.answers import corrections, criteria_of
-from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.runner.stages import NOT_ESCALATED, escalated, facts_of, waits
 from agenteval_otel.sampling.base import bound_of
 from agenteval_otel.sampling.escalation import Escalation, Question
@@ -45,12 +45,12 @@ class RunOutcome(NamedTuple):
 
 
 class EvaluationRunner:
-    """Runs a list of evaluators on inputs, each in its lane.
+    """Runs a list of evaluators on inputs, each where it runs.
 
     Args:
         evaluators: In the order of the results.
         criteria: Asked for when the input names none; else each evaluator's own.
-        redaction: What evaluators in the lane ``model`` see has passed it; the others see the input as it is.
+        redaction: What evaluators that ask a model see has passed it; the others see the input as it is.
         escalation: Decides, after the other evaluators, which inputs those of the second stage see.
     """
 
@@ -59,16 +59,15 @@ class EvaluationRunner:
         evaluators: Sequence[Evaluator],
         *,
         criteria: Sequence[EvaluationCriteria] = (),
-        lanes: Lanes | None = None,
+        executor: Executor | None = None,
         redaction: Redaction | None = None,
         escalation: Escalation | None = None,
     ) -> None:
         self.redaction, self.escalation = redaction, escalation
         self.evaluators = tuple(evaluators)
         self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
-        self.lanes = lanes or Lanes()
+        self.executor = executor or Executor(live=False)
         self._plan = [_planned(evaluator, escalation) for evaluator in self.evaluators]
-        self._has_slow = any(planned.lane != "free" for planned in self._plan)
         self._has_stages = any(planned.waits for planned in self._plan)
         # At start: one that cannot be made fails here and not with each answer, and a process that forks while pydantic
         # does this for the first time leaves its child with a lock that nobody opens.
@@ -92,7 +91,7 @@ class EvaluationRunner:
             evaluation_input: What to score.
             draw: The response's draw; evaluators with a smaller own rate sit out when it lies above theirs.
             probability: Inclusion probability of the response, recorded on every result.
-            code_only: Evaluators in the lane ``model`` sit out, each of their criteria skipped as ``stepped_down``.
+            code_only: Evaluators that ask a model sit out, each of their criteria skipped as ``stepped_down``.
         """
         criteria = evaluation_input.criteria or self.criteria
         due = [planned for planned in self._plan if draw is None or planned.bound is None or draw < planned.bound]
@@ -138,12 +137,10 @@ class EvaluationRunner:
     async def _side_by_side(self, due: Sequence[_Planned], work: _Work) -> list[list[EvaluationResult]]:
         """What each evaluator gives; those that take long begin at once, the others run in between."""
         given = work.evaluation_input
-        asked = [
-            self._one(planned, self._outgoing(work) if planned.lane == "model" else given, work) for planned in due
-        ]
+        asked = [self._one(planned, self._outgoing(work) if planned.calls_model else given, work) for planned in due]
         slow = {
             index: asyncio.ensure_future(asked[index])
-            for index, planned in enumerate(due if self._has_slow else ()) if planned.lane != "free"
+            for index, planned in enumerate(due) if self.executor.mode(planned.evaluator) != "inline"
         }  # fmt: skip
         finished: list[list[EvaluationResult]] = []
         try:
@@ -170,11 +167,11 @@ class EvaluationRunner:
         evaluator, criteria = planned.evaluator, work.criteria
         changes: list[dict[str, Any]] = []
         try:
-            if work.code_only and planned.lane == "model":
+            if work.code_only and planned.calls_model:
                 raise EvaluationSkipped(STEPPED_DOWN)
             if _unanswered(evaluation_input) and not evaluator.evaluates_errors:
                 raise EvaluationSkipped("no answer: the handler raised")
-            results = await self.lanes.run(evaluator, planned.lane, evaluation_input, criteria)
+            results = await self.executor.run(evaluator, evaluation_input, criteria)
             found = criteria_of(evaluator, planned.names, results)
             changes = [corrections(result, criteria) for result in results]
             results = [*results, *_without_result(planned, criteria, found)]
@@ -196,7 +193,7 @@ class EvaluationRunner:
 
     def _passed_over(self, planned: _Planned, work: _Work) -> list[EvaluationResult]:
         facts = _facts(planned, work.probability)
-        asks_in_vain = work.code_only and planned.lane == "model"
+        asks_in_vain = work.code_only and planned.calls_model
         return _for_each(planned, work.criteria, skip_reason=STEPPED_DOWN if asks_in_vain else NOT_ESCALATED, **facts)
 
 
@@ -214,7 +211,7 @@ class _Planned(NamedTuple):
     """An evaluator, and what never changes about it: computed once instead of for each answer."""
 
     evaluator: Evaluator
-    lane: Lane
+    calls_model: bool
     bound: int | None
     names: frozenset[str]
     waits: bool
@@ -241,7 +238,8 @@ class _Work:
 def _planned(evaluator: Evaluator, escalation: Escalation | None) -> _Planned:
     bound = None if evaluator.sample_rate is None else bound_of(evaluator.sample_rate)
     names = frozenset(criterion.name for criterion in evaluator.criteria())
-    return _Planned(evaluator, evaluator.lane, bound, names, escalation is not None and waits(evaluator, escalation))
+    is_second = escalation is not None and waits(evaluator, escalation)
+    return _Planned(evaluator, evaluator.calls_model, bound, names, is_second)
 
 
 def _facts(planned: _Planned, probability: float | None) -> dict[str, Any]:
@@ -285,7 +283,7 @@ def _for_each(planned: _Planned, criteria: Sequence[EvaluationCriteria], **facts
         EvaluationResult(
             criterion_name=criterion.name, evaluator_type=evaluator.type, evaluator_id=evaluator.evaluator_id,
             evaluator_version=evaluator.fingerprint, evaluator_kind=evaluator.kind,
-            calls_model=planned.lane == "model", **facts,
+            calls_model=planned.calls_model, **facts,
         )
         for criterion in evaluator.criteria() if criterion.name in asked
     ]  # fmt: skip
