@@ -109,7 +109,7 @@ def _agent(plan: HandlerSettings, pipeline: Pipeline, name: str) -> dict[str, An
     evaluators = [
         {
             "type": evaluator.type,
-            "lane": evaluator.lane,
+            "execution": evaluator.resolved_execution,
             "sampled": None if evaluator.sample_rate is None else f"{_percent(evaluator.sample_rate)} of the sampled",
             "criteria": [_criterion_in_words(criteria[one.name]) for one in evaluator.criteria()],
         }
@@ -221,7 +221,7 @@ def _text_of(file: str, report: dict[str, Any]) -> list[str]:
         lines.append(f"{name}: {agent['sampled'] if agent['enabled'] else 'off'}")
         for evaluator in agent["evaluators"]:
             rate = f", {evaluator['sampled']}" if evaluator["sampled"] else ""
-            lines.append(f"  {evaluator['type']} [{evaluator['lane']}{rate}]: {'; '.join(evaluator['criteria'])}")
+            lines.append(f"  {evaluator['type']} [{evaluator['execution']}{rate}]: {'; '.join(evaluator['criteria'])}")
         lines += [f"  {agent['escalated']}"] if agent["escalated"] else []
     lines += ["", f"Telemetry goes {report['telemetry']}"]
     lines += ["Results are stored in:", *(f"  {words}" for words in report["storage"])] if report["storage"] else []

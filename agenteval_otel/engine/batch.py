@@ -1,6 +1,6 @@
 """`run_evaluations`: many inputs, one configuration, the results in the order of the inputs.
 
-One runner and one set of lanes for all. Inputs are taken from their iterable one by one, as there is room for them, so
+One runner and one executor for all. Inputs are taken from their iterable one by one, as there is room for them, so
 it may be a generator over a file. An input that cannot be evaluated costs its own result only.
 """
 

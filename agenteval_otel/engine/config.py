@@ -30,7 +30,7 @@ from agenteval_otel.engine.selection import Selection, select
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
-from agenteval_otel.evaluators.base import Lane
+from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.masking import mask
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
@@ -54,14 +54,14 @@ class EvaluationRunConfig(RunModel):
         evaluator_configs: The originals' form in their place: ``{type, config}``, or ``{type, rules}``.
         criteria: Asked for when the input names none; each evaluator's own when there are none here either.
         aggregation: How the overall score is made: an `Aggregation`, its type's name or a mapping.
-        cost_classes: Evaluators of these lanes only (``free``, ``cpu``, ``model``); all when empty.
+        execution: Evaluators with one of these executions only; all when empty.
         tags: Evaluators with at least one of these tags only; all when empty.
         storage_provider: Saves the result: a storage provider, its type's name, a mapping, or anything with
             ``async save_result(aggregated)``.
         ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
         metadata: Copied into the result's metadata.
         escalation: Which inputs the dear evaluators see, decided by what the others found; all when left out.
-        redactors: What is taken out of that which evaluators in the lane ``model`` and the storage provider get;
+        redactors: What is taken out of that which evaluators that ask a model and the storage provider get;
             instances or ``{type: ...}`` mappings, an empty list for nothing. The result itself is given back as it is.
 
     Raises:
@@ -73,7 +73,7 @@ class EvaluationRunConfig(RunModel):
     evaluator_configs: list[Any] | None = Field(default=None, repr=False)
     criteria: tuple[EvaluationCriteria, ...] = ()
     aggregation: SerializeAsAny[Aggregation] = Field(default_factory=WeightedMean)
-    cost_classes: tuple[Lane, ...] = ()
+    execution: tuple[Execution, ...] = ()
     tags: tuple[str, ...] = ()
     storage_provider: Any = None
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
@@ -139,7 +139,7 @@ class EvaluationRunConfig(RunModel):
     @cached_property
     def selection(self) -> Selection:
         """The evaluators that run, and those that are left out with the reason."""
-        return select(self.evaluators, cost_classes=self.cost_classes, tags=self.tags)
+        return select(self.evaluators, execution=self.execution, tags=self.tags)
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
         """Refuse an input whose own criteria cannot be scored by; before anything runs.

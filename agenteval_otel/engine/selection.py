@@ -1,7 +1,6 @@
-"""Selection: which of the configured evaluators a run takes, by cost class and by tag.
+"""Selection: which of the configured evaluators a run takes, by execution and by tag.
 
-The cost class of an evaluator is its lane: ``free`` takes microseconds, ``cpu`` computes, ``model`` costs money. What
-is left out is said, never silently missing.
+What is left out is reported, never silently missing.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Selection(NamedTuple):
     left_out: tuple[LeftOut, ...]
 
 
-def select(evaluators: Sequence[Evaluator], *, cost_classes: Sequence[str], tags: Sequence[str]) -> Selection:
-    """Those of one of the cost classes that have at least one of the tags; an empty list takes all.
+def select(evaluators: Sequence[Evaluator], *, execution: Sequence[str], tags: Sequence[str]) -> Selection:
+    """Those of one of the executions that have at least one of the tags; an empty list takes all.
 
     Raises:
         ConfigurationError: A tag that no evaluator has (names those there are), or nothing is left to run.
@@ -46,20 +45,20 @@ def select(evaluators: Sequence[Evaluator], *, cost_classes: Sequence[str], tags
     chosen: list[Evaluator] = []
     left_out: list[LeftOut] = []
     for evaluator in evaluators:
-        reason = _reason(evaluator, cost_classes, tags)
+        reason = _reason(evaluator, execution, tags)
         if reason is None:
             chosen.append(evaluator)
         else:
             left_out.append(LeftOut(evaluator.label, reason))
     if not chosen:
-        path = "cost_classes" if cost_classes else "tags"
+        path = "execution" if execution else "tags"
         raise ConfigurationError(f"no evaluator is left to run: {', '.join(map(str, left_out))}", path=path)
     return Selection(tuple(chosen), tuple(left_out))
 
 
-def _reason(evaluator: Evaluator, cost_classes: Sequence[str], tags: Sequence[str]) -> str | None:
-    if cost_classes and evaluator.lane not in cost_classes:
-        return f"cost class {evaluator.lane}"
+def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str]) -> str | None:
+    if execution and evaluator.resolved_execution not in execution:
+        return f"execution {evaluator.resolved_execution}"
     if tags and not set(tags) & set(evaluator.tags):
         return f"tags {', '.join(evaluator.tags)}" if evaluator.tags else "no tags"
     return None

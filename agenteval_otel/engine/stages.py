@@ -27,7 +27,7 @@ Problems = list[tuple[str | None, str]]
 def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
     """Whether the evaluator belongs to the second stage: it scores a criterion that is named, or asks a model."""
     if not escalation.criteria:
-        return evaluator.lane == "model"
+        return evaluator.calls_model
     return any(criterion.name in escalation.criteria for criterion in evaluator.criteria())
 
 

@@ -1,6 +1,6 @@
 """Suite: evaluators in order with one verdict, for tests: it stops where one breaks, and goes on where one fails.
 
-It stands beside `run_evaluation`, which it calls for each evaluator, so that both score alike: lanes, time limits,
+It stands beside `run_evaluation`, which it calls for each evaluator, so that both score alike: executions, time limits,
 redaction of what models see.
 """
 

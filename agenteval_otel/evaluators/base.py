@@ -1,8 +1,8 @@
 """Contract of evaluators: an input in, results out, nothing else touched.
 
 An evaluation is a pure function of the evaluator's configuration and the input, so it runs the same offline, in the
-pool and elsewhere. An evaluator says in which lane it runs: ``free`` takes microseconds and runs inline on the pool's
-event loop; ``cpu`` may take long or block and never runs on that loop; ``model`` awaits a network answer.
+background and elsewhere. Its `execution` says where it runs: ``inline`` takes microseconds and runs on the background
+thread; ``thread`` and ``process`` may take long or block; ``async`` awaits a network answer (docs/execution.md).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Evaluatio
 from agenteval_otel.models.value import made
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 
-__all__ = ["CriterionEvaluator", "Evaluator", "EvaluatorKind", "Lane", "failure_of", "find_criterion", "result_of"]
+__all__ = ["CriterionEvaluator", "Evaluator", "EvaluatorKind", "Execution", "failure_of", "find_criterion", "result_of"]
 
-Lane = Literal["free", "cpu", "model"]
+Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
 
 
@@ -34,21 +34,24 @@ class Evaluator(Component, contract="evaluator"):
     `evaluate` and `criteria`.
 
     Attributes:
-        timeout_s: Time limit of one evaluation in seconds; None takes the lane's default.
+        execution: Where it runs: ``inline``, ``thread``, ``process`` or ``async``; None leaves it to the class
+            (`preferred_execution`). Not part of the fingerprint.
+        timeout_s: Time limit of one evaluation in seconds; None takes 5 s, or 30 s where it is ``async``.
         sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
         tags: Words that runs choose evaluators by; not part of the score, so not of the fingerprint either.
         evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
         repeats: Whether several of its results may be for one criterion; of others that is a failure.
-        child_environment: Names of the environment variables that it needs in the child process of the lane ``cpu``,
-            which has none of the process's own but the usual ones (docs/lanes.md).
+        child_environment: Names of the environment variables that it needs in a worker process, which has none of
+            this process's own but the usual ones (docs/execution.md).
     """
 
     kind: ClassVar[EvaluatorKind] = "deterministic"
     evaluates_errors: ClassVar[bool] = False
     repeats: ClassVar[bool] = False
     child_environment: ClassVar[tuple[str, ...]] = ()
-    unversioned: ClassVar[frozenset[str]] = frozenset({"tags"})
+    unversioned: ClassVar[frozenset[str]] = frozenset({"execution", "tags"})
 
+    execution: Execution | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     tags: tuple[str, ...] = ()
@@ -60,10 +63,23 @@ class Evaluator(Component, contract="evaluator"):
             raise ValueError("expected words, without space around them")
         return value
 
+    def preferred_execution(self) -> Execution | None:
+        """Where the class wants to run when the field `execution` is left out.
+
+        None says that nobody knows how long it takes: it begins in a thread with a time limit, and runs inline once it
+        has proved cheap.
+        """
+        return None
+
     @property
-    def lane(self) -> Lane:
-        """Where it runs; an evaluator that does not say is taken to be slow: ``model`` when async, else ``cpu``."""
-        return "cpu"
+    def resolved_execution(self) -> Execution:
+        """The field `execution`, else what the class prefers, else ``thread``."""
+        return self.execution or self.preferred_execution() or "thread"
+
+    @property
+    def calls_model(self) -> bool:
+        """Whether it awaits a model: it then sees redacted inputs, and its results say so."""
+        return "async" in (self.execution, self.preferred_execution())
 
     @property
     def label(self) -> str:
@@ -93,8 +109,8 @@ class Evaluator(Component, contract="evaluator"):
     def to_child(self) -> dict[str, Any]:
         """Its configuration as JSON, secrets included, from which `from_child` makes an equal evaluator.
 
-        That is how an evaluator of the lane ``cpu`` reaches the child process; one that holds what has no JSON form, or
-        whose class cannot be imported there, stays in this process and is held to a share of its time.
+        That is how an evaluator reaches a worker process; one that holds what has no JSON form, or whose class cannot
+        be imported there, runs in a thread of this process.
 
         Raises:
             Exception: A field has no JSON form.
@@ -108,9 +124,9 @@ class Evaluator(Component, contract="evaluator"):
         return cls.model_validate(dict(fields))
 
     def prepare(self) -> None:
-        """Load what is heavy; called in the child process, before the evaluator's time limit and before it forks.
+        """Load what is heavy; called in the fork server, before a worker is forked and before any time limit.
 
-        What raises here keeps the evaluator out of the child process.
+        What raises here keeps the evaluator in this process.
         """
 
 
@@ -147,9 +163,8 @@ class CriterionEvaluator(Evaluator):
         """
         raise EvaluationError(f"{self.type} does not implement score")
 
-    @property
-    def lane(self) -> Lane:
-        return "model" if inspect.iscoroutinefunction(self.score) else "cpu"
+    def preferred_execution(self) -> Execution | None:
+        return "async" if inspect.iscoroutinefunction(self.score) else None
 
     @property
     def label(self) -> str:
@@ -228,7 +243,7 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         "evaluator_id": evaluator.evaluator_id,
         "evaluator_version": evaluator.fingerprint,
         "evaluator_kind": evaluator.kind,
-        "calls_model": evaluator.lane == "model",
+        "calls_model": evaluator.calls_model,
     }
     kinds = tuple(map(type, found.values()))
     if kinds in _VALIDATED:
@@ -264,5 +279,5 @@ def failure_of(
         evaluator_id=evaluator.evaluator_id,
         evaluator_version=evaluator.fingerprint,
         evaluator_kind=evaluator.kind,
-        calls_model=evaluator.lane == "model",
+        calls_model=evaluator.calls_model,
     )

@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.components import resolve_or_wrap
-from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Lane
+from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Execution
 from agenteval_otel.evaluators.imports import importable, imported, qualified_name
 from agenteval_otel.models import EvaluationInput, ScoreLike
 
@@ -22,8 +22,8 @@ class Func(CriterionEvaluator, type="Func"):
     """Scores with a function, sync or async, that takes the evaluation input.
 
     The function returns a `Score`, or its value alone: a boolean, a number or a category on the criterion's scale. What
-    it raises is this evaluator's failure; it abstains with `EvaluationSkipped`. A sync function is taken to be slow
-    (lane ``cpu``), an async one to await a model.
+    it raises is this evaluator's failure; it abstains with `EvaluationSkipped`. A sync function begins in
+    a thread with a time limit and runs inline once it has proved cheap; an async one is taken to await a model.
 
     Attributes:
         function: Left out of dumps; its qualified name is part of the fingerprint.
@@ -48,9 +48,8 @@ class Func(CriterionEvaluator, type="Func"):
         filled = {"name": name} if criterion is not None else {"name": name, "criterion_name": name}
         return {**data, **filled}
 
-    @property
-    def lane(self) -> Lane:
-        return "model" if self._is_async else "cpu"
+    def preferred_execution(self) -> Execution | None:
+        return "async" if self._is_async else None
 
     @cached_property
     def _is_async(self) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
-from agenteval_otel.evaluators.base import CriterionEvaluator, Lane
+from agenteval_otel.evaluators.base import CriterionEvaluator, Execution
 from agenteval_otel.evaluators.refusals import is_refusal
 from agenteval_otel.models import EvaluationInput, Score
 
@@ -79,9 +79,8 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
     criterion_name: str = "response_health"
     scale: str = "binary"
 
-    @property
-    def lane(self) -> Lane:
-        return "free"
+    def preferred_execution(self) -> Execution | None:
+        return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Look for a reason why the answer is none; True without one."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import CriterionEvaluator, Lane, failure_of
+from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
 from agenteval_otel.evaluators.whitespace import WHITESPACE, collapsed
 from agenteval_otel.evaluators.words import Terms, folded, has_word
@@ -80,11 +80,10 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
             raise ValueError("expected_keywords must name at least one keyword")
         return self
 
-    @property
-    def lane(self) -> Lane:
-        """``free`` for a short configured list; how many keywords an input brings nobody knows before."""
+    def preferred_execution(self) -> Execution | None:
+        """``inline`` for a short configured list; how many keywords an input brings nobody knows before."""
         configured = self.keywords_source_field == "config"
-        return "free" if configured and len(self.expected_keywords or ()) <= _SHORT_LIST else "cpu"
+        return "inline" if configured and len(self.expected_keywords or ()) <= _SHORT_LIST else None
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Look for the keywords; see `evaluate` for what cannot be looked for."""

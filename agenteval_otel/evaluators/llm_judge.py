@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field, SerializeAsAny, ValidationInfo, field_
 
 from agenteval_otel.components import PartError
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
-from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Lane, failure_of, result_of
+from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Execution, failure_of, result_of
 from agenteval_otel.evaluators.llm_judge_asked import Asked, asked_of
 from agenteval_otel.evaluators.llm_judge_case import CaseFields, case_of, fields_shown, missing_of
 from agenteval_otel.evaluators.llm_judge_originals import as_ours
@@ -154,9 +154,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         default = type(self).model_fields[name].get_default(call_default_factory=True, validated_data={})
         return bool(getattr(self, name) != default)
 
-    @property
-    def lane(self) -> Lane:
-        return "model"
+    def preferred_execution(self) -> Execution | None:
+        return "async"
 
     @property
     def label(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import CriterionEvaluator, Lane, failure_of, find_criterion, result_of
+from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of, find_criterion, result_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.models.value import replaced
 
@@ -31,9 +31,8 @@ class OperationalEvaluator(CriterionEvaluator):
     is the verdict itself. What an input has not got, or what is no number, gives a failed result.
     """
 
-    @property
-    def lane(self) -> Lane:
-        return "free"
+    def preferred_execution(self) -> Execution | None:
+        return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """The value with the verdict; see `evaluate` for how both are used."""
@@ -102,10 +101,9 @@ class Contains(OperationalEvaluator, type="Contains"):
     criterion_name: str = "contains"
     substrings: tuple[str, ...]
 
-    @property
-    def lane(self) -> Lane:
-        """``free`` for a short list: each is looked for in the whole text."""
-        return "free" if len(self.substrings) <= _SHORT_LIST else "cpu"
+    def preferred_execution(self) -> Execution | None:
+        """``inline`` for a short list: each is looked for in the whole text."""
+        return "inline" if len(self.substrings) <= _SHORT_LIST else None
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Look for the substrings."""

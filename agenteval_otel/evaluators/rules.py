@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from agenteval_otel.evaluators.base import Evaluator, Lane
+from agenteval_otel.evaluators.base import Evaluator, Execution
 from agenteval_otel.models import EvaluationCriteria
 
 __all__ = ["RulesEvaluator"]
@@ -34,14 +34,13 @@ class RulesEvaluator(Evaluator):
             raise ValueError("expected at least one rule")
         return value
 
-    @property
-    def lane(self) -> Lane:
-        """``cpu`` where a text can make one of the rules take too long for the loop, else ``free``."""
-        return self._lane
+    def preferred_execution(self) -> Execution | None:
+        """``process`` where a text can make one of the rules take too long, else ``inline``."""
+        return self._preferred_execution
 
     @cached_property
-    def _lane(self) -> Lane:
-        return "free" if all(rule.is_quick for rule in self.rules) else "cpu"
+    def _preferred_execution(self) -> Execution | None:
+        return "inline" if all(rule.is_quick for rule in self.rules) else "process"
 
     @cached_property
     def _criteria(self) -> tuple[EvaluationCriteria, ...]:

@@ -15,7 +15,7 @@ from agenteval_otel.errors import ConfigurationError, EmbedderError, EvaluationE
 from agenteval_otel.evaluators.base import (
     CriterionEvaluator,
     EvaluatorKind,
-    Lane,
+    Execution,
     failure_of,
     find_criterion,
     result_of,
@@ -93,10 +93,9 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
         except ConfigurationError as failure:
             raise PartError(failure) from None
 
-    @property
-    def lane(self) -> Lane:
-        """``model`` with an async embedder, else ``cpu``."""
-        return "model" if self.embedder.is_async else "cpu"
+    def preferred_execution(self) -> Execution | None:
+        """``async`` with an async embedder, else ``process``."""
+        return "async" if self.embedder.is_async else "process"
 
     def to_child(self) -> dict[str, Any]:
         """As every evaluator's, with the embedder by its class, whose module the child would not load otherwise.

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import CriterionEvaluator, Lane, failure_of
+from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
 from agenteval_otel.evaluators.similarity_measures import arrays, jaro_winkler, sorensen_dice, utf16_units
 from agenteval_otel.evaluators.whitespace import collapsed
@@ -22,7 +22,7 @@ __all__ = ["LexicalSimilarity"]
 Algorithm = Literal["sorensen-dice", "jaro-winkler", "levenshtein"]
 
 # What takes less than a millisecond on the loop.
-_FREE_UP_TO: dict[Algorithm, int] = {"sorensen-dice": 10_000, "jaro-winkler": 2_000, "levenshtein": 2_000}
+_INLINE_UP_TO: dict[Algorithm, int] = {"sorensen-dice": 10_000, "jaro-winkler": 2_000, "levenshtein": 2_000}
 _SHOWN_CHARACTERS = 100
 _ORIGINAL: dict[str, Any] = {"ngram_size": 1, "unit": "utf16", "without_reference": "fail"}
 
@@ -67,23 +67,22 @@ class LexicalSimilarity(CriterionEvaluator, type="LexicalSimilarity"):
         if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
             return data
         form = {name: value for name, value in _ORIGINAL.items() if to_camel(name) not in data} | dict(data)
-        if form.get("algorithm") not in tuple(_FREE_UP_TO):
+        if form.get("algorithm") not in tuple(_INLINE_UP_TO):
             form["algorithm"] = "sorensen-dice"  # as the original does with a name that it does not know
         return form
 
     @model_validator(mode="after")
     def _libraries_are_loaded(self) -> Self:
         # A tenth of a second: not on the loop, where the first evaluation would be.
-        if self.lane == "free" and self.algorithm == "levenshtein":
+        if self.preferred_execution() == "inline" and self.algorithm == "levenshtein":
             self._distance("", "")
-        elif self.lane == "free" and self.algorithm == "sorensen-dice" and self.ngram_size > 1:
+        elif self.preferred_execution() == "inline" and self.algorithm == "sorensen-dice" and self.ngram_size > 1:
             arrays()
         return self
 
-    @property
-    def lane(self) -> Lane:
-        """``free`` while `max_characters` holds it below a millisecond, else ``cpu``."""
-        return "free" if self.max_characters <= _FREE_UP_TO[self.algorithm] else "cpu"
+    def preferred_execution(self) -> Execution | None:
+        """``inline`` while `max_characters` holds it below a millisecond, else ``process``."""
+        return "inline" if self.max_characters <= _INLINE_UP_TO[self.algorithm] else "process"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Compare the two texts; see `evaluate` for what cannot be compared.

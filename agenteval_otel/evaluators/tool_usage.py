@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import Field, ValidationInfo, model_validator
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import failure_of, find_criterion, result_of
+from agenteval_otel.evaluators.base import Execution, failure_of, find_criterion, result_of
 from agenteval_otel.evaluators.rules import RulesEvaluator
 from agenteval_otel.evaluators.tool_usage_arguments import with_functions, with_names
 from agenteval_otel.evaluators.tool_usage_calls import MadeCall, Source, calls_of
@@ -46,6 +47,12 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
         if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
             return data
         return {"zero_when_unused": True, **{key: value for key, value in data.items() if value is not None}}
+
+    @cached_property
+    def _preferred_execution(self) -> Execution | None:
+        if any(callable(rule.argument_checks) for rule in self.rules):
+            return None  # a function of the user's: importing its module once more could have effects of its own
+        return "inline" if all(rule.is_quick for rule in self.rules) else "process"
 
     def to_child(self) -> dict[str, Any]:
         """As every evaluator's, with the modules and qualified names of the functions.

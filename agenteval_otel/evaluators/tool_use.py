@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import AliasChoices, Field, field_serializer, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from agenteval_otel.evaluators.base import Lane
+from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.operational import OperationalEvaluator
 from agenteval_otel.evaluators.tool_usage_arguments import (
@@ -87,14 +87,15 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
     criterion_name: str = "tool_use"
     expectations: tuple[Expectation, ...]
 
-    @property
-    def lane(self) -> Lane:
-        """``cpu`` with a function, a schema, or a pattern that arguments can make slow."""
-        return self._lane
+    def preferred_execution(self) -> Execution | None:
+        """``process`` with a schema or a pattern that arguments can make slow; nobody knows a function's time."""
+        return self._preferred_execution
 
     @cached_property
-    def _lane(self) -> Lane:
-        return "free" if all(expectation.is_quick for expectation in self.expectations) else "cpu"
+    def _preferred_execution(self) -> Execution | None:
+        if any(expectation.arguments_match is not None for expectation in self.expectations):
+            return None  # a function of the user's: importing its module once more could have effects of its own
+        return "inline" if all(expectation.is_quick for expectation in self.expectations) else "process"
 
     def to_child(self) -> dict[str, Any]:
         """As every evaluator's, with the modules and qualified names of the functions.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.evaluators.base import CriterionEvaluator, Lane, failure_of
+from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
 from agenteval_otel.evaluators.files import text_of
 from agenteval_otel.evaluators.words import Terms, folded
@@ -87,10 +87,9 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
             raise ValueError("toxic_terms or terms_file must name at least one term")
         return self
 
-    @property
-    def lane(self) -> Lane:
-        """``free`` for a short list, else ``cpu``."""
-        return "free" if len(self.toxic_terms) <= _SHORT_LIST else "cpu"
+    def preferred_execution(self) -> Execution | None:
+        """``inline`` for a short list; how long another one takes depends on the texts."""
+        return "inline" if len(self.toxic_terms) <= _SHORT_LIST else None
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Look for the terms.

@@ -97,7 +97,7 @@ class MonitoringPlan(Value):
             runner = pipeline.handler(agent).runner
             evaluators += runner.evaluators
             seen.append(max((_ratio(one) for one in runner.evaluators), default=1.0))
-            asked = {one.name for part in runner.evaluators if part.lane == "model" for one in part.criteria()}
+            asked = {one.name for part in runner.evaluators if part.calls_model for one in part.criteria()}
             for criterion in runner.criteria:
                 found.setdefault(criterion, {})[agent] = criterion.name in asked
         planned = [_planned(criterion, of_agents, agents) for criterion, of_agents in found.items()]

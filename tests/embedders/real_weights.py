@@ -15,7 +15,7 @@ from typing import Any
 from agenteval_otel import EvaluationInput
 from agenteval_otel.embedders import Embedder, HashingEmbedder, SentenceTransformerEmbedder
 from agenteval_otel.evaluators import NLPAccuracy
-from agenteval_otel.runner.lanes import Lanes
+from agenteval_otel.engine.lanes import Lanes
 from agenteval_otel.testing import check_component, check_embedder
 
 PAIRS = {

@@ -24,7 +24,7 @@ from agenteval_otel.evaluators import (
     as_evaluator,
 )
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.runner.child.recipes import NotPortable, built, recipe_of
+from agenteval_otel.engine.child.recipes import NotPortable, built, recipe_of
 from agenteval_otel.testing import check_component, check_evaluator
 
 SEARCH = {"name": "search", "min_calls": 2, "argument_checks": {"query": {"not_empty": True}}}

@@ -16,7 +16,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, RuleBased
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.patterns import compile_pattern
-from agenteval_otel.runner.child.recipes import built, recipe_of
+from agenteval_otel.engine.child.recipes import built, recipe_of
 from agenteval_otel.testing import check_component
 
 ORIGINAL = {"original": True}

@@ -19,7 +19,7 @@ from agenteval_otel.embedders import Embedder, HashingEmbedder
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, NLPAccuracy
 from agenteval_otel.models import EvaluationResult, Message
-from agenteval_otel.runner.child.recipes import NotPortable, built, recipe_of
+from agenteval_otel.engine.child.recipes import NotPortable, built, recipe_of
 from agenteval_otel.testing.checks import check_component, check_evaluator
 
 ROWS = {"x": [1.0, 0.0], "y": [0.0, 1.0], "z": [0.0, 0.0], "-x": [-1.0, 0.0], "3-4": [3.0, 4.0], "long": [1, 2, 3]}

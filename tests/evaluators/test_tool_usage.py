@@ -16,7 +16,7 @@ from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import CostWithin, Evaluator, ExactMatch, ToolUsage
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.runner.child.recipes import NotPortable, built, recipe_of
+from agenteval_otel.engine.child.recipes import NotPortable, built, recipe_of
 from agenteval_otel.testing import RecordedTelemetry, check_component, check_evaluator
 
 SEARCH = {"name": "search", "arguments": {"query": "Paris", "limit": 5, "user": {"city": "Lyon"}, "tags": ["a", 1]}}

@@ -29,8 +29,8 @@ PROGRAM = r"""
     from agenteval_otel.errors import AgentEvalError
     from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth
     from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
-    from agenteval_otel.runner.child.answers import results_of
-    from agenteval_otel.runner.child.frames import Frames, TaskOrder, frame
+    from agenteval_otel.engine.child.answers import results_of
+    from agenteval_otel.engine.child.frames import Frames, TaskOrder, frame
     from agenteval_otel.capture.build import build_input
     from agenteval_otel import monitor
     from agenteval_otel.pipeline import Pipeline

@@ -23,7 +23,7 @@ from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, Func
 from agenteval_otel.evaluators.base import Lane
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.runner.child.answers import results_of
+from agenteval_otel.engine.child.answers import results_of
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.bench import Bench, assert_average, assert_emitted, assert_one_of_three
 from tests.promises.figures import sized

@@ -21,7 +21,7 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.engine import EvaluationRunner, Lanes
-from agenteval_otel.runner.lanes import MAX_STUCK
+from agenteval_otel.engine.lanes import MAX_STUCK
 from tests.testing.computing import Computing, Filling, Looking, Secretive, Troubled, is_long
 from tests.testing.doubles import Fixed
 

@@ -14,11 +14,11 @@ from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationInput, ToolCall
 from agenteval_otel.engine import Lanes
-from agenteval_otel.runner.child import Child, Job, Unavailable, client
-from agenteval_otel.runner.child.answers import was_cut_short
-from agenteval_otel.runner.child.conversation import Conversation
-from agenteval_otel.runner.child.process import _python
-from agenteval_otel.runner.child.recipes import with_environment
+from agenteval_otel.engine.child import Child, Job, Unavailable, client
+from agenteval_otel.engine.child.answers import was_cut_short
+from agenteval_otel.engine.child.conversation import Conversation
+from agenteval_otel.engine.child.process import _python
+from agenteval_otel.engine.child.recipes import with_environment
 from tests.runner.support import INPUT, Starting
 from tests.runner.test_child import environment_of, one, template_of, with_lanes
 from tests.testing.computing import Computing, Looking

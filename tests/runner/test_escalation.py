@@ -30,7 +30,7 @@ from agenteval_otel.engine import (
     run_evaluation_sync,
     run_evaluations_sync,
 )
-from agenteval_otel.runner.child.answers import answer_of, results_of
+from agenteval_otel.engine.child.answers import answer_of, results_of
 from agenteval_otel.sampling import Escalation, FunctionSampler, LabelSampler, ScoreSampler
 from agenteval_otel.sampling.base import DRAW_RANGE
 from agenteval_otel.sampling.escalation import second_draw

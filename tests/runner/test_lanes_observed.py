@@ -14,9 +14,9 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.engine import Lanes
-from agenteval_otel.runner.lanes.share import CPU_SHARE, Share
-from agenteval_otel.runner.lanes.steps import Steps
-from agenteval_otel.runner.lanes.turns import Turns
+from agenteval_otel.engine.lanes.share import CPU_SHARE, Share
+from agenteval_otel.engine.lanes.steps import Steps
+from agenteval_otel.engine.lanes.turns import Turns
 from tests.runner.support import run
 from tests.testing import computing
 from tests.testing.doubles import Free, Thinking

@@ -11,7 +11,7 @@ import pytest
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.engine import Lanes
-from agenteval_otel.runner.lanes import MAX_STUCK
+from agenteval_otel.engine.lanes import MAX_STUCK
 from tests.runner.support import alone, forever, run
 from tests.testing.doubles import Fixed, Thinking
 

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.runner.child.recipes import with_environment
+from agenteval_otel.execution.portable import with_environment
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.exporter import Exporter
 from agenteval_otel.telemetry.private import private_provider

@@ -27,7 +27,7 @@ examples:
       with the settings of AGENTEVAL_SETTINGS, or else ResponseHealth alone
   agenteval-otel evaluate answers.csv --settings agenteval.yaml --profile ci --fail-under 0.8
       the settings' profile "ci"; exit code 1 when the mean overall score is below 0.8
-  agenteval-otel evaluate *.jsonl --cost-class free,cpu --report junit=results.xml --report markdown=comment.md
+  agenteval-otel evaluate *.jsonl --execution inline,thread --report junit=results.xml --report markdown=comment.md
       without the evaluators that ask a model; for the CI server, for the pull request, and as a table here
   agenteval-otel evaluate input.jsonl --settings run.json --results - --results-format original
       a run configuration of the originals (evaluatorConfigs), its results in their shape
@@ -59,8 +59,9 @@ def _add_what_runs(group: argparse._ArgumentGroup) -> None:
     add("--agent", metavar="NAME", help="the evaluators and criteria of this agent of the settings file")
     add("--tags", action=_Several, default=[], metavar="TAG,...", help="evaluators with one of these tags only")
     add(
-        "--cost-class", action=_Several, default=[], choices=("free", "cpu", "model"), metavar="CLASS,...",
-        help="evaluators of these cost classes only: free (microseconds), cpu (computes), model (asks one)",
+        "--execution", action=_Several, default=[], metavar="MODE,...",
+        choices=("inline", "thread", "process", "async"),
+        help="evaluators with this execution only: inline, thread, process, async (asks a model)",
     )  # fmt: skip
     add(
         "--concurrency", type=_at_least_one, default=8, metavar="N",

@@ -27,7 +27,7 @@ def configuration_of(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig
     Raises:
         ConfigurationError: With everything that is wrong, and where in the file.
     """
-    chosen: dict[str, Any] = {"tags": tuple(arguments.tags), "cost_classes": tuple(arguments.cost_class)}
+    chosen: dict[str, Any] = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
     tree = _run_configuration(arguments.settings)
     if tree is None:
         fields, named = _from_settings(arguments)

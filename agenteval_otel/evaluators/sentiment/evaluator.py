@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import CriterionEvaluator, Lane, failure_of
+from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
 from agenteval_otel.evaluators.sentiment.lexicon import AFINN, BUILTIN, Lexicon, load_lexicon
 from agenteval_otel.evaluators.sentiment.tokens import NEGATORS, ORIGINAL_NEGATORS, original_tokens, tokens
@@ -22,7 +22,7 @@ __all__ = ["Sentiment"]
 
 OutputType = Literal["comparativeNormalized", "rawScore", "category"]
 
-_FREE_UP_TO = 100_000
+_INLINE_UP_TO = 100_000
 _KEPT_WORDS = 1_000
 _SHOWN_WORDS = 20
 _ORIGINAL: dict[str, Any] = {"lexicon": AFINN, "original_tokens": True}
@@ -57,7 +57,7 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
     negative_threshold: float = -0.2
     original_tokens: bool = False
     lexicon: str = BUILTIN
-    max_characters: int = Field(default=_FREE_UP_TO, ge=1, le=10_000_000)
+    max_characters: int = Field(default=_INLINE_UP_TO, ge=1, le=10_000_000)
 
     @model_validator(mode="before")
     @classmethod
@@ -90,10 +90,9 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
             raise ValueError("negative_threshold must be below positive_threshold")
         return self
 
-    @property
-    def lane(self) -> Lane:
-        """``free`` while `max_characters` bounds its time, else ``cpu``."""
-        return "free" if self.max_characters <= _FREE_UP_TO else "cpu"
+    def preferred_execution(self) -> Execution | None:
+        """``inline`` while `max_characters` bounds its time, else ``process``."""
+        return "inline" if self.max_characters <= _INLINE_UP_TO else "process"
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,4 +1,4 @@
-"""Starting and ending the template, from the host's side, without anything of the host's going along."""
+"""Starting and ending the fork server, from the host's side, without any of the host's state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 
 from agenteval_otel.masking import is_secret
 
-__all__ = ["Template", "Unavailable"]
+__all__ = ["ForkServerProcess", "Unavailable"]
 
 _ALLOWED = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TZDIR", "TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV",
@@ -25,17 +25,17 @@ _LATER = frozenset({"PYTHONPATH", "PYTHONSTARTUP"})
 _OWN = {"AGENTEVAL_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
 _BOOT = (
     "import json, os, sys; os.closerange(3, 65536); os.nice(10); sys.path[:], later = json.loads(sys.argv.pop()); "
-    "from agenteval_otel.runner.child.template import main; os.environ.update(later); main()"
+    "from agenteval_otel.execution.fork_server import main; os.environ.update(later); main()"
 )
 _PYTHON = re.compile(r"(?i)(python|pypy)[\d.]*w?(\.exe)?")
 
 
 class Unavailable(Exception):
-    """No child process can be had here; the text says why, in our words."""
+    """No worker process can be had here; the text says why."""
 
 
-class Template:
-    """The template as the host sees it: a socket, and the means to end it.
+class ForkServerProcess:
+    """The fork server as the host sees it: a socket, and the means to end it.
 
     Raises:
         Unavailable: No Python is known that could be started, or the platform cannot fork.

@@ -1,4 +1,4 @@
-"""Recipes: how the child process is told of an evaluator: where its class is, its configuration, what it needs."""
+"""How an evaluator reaches another process: where its class is, its configuration, and the variables that it needs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.evaluators.imports import MAIN, importable, imported
 
-__all__ = ["NotPortable", "built", "environment_of", "recipe_of", "with_environment"]
+__all__ = ["NotPortable", "environment_of", "load_evaluator", "serialize_evaluator", "with_environment"]
 
 
 class NotPortable(Exception):
     """The evaluator cannot be made again in another process; the text says why."""
 
 
-def recipe_of(evaluator: Evaluator) -> dict[str, Any]:
-    """What `built` needs to make an equal evaluator in another process; JSON.
+def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
+    """What `load_evaluator` needs to make an equal evaluator in another process; JSON.
 
     Raises:
         NotPortable: It cannot be made again there.
@@ -44,8 +44,8 @@ def recipe_of(evaluator: Evaluator) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def built(recipe: Mapping[str, Any]) -> Evaluator:
-    """The evaluator of a recipe, in the child process.
+def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
+    """The evaluator of a recipe, in another process.
 
     Raises:
         Exception: Whatever its module raises on import, or its class when it is built.
@@ -109,8 +109,8 @@ def _main() -> dict[str, str]:
 
 
 def _is_guard(test: ast.expr) -> bool:
-    said = ast.dump(test)
-    return "'__name__'" in said and "'__main__'" in said
+    text = ast.dump(test)
+    return "'__name__'" in text and "'__main__'" in text
 
 
 def _load_main(main: Mapping[str, str]) -> None:
@@ -123,9 +123,9 @@ def _load_main(main: Mapping[str, str]) -> None:
     module = types.ModuleType("__mp_main__")
     sys.modules[MAIN] = sys.modules["__mp_main__"] = module
     if "module" in main:
-        found = runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True)
+        names = runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True)
     else:
-        found = runpy.run_path(main["path"], run_name="__mp_main__")
-    module.__dict__.update(found)
+        names = runpy.run_path(main["path"], run_name="__mp_main__")
+    module.__dict__.update(names)
     module.__dict__["_agenteval_loaded"] = True
     sys.modules[MAIN] = sys.modules["__mp_main__"] = module

@@ -1,0 +1,153 @@
+"""EvaluatorState: where an evaluator runs now, and what it was seen to do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+import weakref
+
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.base import Evaluator, Execution
+from agenteval_otel.execution.portable import NotPortable, serialize_evaluator
+from agenteval_otel.telemetry.log import log
+
+__all__ = ["CHEAP_S", "INLINE_SAMPLE", "MAX_STRIKES", "EvaluatorState"]
+
+MAX_STRIKES = 3
+"""Overruns, crashes and blocked background threads after which an evaluator is quarantined."""
+CHEAP_S = 0.001
+"""CPU seconds below which an evaluation counts as cheap."""
+INLINE_SAMPLE = 64
+"""The engine reports every inline evaluation that was not cheap, and of the cheap ones one out of so many."""
+_CALLS = 100
+_MAX_CALLS = 12_800
+_POINTS = 12.0
+_WITHIN_S = 60.0
+_NUMBERS = itertools.count(1)
+
+
+class EvaluatorState:
+    """What the executor knows of one evaluator.
+
+    Attributes:
+        mode: Where its next evaluation runs.
+        in_own_loop: It awaits, and runs on a thread with an event loop of its own.
+        usual_s: How long an evaluation usually takes, in seconds; 0 while unknown.
+    """
+
+    def __init__(self, evaluator: Evaluator, *, live: bool, gone: weakref.ref[Evaluator]) -> None:
+        self.number = next(_NUMBERS)
+        self.label = evaluator.label
+        self.mode: Execution = evaluator.resolved_execution
+        self.is_async = evaluator.calls_model
+        self.in_own_loop = self.is_async and self.mode == "thread"
+        self.strikes = 0
+        self.usual_s = 0.0
+        self.variables = type(evaluator).child_environment
+        self._chosen = evaluator.execution is not None
+        self._may_become_inline = live and not self._chosen and evaluator.preferred_execution() in (None, "inline")
+        self._calls = self._expensive = 0
+        self._calls_needed = _CALLS
+        self._points, self._since = 0.0, 0.0
+        self._evaluator = gone
+        self._recipe: bytes | None = None
+        self._logged: set[str] = set()
+        if not live and self.mode == "process":
+            self.mode = "thread"
+
+    def __repr__(self) -> str:
+        return f"<EvaluatorState {self.label} {self.mode} strikes={self.strikes}>"
+
+    def recipe(self) -> bytes:
+        """How another process makes an equal evaluator, as JSON.
+
+        Raises:
+            NotPortable: It cannot.
+        """
+        if self._recipe is None:
+            evaluator = self._evaluator()
+            if evaluator is None:
+                raise NotPortable("the evaluator is gone")
+            self._recipe = json.dumps(serialize_evaluator(evaluator)).encode()
+        return self._recipe
+
+    def quarantine(self) -> EvaluationError | None:
+        """The failure of an evaluator that runs no more; None while it may run."""
+        if self.strikes < MAX_STRIKES:
+            return None
+        return EvaluationError(
+            "quarantined: it overran its time limit, ended its process or blocked the background thread too often",
+            error_type="quarantined",
+        )
+
+    def strike(self, reason: str) -> None:
+        """It overran its limit and would not stop, ended its process, or blocked the background thread."""
+        self.strikes += 1
+        self._may_become_inline = False
+        if self.strikes == MAX_STRIKES:
+            self.log("evaluator_quarantined", f"{reason}, for the {MAX_STRIKES}rd time")
+
+    def blocked(self, seconds: float) -> None:
+        """It blocked the background thread: it runs on a thread from now on, whatever its settings say."""
+        reason = f"it blocked the background thread for {seconds:.1f} s"
+        self.log("evaluator_blocked", f"{reason}; it runs in a thread from now on")
+        self.in_own_loop = self.mode == "async" or self.in_own_loop
+        self.mode = "thread"
+        self.strike(reason)
+
+    def ran_in_thread(self, cpu_s: float, seconds: float) -> None:
+        """An evaluation ended on a thread; one that proved cheap runs inline from now on."""
+        self.took(seconds)
+        if not self._may_become_inline or self.mode != "thread" or self.in_own_loop:
+            return
+        self._calls += 1
+        self._expensive += cpu_s >= CHEAP_S
+        if self._calls >= self._calls_needed:
+            if self._expensive <= self._calls // 100:
+                self.mode = "inline"
+            self._calls = self._expensive = 0
+
+    def ran_inline(self, cpu_s: float) -> None:
+        """An inline evaluation took so much CPU time; one that is cheap no more runs in a thread from now on.
+
+        Not for one long call: a collection of the host's garbage may happen in anybody's turn.
+        """
+        if self._chosen or self.mode != "inline":
+            return
+        now = time.monotonic()
+        if now - self._since > _WITHIN_S:
+            self._points, self._since = 0.0, now
+        if cpu_s < CHEAP_S:
+            self._points = max(0.0, self._points - INLINE_SAMPLE / 100)
+            return
+        self._points += 1 if cpu_s < 0.005 else 4 if cpu_s < 0.05 else 8 if cpu_s < 0.5 else _POINTS
+        if self._points >= _POINTS:
+            self.mode, self._points = "thread", 0.0
+            self._calls_needed = min(_MAX_CALLS, self._calls_needed * 2)
+            self.log(
+                "evaluator_moved",
+                f"it took {cpu_s * 1000:.0f} ms of CPU and runs in a thread from now on; "
+                'with execution="process" it would not use the interpreter of this process',
+            )
+
+    def awaits(self) -> None:
+        """It was run as a plain function, and awaits: it becomes a task, or has a loop of its own in the thread."""
+        self._may_become_inline = False
+        self.in_own_loop = self._chosen
+        self.mode = "thread" if self._chosen else "async"
+
+    def stays(self, reason: str) -> None:
+        """It cannot run in a worker process."""
+        self.mode = "thread"
+        self.log("evaluator_not_portable", f"{reason}: it runs in a thread of this process; see docs/execution.md")
+
+    def took(self, seconds: float) -> None:
+        """An evaluation took so long."""
+        self.usual_s += (seconds - self.usual_s) * (0.1 if self.usual_s else 1.0)
+
+    def log(self, event: str, reason: str) -> None:
+        """Write it into the log, once."""
+        if event not in self._logged:
+            self._logged.add(event)
+            log.warning(event, part=self.label, reason=reason)
