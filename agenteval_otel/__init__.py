@@ -84,8 +84,6 @@ def __getattr__(name: str) -> Any:
     room = _ROOM_OF.get(name)
     if room is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if room == "instrumentation":
-        importlib.import_module(f"{__name__}.config")  # brings the assembler of the default pipeline along
     value = getattr(importlib.import_module(f"{__name__}.{room}"), name)
     globals()[name] = value
     return value

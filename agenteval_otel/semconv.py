@@ -198,8 +198,8 @@ METRIC_RESPONSES: Final = Instrument(
 METRIC_QUEUE_SIZE: Final = Instrument(
     "agenteval.queue.size", "{response}", "Responses waiting or under evaluation.", kind="up_down_counter"
 )
-METRIC_QUEUE_CAPACITY: Final = Instrument(
-    "agenteval.queue.capacity", "{response}", "Responses the queue may hold.", kind="up_down_counter"
+METRIC_QUEUE_MAX_BYTES: Final = Instrument(
+    "agenteval.queue.max_bytes", "By", "Bytes the captured calls may hold.", kind="up_down_counter"
 )
 METRIC_QUEUE_BYTES: Final = Instrument(
     "agenteval.queue.bytes", "By", "Estimated bytes held by the queue.", kind="up_down_counter"
@@ -251,7 +251,7 @@ METRIC_JUDGE_BUDGET: Final = Instrument(
 INSTRUMENTS: Final = (
     METRIC_SCORE, METRIC_RESULTS, METRIC_WEIGHT, METRIC_WEIGHT_SQUARED, METRIC_WEIGHTED_SCORE, METRIC_WEIGHTED_SCORE_W2,
     METRIC_WEIGHTED_SCORE_SQUARED_W2, METRIC_ERRORS, METRIC_DURATION, METRIC_LAG, METRIC_RESPONSES, METRIC_QUEUE_SIZE,
-    METRIC_QUEUE_CAPACITY, METRIC_QUEUE_BYTES, METRIC_QUEUE_DRAIN_TIME, METRIC_LAST_SUCCESS, METRIC_LOOP_LAG,
+    METRIC_QUEUE_MAX_BYTES, METRIC_QUEUE_BYTES, METRIC_QUEUE_DRAIN_TIME, METRIC_LAST_SUCCESS, METRIC_LOOP_LAG,
     METRIC_SAMPLING_LEVEL, METRIC_EXPORT_LOST, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS, METRIC_JUDGE_COST,
     METRIC_JUDGE_DURATION, METRIC_JUDGE_BREAKER, METRIC_JUDGE_BUDGET,
 )  # fmt: skip

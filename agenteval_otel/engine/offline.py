@@ -28,8 +28,8 @@ from agenteval_otel.models import (
 )
 from agenteval_otel.models.snapshot import snapshot_of
 from agenteval_otel.models.value import replaced
-from agenteval_otel.scoring import AgentDockCriteria
 from agenteval_otel.runtime.log import log
+from agenteval_otel.scoring import AgentDockCriteria
 
 __all__ = ["OfflineRun", "run_evaluation", "run_evaluation_sync"]
 

@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import perf_counter_ns, time_ns
+from time import perf_counter_ns, thread_time, time_ns
 from types import CoroutineType
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, facts_of, wai
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_criterion, result_of
 from agenteval_otel.execution import Executor
+from agenteval_otel.execution.state import CHEAP_S, INLINE_SAMPLE
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import replaced
@@ -94,6 +95,8 @@ class EvaluationRunner:
         self.executor = executor or Executor(live=False)
         self.steps = tuple(_step(evaluator, escalation, self.criteria) for evaluator in self.evaluators)
         self.has_stages = any(step.second for step in self.steps)
+        self.watched: dict[int, int] = {}
+        """Positions of evaluators whose CPU time is measured, with the number of evaluations that still are."""
         self.thins_itself = any(step.threshold is not None for step in self.steps)
         # At start: one that cannot be made fails here and not with each answer, and a process that forks while pydantic
         # does this for the first time leaves its child with a lock that nobody opens.
@@ -239,14 +242,14 @@ class Run:
                 raise EvaluationSkipped("no answer: the handler raised")
             if executor.mode(evaluator) == "inline":
                 self.at = index
-                raw = self._inline(step)
+                raw = self._measured(step) if index in self.runner.watched else self._inline(step)
                 self.at = -1
                 if raw is not None:
                     if self.superseded:
                         return
                     self._groups[index] = self._checked(step, raw, started_ns, tick)
-                    if (took_ns := perf_counter_ns() - tick) > _SLOW_NS:
-                        executor.ran_inline(evaluator, took_ns / 1e9)
+                    if perf_counter_ns() - tick > _SLOW_NS:  # it may have waited for the interpreter: measured from now
+                        self.runner.watched[index] = INLINE_SAMPLE
                     return
             seen = self._redacted() if step.calls_model else self.evaluation_input
             self._waiting += 1
@@ -257,6 +260,19 @@ class Run:
             if _must_propagate(error):
                 raise
             self._groups[index] = self._failed(step, error, started_ns, tick)
+
+    def _measured(self, step: Step) -> Any:
+        """`_inline`, with its CPU time: for a while after an evaluation that took long."""
+        watched, index, began = self.runner.watched, self.at, thread_time()
+        try:
+            return self._inline(step)
+        finally:
+            cpu_s = thread_time() - began
+            watched[index] -= 1
+            if watched[index] <= 0:
+                del watched[index]
+            if cpu_s >= CHEAP_S or index not in watched:
+                self.runner.executor.ran_inline(step.evaluator, cpu_s)
 
     def _inline(self, step: Step) -> Any:
         """What an inline evaluator gives; None where it turned out to wait for something: then it runs elsewhere."""

@@ -19,7 +19,7 @@ from agenteval_otel.execution.state import CHEAP_S, EvaluatorState
 from agenteval_otel.execution.tasks import Tasks
 from agenteval_otel.execution.threads import Threads
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["ASYNC_TIMEOUT_S", "TIMEOUT_S", "Executor", "ModeLoad"]
 

@@ -10,7 +10,7 @@ import weakref
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
 from agenteval_otel.execution.portable import NotPortable, serialize_evaluator
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["CHEAP_S", "INLINE_SAMPLE", "MAX_STRIKES", "EvaluatorState"]
 

@@ -46,7 +46,7 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
     # One piece, because each call of a function adds half of what an unsampled call costs.
     enter, leave, current, handler.scoped = handler.enter, handler.leave, CURRENT.get, True
 
-    def monitored(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
+    def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
             call, bound = None, handler.bound
             # Two ways past without another call.
@@ -90,7 +90,7 @@ def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
     # One piece, as above.
     leave, current, handler.scoped = handler.leave, CURRENT.get, True
 
-    async def monitored(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
+    async def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
             call, bound = None, handler.bound
             if current() is not None:

@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 from agenteval_otel.pipeline.load import LoopLag, Work
-from agenteval_otel.sampling.base import SamplingDecision, bound_of
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.runtime.randomness import RANDOM
-from agenteval_otel.semconv import SHED
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.randomness import RANDOM
+from agenteval_otel.sampling.base import SamplingDecision, bound_of
+from agenteval_otel.semconv import SHED
 
 __all__ = ["FULL", "LOOK_EVERY_S", "NO_MODEL_CALLS", "OFF", "REDUCED", "LoadShedder", "LoadSheddingSettings", "thinned"]
 

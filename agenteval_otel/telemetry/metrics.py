@@ -201,7 +201,7 @@ class Instruments:
             _counter(meter, instrument, lambda name=instrument.name: totals.sums[name])  # type: ignore[misc]
         _counter(meter, names.METRIC_RESPONSES, self._responses)
         for instrument, key in (
-            (names.METRIC_QUEUE_SIZE, "size"), (names.METRIC_QUEUE_CAPACITY, "capacity"),
+            (names.METRIC_QUEUE_SIZE, "size"), (names.METRIC_QUEUE_MAX_BYTES, "max_bytes"),
             (names.METRIC_QUEUE_BYTES, "bytes"),
         ):  # fmt: skip
             meter.create_observable_up_down_counter(

@@ -16,8 +16,8 @@ from typing import Any
 
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
 
-from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.telemetry.senders import Delivery, Sender
 from agenteval_otel.telemetry.signals import Signal
 

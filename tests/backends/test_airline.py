@@ -217,7 +217,7 @@ def test_outcomes_and_counters_arrive_as_metrics(seen: dict[str, Any]) -> None:
     assert counted == dict.fromkeys(CRITERIA, seen["total"])
     for name in (
         "queue.size",
-        "queue.capacity",
+        "queue.max_bytes",
         "queue.bytes",
         "last_success",
         "evaluation.lag",

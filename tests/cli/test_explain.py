@@ -41,7 +41,7 @@ agenteval_responses_total{agenteval_outcome="disabled",gen_ai_agent_name="suppor
 agenteval_evaluation_errors_total{gen_ai_evaluation_name="tone",error_type="timeout"} 4
 agenteval_evaluation_errors_total{gen_ai_evaluation_name="tone",error_type="KeyError"} 1 # {trace_id="a"} 1 1
 agenteval_queue_size 1900
-agenteval_queue_capacity 2048
+agenteval_queue_max_bytes 33554432
 agenteval_queue_bytes{instance="1"} 1.5e+06
 agenteval_last_success_seconds 1.7e9
 gen_ai_evaluation_score_bucket{le="+Inf"} 3

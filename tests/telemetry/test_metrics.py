@@ -57,7 +57,7 @@ def test_names_and_units_are_the_specified_ones(watch: Watch) -> None:
     found = read(watch.telemetry)
     assert {name: metric.unit for name, metric in found.items() if not name.startswith("agenteval.queue")} == SPECIFIED
     assert {name for name in found if name.startswith("agenteval.queue")} == {
-        "agenteval.queue.size", "agenteval.queue.capacity", "agenteval.queue.bytes"
+        "agenteval.queue.size", "agenteval.queue.max_bytes", "agenteval.queue.bytes"
     }  # fmt: skip
     for name, metric in found.items():
         assert metric.unit == INSTRUMENTS[name].unit

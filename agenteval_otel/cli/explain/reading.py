@@ -158,7 +158,7 @@ def _numbers(value: Any, path: str, known: tuple[str, ...] | None) -> dict[str, 
 _LINE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)', re.ASCII)
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"', re.ASCII)
 _ESCAPED = re.compile(r"\\(.)")
-_QUEUE = {"size": names.METRIC_QUEUE_SIZE, "capacity": names.METRIC_QUEUE_CAPACITY, "bytes": names.METRIC_QUEUE_BYTES}
+_QUEUE = {"size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES}
 
 
 def _of_page(text: str) -> Counts:
