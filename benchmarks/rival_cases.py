@@ -75,7 +75,7 @@ def hung_judges(door: Any, folder: str) -> Facts:
 def _but_ten(door: Any) -> int:
     known: int = door.known()
     # Ours: the ten are still under evaluation, and counted as such in the queue.
-    from agenteval_otel.pipeline import current_pipeline
+    from agenteval_otel.config import current_pipeline
 
     pipeline = current_pipeline()
     return known + (pipeline.dispatcher.state()["size"] if pipeline is not None else 0)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.pipeline import Pipeline, set_default_pipeline
+from agenteval_otel.config import set_current_pipeline
+from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.backends.fixtures import collector_binary_fixture, collector_fixture, own_collector_fixture
@@ -75,6 +76,6 @@ def watched(pipeline: Pipeline) -> Callable[..., Any]:
 def _no_pipeline_left() -> Iterator[None]:
     """A test that configured the process's pipeline leaves none behind."""
     yield
-    left = set_default_pipeline(None)
+    left = set_current_pipeline(None)
     if left is not None:
         left.shutdown(5.0)

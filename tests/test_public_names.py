@@ -82,9 +82,9 @@ NAMES: dict[str, list[str]] = {
         "BreachSettings", "Callback", "ObjectiveCrossing", "ObjectiveSettings", "Objectives", "load_callback",
     ],
     "agenteval_otel.pipeline": [
-        "AgentDefaults", "EXIT_TIMEOUT_S", "Pipeline", "Plan", "current_pipeline", "default_pipeline",
+        "HandlerOptions", "EXIT_TIMEOUT_S", "Pipeline", "Plan", "current_pipeline", "default_pipeline",
         "handle_sigterm",
-        "live_pipelines", "set_default_pipeline", "use_assembler",
+        "live_pipelines", "set_current_pipeline", "use_assembler",
     ],
     "agenteval_otel.plugins": ["import_plugins"],
     "agenteval_otel.provisioning": [

@@ -13,7 +13,7 @@ from agenteval_otel.config import build
 from agenteval_otel.dispatch import InlineDispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
-from agenteval_otel.pipeline import default_pipeline
+from agenteval_otel.config import default_pipeline
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from tests.testing.doubles import Free, Keeping

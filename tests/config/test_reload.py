@@ -14,7 +14,7 @@ import pytest
 from agenteval_otel import Settings, accounting, configure, disable, enable, flush, monitor, reload
 from agenteval_otel.config import process
 from agenteval_otel.dispatch import InlineDispatcher
-from agenteval_otel.pipeline import current_pipeline, default_pipeline
+from agenteval_otel.config import current_pipeline, default_pipeline
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.runtime.log import log
 from tests.config.support import configured, said

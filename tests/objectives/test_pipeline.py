@@ -12,7 +12,7 @@ from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing
-from agenteval_otel.pipeline import AgentDefaults
+from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.escalation import FLOOR
 from agenteval_otel.telemetry.reference import ATTRIBUTES
@@ -96,8 +96,8 @@ def test_nothing_is_watched_without_an_objective(telemetry: RecordedTelemetry, a
 def test_agents_are_told_apart(telemetry: RecordedTelemetry) -> None:
     """Each has a track and an objective of its own; what one does is not another's breach."""
     breaches = Kept()
-    strict = AgentDefaults(criteria=(EvaluationCriteria(name="good", objective=1.0),))
-    none = AgentDefaults(criteria=(EvaluationCriteria(name="good", weight=1.0),))
+    strict = HandlerOptions(criteria=(EvaluationCriteria(name="good", objective=1.0),))
+    none = HandlerOptions(criteria=(EvaluationCriteria(name="good", weight=1.0),))
     pipeline, ask = pipeline_of(telemetry, on_breach=breaches, agents={"strict": strict, "none": none})
     for agent in ("shop", "strict", "none"):
         ask("good", times=50, agent=agent)

@@ -11,7 +11,7 @@ import pytest
 
 from agenteval_otel import configure, disable, enable, flush, monitor
 from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.pipeline import default_pipeline
+from agenteval_otel.config import default_pipeline
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.objectives.support import QUICK, Good, Kept
 
@@ -76,7 +76,7 @@ FORKS = """
     import os, sys
     from agenteval_otel import configure, flush, monitor, shutdown
     from agenteval_otel.objectives import BreachSettings
-    from agenteval_otel.pipeline import default_pipeline
+    from agenteval_otel.config import default_pipeline
 
     told = []
     configure(sample_rate=1.0, storage=[], on_breach=told.append, breach=BreachSettings(minimum=10),

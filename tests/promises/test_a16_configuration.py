@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from agenteval_otel import accounting, configure, flush, monitor, reload
 from agenteval_otel.config import SettingsError, build, load_settings
 from agenteval_otel.dispatch import InlineDispatcher
-from agenteval_otel.pipeline import set_default_pipeline
+from agenteval_otel.config import set_current_pipeline
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import said
 from tests.promises.figures import Recorder
@@ -260,7 +260,7 @@ def test_a_wrong_reload_keeps_what_was(document: dict[str, Any], tmp_path: Path)
     if not taken:
         assert len(kept.saved) == 2
         assert before.sample_rate == 1.0
-    set_default_pipeline(None)
+    set_current_pipeline(None)
 
 
 RELOADERS, CALLERS, ROUNDS = 8, 4, 15

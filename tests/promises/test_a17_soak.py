@@ -40,7 +40,7 @@ PROGRAM = r"""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from agenteval_otel import accounting, annotate, configure, flush, monitor, shutdown
     from agenteval_otel.evaluators import Func, ResponseHealth
-    from agenteval_otel.pipeline import current_pipeline
+    from agenteval_otel.config import current_pipeline
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
     RATE, SHARE, BURST_S = 2_000, 0.04, 0.02
     turn, stored, unsaved = itertools.count(), itertools.count(), 0

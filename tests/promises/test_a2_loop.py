@@ -72,7 +72,7 @@ PROGRAM = """
         return {"idle": idle, "child": child, "threads": on_threads}
 
     found = asyncio.run(main())
-    from agenteval_otel.pipeline import default_pipeline
+    from agenteval_otel.config import default_pipeline
     found["cpu_s"] = default_pipeline().lanes.cpu_s
     flush(0.1)
     print("report", json.dumps(found), flush=True)

@@ -55,7 +55,7 @@ PROGRAM = """
     how, protocol, port, key, user = sys.argv[1:6]
     from agenteval_otel import Settings, accounting, configure, flush, monitor, shutdown
     from agenteval_otel.components import resolve
-    from agenteval_otel.pipeline import default_pipeline
+    from agenteval_otel.config import default_pipeline
     from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 
     plain, named = f"http://127.0.0.1:{port}", f"http://{user}@127.0.0.1:{port}"

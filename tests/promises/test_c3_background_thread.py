@@ -14,7 +14,7 @@ STALLS = 8
 PROGRAM = """
     import json, logging, os, sys, threading, time
     from agenteval_otel import accounting, configure, flush, monitor
-    from agenteval_otel.pipeline import current_pipeline
+    from agenteval_otel.config import current_pipeline
 
     what, stalls = sys.argv[1], int(sys.argv[2])
     never = threading.Event()

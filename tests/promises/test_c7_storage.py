@@ -286,7 +286,7 @@ PROGRAM = """
     import os, resource, signal, sys, threading, time
     from pathlib import Path
     from agenteval_otel import accounting, configure, flush, monitor
-    from agenteval_otel.pipeline import current_pipeline
+    from agenteval_otel.config import current_pipeline
     from agenteval_otel.storage import JsonFileStorageProvider
     kind, path = sys.argv[1], Path(sys.argv[2])
     if kind == "rights" and os.getuid() == 0:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agenteval_otel.pipeline import set_default_pipeline
+from agenteval_otel.config import set_current_pipeline
 
 __all__ = ["no_thread_left"]
 
@@ -21,7 +21,7 @@ def no_thread_left() -> Iterator[None]:
     """Threads that a test started are over soon after it."""
     before = set(threading.enumerate())
     yield
-    if (left_pipeline := set_default_pipeline(None)) is not None:
+    if (left_pipeline := set_current_pipeline(None)) is not None:
         left_pipeline.shutdown(_PATIENCE_S)
     deadline = time.monotonic() + _PATIENCE_S
     for thread in set(threading.enumerate()) - before:
