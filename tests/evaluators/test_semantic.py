@@ -18,8 +18,8 @@ from agenteval_otel.components import resolve
 from agenteval_otel.embedders import Embedder, HashingEmbedder
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, NLPAccuracy
+from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationResult, Message
-from agenteval_otel.runner.child.recipes import NotPortable, built, recipe_of
 from agenteval_otel.testing.checks import check_component, check_evaluator
 
 ROWS = {"x": [1.0, 0.0], "y": [0.0, 1.0], "z": [0.0, 0.0], "-x": [-1.0, 0.0], "3-4": [3.0, 4.0], "long": [1, 2, 3]}
@@ -55,7 +55,7 @@ def test_it_is_a_component() -> None:
     assert resolve(Evaluator, evaluator.model_dump(mode="json", by_alias=True)) == evaluator
     assert evaluator.model_dump()["embedder"]["dimensions"] == 64
     assert evaluator.fingerprint != NLPAccuracy(criterion_name="N", similarity_threshold=0).fingerprint
-    assert (evaluator.lane, evaluator.kind, evaluator.label) == ("cpu", "embedding", "NLPAccuracy:N")
+    assert (evaluator.resolved_execution, evaluator.kind, evaluator.label) == ("process", "embedding", "NLPAccuracy:N")
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ def test_an_embedder_may_abstain() -> None:
 
 
 def test_an_async_embedder_runs_as_a_model() -> None:
-    """It is awaited, in the lane for network answers."""
+    """It is awaited, as a task."""
 
     async def later(texts: list[str]) -> list[list[float]]:
         return table(texts)
 
     assert run("x", "3-4", embedder=later).score == 0.6
-    assert NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=later)).lane == "model"
+    assert NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=later)).resolved_execution == "async"
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
@@ -204,14 +204,14 @@ def test_settings_are_checked_at_load() -> None:
 def test_it_reaches_the_child_process(embedder: Embedder) -> None:
     """With an embedder of any module, by the embedder's class and settings."""
     evaluator = NLPAccuracy(criterion_name="N", embedder=embedder)
-    recipe = json.loads(json.dumps(recipe_of(evaluator)))
-    assert built(recipe) == evaluator
+    recipe = json.loads(json.dumps(serialize_evaluator(evaluator)))
+    assert load_evaluator(recipe) == evaluator
 
 
 def test_a_given_object_stays_in_this_process() -> None:
     """What has no JSON form cannot be made again elsewhere."""
     with pytest.raises(NotPortable):
-        recipe_of(NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=table)))
+        serialize_evaluator(NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=table)))
 
 
 def test_it_runs_by_name() -> None:

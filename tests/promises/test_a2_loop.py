@@ -73,7 +73,7 @@ PROGRAM = """
 
     found = asyncio.run(main())
     from agenteval_otel.pipeline import default_pipeline
-    found["cpu_s"] = default_pipeline().lanes.cpu_s
+    found["cpu_s"] = default_pipeline().executor.cpu_s
     flush(0.1)
     print("report", json.dumps(found), flush=True)
     print("main_ended", time.monotonic(), flush=True)

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth, RuleBased
+from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.runner import EvaluationRunner, Lanes, RunOutcome, run_evaluation_sync
+from agenteval_otel.runner import EvaluationRunner, RunOutcome, run_evaluation_sync
 from agenteval_otel.sampling.base import DRAW_RANGE
 from tests.testing.doubles import Fixed, Free, Raw, Thinking, config_of
 
@@ -23,11 +24,11 @@ INPUT = EvaluationInput(response="the answer", prompt="the question")
 
 
 def run(*evaluators: Evaluator, made: EvaluationInput = INPUT, **arguments: Any) -> RunOutcome:
-    runner = EvaluationRunner(evaluators, lanes=Lanes())
+    runner = EvaluationRunner(evaluators, executor=Executor(live=False))
     try:
         return asyncio.run(runner.run(made, **arguments))
     finally:
-        runner.lanes.close()
+        runner.executor.close()
 
 
 def breaking(error: BaseException) -> Any:
@@ -218,7 +219,7 @@ def test_an_unknown_probability_stays_unknown() -> None:
 
 
 def test_code_only_leaves_out_who_asks_a_model() -> None:
-    """Stepped down, evaluators in the lane ``model`` are not run and say why; the others score as ever."""
+    """Stepped down, evaluators that ask a model are not run and say why; the others score as ever."""
     asked = []
 
     async def ask(_: EvaluationInput) -> None:
