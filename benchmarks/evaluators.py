@@ -45,9 +45,8 @@ class Trivial(CriterionEvaluator, type="BenchmarkTrivial"):
 
     criterion_name: str = "trivial"
 
-    @property
-    def lane(self) -> Any:
-        return "free"
+    def preferred_execution(self) -> Any:
+        return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         return Score(value=1.0)
@@ -85,9 +84,8 @@ class Busy(CriterionEvaluator, type="BenchmarkBusy"):
     criterion_name: str = "busy"
     loops: int = 100_000
 
-    @property
-    def lane(self) -> Any:
-        return "cpu"
+    def preferred_execution(self) -> Any:
+        return "process"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         busy(self.loops)

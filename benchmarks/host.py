@@ -154,7 +154,7 @@ def _loaded(made: list[Any], address: str, *, per_s: float, cpu: bool = True) ->
     from benchmarks.evaluators import Busy, eight, loops_for
 
     emits = {"telemetry": {"endpoint": address, "protocol": "http/protobuf"}}
-    light = subjects.Ours(evaluators=[each for each in eight() if each.lane == "free"][:4], **emits)
+    light = subjects.Ours(evaluators=[each for each in eight() if each.resolved_execution == "inline"][:4], **emits)
     made.append(light)
     handlers = [(light.wrap(subjects.answer_async), per_s)]
     if cpu:
@@ -169,7 +169,8 @@ def _rivals_load(made: list[Any], address: str) -> list[tuple[Any, float]]:
     from benchmarks.evaluators import Busy, eight, loops_for
 
     loops = loops_for(_SLOW_S)
-    light = subjects.Rival(evaluators=[subjects.same_as(each) for each in eight() if each.lane == "free"][:4])
+    inline = [each for each in eight() if each.resolved_execution == "inline"][:4]
+    light = subjects.Rival(evaluators=[subjects.same_as(each) for each in inline])
     made.append(light)
     four = [subjects.same_as(Busy(criterion_name=f"busy_{index}", loops=loops)) for index in range(4)]
     heavy = subjects.Rival(evaluators=four)

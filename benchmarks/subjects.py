@@ -207,4 +207,5 @@ def same_as(inner: Any) -> Any:
         return Trivial()
     from agenteval_otel.evaluators import CriterionEvaluator
 
-    return Sync(inner) if inner.lane == "cpu" and isinstance(inner, CriterionEvaluator) else Async(inner)
+    is_sync = inner.resolved_execution in ("thread", "process") and isinstance(inner, CriterionEvaluator)
+    return Sync(inner) if is_sync else Async(inner)

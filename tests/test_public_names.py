@@ -94,7 +94,7 @@ NAMES: dict[str, list[str]] = {
         "Registry",
     ],
     "agenteval_otel.engine": [
-        "EvaluationRunConfig", "EvaluationRunner", "Lanes", "RunOutcome", "Suite", "SuiteResult", "SuiteScore",
+        "EvaluationRunConfig", "EvaluationRunner", "RunOutcome", "Suite", "SuiteResult", "SuiteScore",
         "aggregate", "run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync",
     ],
     "agenteval_otel.sampling": [

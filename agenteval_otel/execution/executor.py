@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -249,9 +250,12 @@ class Executor:
         return of_loop
 
     def _forked(self) -> None:
+        self._exit()
+        self._reset()
+
+    def _exit(self) -> None:
         if self._processes is not None:
             self._processes.forget()
-        self._reset()
 
 
 class _OfLoop(NamedTuple):
@@ -285,4 +289,10 @@ def _forked_in_child() -> None:
         executor._forked()
 
 
+def _at_exit() -> None:
+    for executor in list(_EXECUTORS):
+        executor._exit()  # the fork server ends when its socket is closed; Python would warn of one that stays open
+
+
 os.register_at_fork(after_in_child=_forked_in_child)
+atexit.register(_at_exit)

@@ -14,7 +14,6 @@ from pydantic_core import to_jsonable_python
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.models.value import made
 
 __all__ = ["Lines", "Malformed", "answer_of", "encode_answer", "encode_input", "line"]
 
@@ -82,14 +81,10 @@ def encode_answer(number: int, cpu_s: float, outcome: Any) -> bytes:
 
 
 def answer_of(kind: Any, body: Any) -> Any:
-    """What the evaluation gave: its results, or the exception that it raised.
-
-    Raises:
-        Malformed: The worker wrote something else.
-    """
+    """What the evaluation gave: its results, or the exception that it raised; what cannot be read has failed."""
     try:
         if kind == _RESULTS:
-            return [made(EvaluationResult, dict(zip(_FIELDS, values, strict=True))) for values in body]
+            return [EvaluationResult.model_validate(dict(zip(_FIELDS, values, strict=True))) for values in body]
         if kind == _OTHER:
             return None  # refused where every list of something else than results is
         name, error_type, message = str(body[0]), body[1], str(body[2])
@@ -100,7 +95,7 @@ def answer_of(kind: Any, body: Any) -> Any:
         failure = EvaluationError if name == "EvaluationError" else _named(name, EvaluationError)
         return failure(message, error_type=str(error_type))
     except (LookupError, TypeError, ValueError):
-        raise Malformed from None
+        return EvaluationError("its results cannot be read", error_type="invalid_result")
 
 
 def _encoded(outcome: Any) -> tuple[str, Any]:

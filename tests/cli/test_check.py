@@ -109,7 +109,7 @@ def test_machines_read_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     found = json.loads(out)
     assert (code, found["right"], found["problems"], found["profiles"]) == (0, True, [], ["production", "ci"])
     assert found["agents"]["quiet"]["enabled"] is False
-    assert found["agents"]["support"]["evaluators"][1]["lane"] == "free"
+    assert found["agents"]["support"]["evaluators"][1]["execution"] == "inline"
     assert "held-7" not in out
     code, out, _ = check(capsys, said(tmp_path, "own_span: x"), "--format", "json")
     found = json.loads(out)

@@ -19,7 +19,7 @@ from agenteval_otel.cli.evaluate import session
 from agenteval_otel.cli.evaluate.results import ResultsFile
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
-from agenteval_otel.evaluators.base import Lane
+from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.engine.progress import Lines
 from tests.golden import same, vectors
@@ -37,9 +37,8 @@ class Says(CriterionEvaluator, type="EvaluateTestSays"):
     criterion_name: str = "says"
     threshold: float | None = 0.5
 
-    @property
-    def lane(self) -> Lane:
-        return "free"
+    def preferred_execution(self) -> Execution:
+        return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         text = evaluation_input.response_text
@@ -250,7 +249,7 @@ def test_a_mean_of_failures_alone_is_below_every_limit(evaluate: Command) -> Non
         (["--settings", "settings.json", "--agent", "a"], "--agent: no agent 'a'"),
         (["--settings", "right.json", "--profile", "ci"], "--profile: a run configuration has none"),
         (["--settings", "settings.json", "--tags", "dear"], "no evaluator has the tag 'dear'"),
-        (["--settings", "settings.json", "--cost-class", "model"], "no evaluator is left to run"),
+        (["--settings", "settings.json", "--execution", "async"], "no evaluator is left to run"),
         (["--settings", "settings.json", "--fail-under", "sais=0.5"], "(did you mean 'says'?); known: says"),
         (["--fail-under", "1.5"], "--fail-under: expected CRITERION=LIMIT or LIMIT, from 0 to 1, found '1.5'"),
         (["--fail-under", "says=much"], "--fail-under: expected CRITERION=LIMIT"),
@@ -297,7 +296,7 @@ def test_nothing_scored_is_2(evaluate: Command) -> None:
     ("arguments", "said"),
     [
         (["--tags", " , "], "argument --tags: expected at least one word"),
-        (["--cost-class", "free,dear"], "'dear' is none of free, cpu, model"),
+        (["--execution", "inline,dear"], "'dear' is none of inline, thread, process, async"),
         (["--concurrency", "0"], "must be a whole number, at least 1"),
         (["--limit", "many"], "must be a whole number, at least 1"),
         (["--results-format", "short"], "invalid choice: 'short'"),
@@ -403,7 +402,7 @@ def test_results_are_written_in_the_order_of_the_dataset(evaluate: Command) -> N
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
-def test_selection_by_tag_and_cost_class(evaluate: Command) -> None:
+def test_selection_by_tag_and_execution(evaluate: Command) -> None:
     """What is left out is told; the rest runs."""
     path = evaluate.settings(
         evaluators=[
@@ -411,7 +410,7 @@ def test_selection_by_tag_and_cost_class(evaluate: Command) -> None:
             {"type": "ResponseHealth", "tags": ["other"]},
         ]
     )
-    found = evaluate.report(evaluate.says("1"), "--settings", path, "--tags", "fast,own", "--cost-class", "free")
+    found = evaluate.report(evaluate.says("1"), "--settings", path, "--tags", "fast,own", "--execution", "inline")
     assert [one["name"] for one in found["criteria"]] == ["says"]
     assert evaluate.err == "left out: ResponseHealth:response_health (tags other)\n"
 

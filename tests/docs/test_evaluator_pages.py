@@ -90,7 +90,7 @@ def test_a_page_has_its_sections_in_order(name: str) -> None:
     assert "```mermaid\nflowchart" in sections["How it works"]
     assert "```python" in sections["Example"]
     assert "```yaml" in sections["Example"]
-    assert "Lane" in sections["What it needs"] or "lane" in sections["What it needs"] or name == "Suite"
+    assert "execution" in sections["What it needs"].lower() or name == "Suite"
 
 
 @pages

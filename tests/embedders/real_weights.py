@@ -15,7 +15,7 @@ from typing import Any
 from agenteval_otel import EvaluationInput
 from agenteval_otel.embedders import Embedder, HashingEmbedder, SentenceTransformerEmbedder
 from agenteval_otel.evaluators import NLPAccuracy
-from agenteval_otel.engine.lanes import Lanes
+from agenteval_otel.execution import Executor
 from agenteval_otel.testing import check_component, check_embedder
 
 PAIRS = {
@@ -54,18 +54,18 @@ def child() -> dict[str, Any]:
     absent = NLPAccuracy(criterion_name="absent", embedder=SentenceTransformerEmbedder(model="no-such/model"))
 
     async def evaluated() -> list[Any]:
-        lanes = Lanes(live=True)
+        executor = Executor(live=True)
         try:
             return [
-                (await lanes.run(evaluator, evaluator.lane, given, evaluator.criteria()))[0].model_dump(mode="json")
+                (await executor.run(evaluator, given, evaluator.criteria()))[0].model_dump(mode="json")
                 for evaluator in (meaning, meaning, absent, absent)
             ]
         finally:
-            lanes.close()
+            executor.close()
 
     results = asyncio.run(evaluated())
     kept = [name for name in ("torch", "transformers", "sentence_transformers", "tqdm") if name in sys.modules]
-    return {"lane": meaning.lane, "results": results, "imported": kept}
+    return {"execution": meaning.resolved_execution, "results": results, "imported": kept}
 
 
 def prepared() -> dict[str, Any]:

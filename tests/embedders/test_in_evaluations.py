@@ -28,12 +28,12 @@ def scored(evaluator: NLPAccuracy, given: EvaluationInput = GIVEN) -> Evaluation
 
 
 def test_both_texts_are_one_request_and_are_counted() -> None:
-    """The cosine, the lane of what waits for a network, and the model with its tokens in the metadata."""
+    """The cosine, the execution of what waits for a network, and the model with its tokens in the metadata."""
     with ModelServer([ModelReply(input_tokens=14)]) as server:
         evaluator = accuracy(server)
         found = scored(evaluator)
         assert [request["input"] for request in server.requests] == [[GIVEN.response, GIVEN.ground_truth]]
-    assert evaluator.lane == "model"
+    assert evaluator.resolved_execution == "async"
     assert found.calls_model
     assert isinstance(found.score, float)
     assert 0.7 < found.score < 1.0
@@ -123,7 +123,7 @@ def test_what_is_wrong_with_a_models_settings(tmp_path: Any, monkeypatch: pytest
         SentenceTransformerEmbedder(model=str(tmp_path / "absent"))
     embedder = SentenceTransformerEmbedder(model=str(tmp_path))
     evaluator = NLPAccuracy(criterion_name="meaning", embedder=embedder)
-    assert evaluator.lane == "cpu"
+    assert evaluator.resolved_execution == "process"
     assert NLPAccuracy.from_child(evaluator.to_child()) == evaluator
     embedder.prepare()
     found = scored(evaluator)

@@ -41,7 +41,7 @@ def test_it_holds_the_contract_and_knows_meaning() -> None:
 def test_live_answers_meet_it_in_the_child_process() -> None:
     """The score comes, the program's own process has imported nothing of it, and a missing model is a failure."""
     found = asked("child")
-    assert (found["lane"], found["imported"]) == ("cpu", [])
+    assert (found["execution"], found["imported"]) == ("process", [])
     first, again, absent, absent_again = found["results"]
     assert first["score"] > 0.5
     assert first["score"] == again["score"]

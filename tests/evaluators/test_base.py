@@ -79,8 +79,8 @@ def test_what_is_no_score_does_not_become_one(found: float) -> None:
 
 def test_lanes_follow_the_kind_of_function() -> None:
     """An evaluator that does not say is taken to be slow: ``model`` when it is async, else ``cpu``."""
-    assert Fixed(found=1).lane == "cpu"
-    assert Slow().lane == "model"
+    assert Fixed(found=1).resolved_execution == "thread"
+    assert Slow().resolved_execution == "async"
     (result,) = run(Slow())
     assert result.score == 0.5
     assert result.calls_model

@@ -262,8 +262,8 @@ def test_the_schema_knows_the_types_and_the_names() -> None:
 
 def test_the_lexical_evaluator_keeps_its_name() -> None:
     """`Toxicity` looks for a list's words and asks nobody; the judged one is called `ToxicLanguage`."""
-    assert Toxicity(criterion_name="t", toxic_terms=["x"]).lane == "free"
-    assert ToxicLanguage(judge=ScriptedJudge()).lane == "model"
+    assert Toxicity(criterion_name="t", toxic_terms=["x"]).resolved_execution == "inline"
+    assert ToxicLanguage(judge=ScriptedJudge()).resolved_execution == "async"
 
 
 @each

@@ -34,18 +34,18 @@ def run(evaluator: Evaluator, response: str = "text") -> EvaluationResult:
 def test_a_function_names_its_criterion() -> None:
     """The criterion has the function's name; a boolean counts on the numeric scale too."""
     evaluator = Func.of(is_short)
-    assert (evaluator.label, evaluator.name, evaluator.lane) == ("Func:is_short", "is_short", "cpu")
+    assert (evaluator.label, evaluator.name, evaluator.resolved_execution) == ("Func:is_short", "is_short", "thread")
     result = run(evaluator)
     assert (result.score, result.normalized, result.label) == (True, 1.0, "pass")
 
 
 def test_an_async_function_awaits_a_model() -> None:
-    """Async functions, and objects with an async call, run in the ``model`` lane."""
+    """Async functions, and objects with an async call, are ``async``."""
     evaluator = Func.of(politeness, threshold=0.5)
-    assert evaluator.lane == "model"
+    assert evaluator.resolved_execution == "async"
     assert (run(evaluator).score, run(evaluator).label, run(evaluator).reasoning) == (0.25, "fail", "gruff")
     judge = Func(name="judge", function=Judge())
-    assert (judge.lane, judge.criterion_name, run(judge).score) == ("model", "judge", 1)
+    assert (judge.resolved_execution, judge.criterion_name, run(judge).score) == ("async", "judge", 1)
 
 
 @pytest.mark.parametrize("value", [True, 3, 0.5, "good"])

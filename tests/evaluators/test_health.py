@@ -78,7 +78,7 @@ def test_what_the_call_itself_says_comes_first() -> None:
 def test_the_result_is_a_boolean_without_content() -> None:
     """Healthy is true and labelled pass; the reasoning quotes nothing of the answer."""
     health = ResponseHealth()
-    assert health.lane == "free"
+    assert health.resolved_execution == "inline"
     assert health.evaluates_errors
     (well,) = asyncio.run(health.evaluate(EvaluationInput(response="Paris."), health.criteria()))
     assert (well.criterion_name, well.score, well.label, well.normalized) == ("response_health", True, "pass", 1.0)

@@ -133,9 +133,9 @@ def test_an_unknown_source_is_refused_unless_the_original_wrote_it() -> None:
 
 def test_a_short_list_is_looked_for_on_the_loop() -> None:
     """A short configured list takes microseconds; a long one, or one that the input brings, goes elsewhere."""
-    assert KeywordCoverage(criterion_name="Kw", expected_keywords=["a"]).lane == "free"
-    assert KeywordCoverage(criterion_name="Kw", expected_keywords=["a"] * 101).lane == "cpu"
-    assert KeywordCoverage(criterion_name="Kw", keywords_source_field="groundTruth").lane == "cpu"
+    assert KeywordCoverage(criterion_name="Kw", expected_keywords=["a"]).resolved_execution == "inline"
+    assert KeywordCoverage(criterion_name="Kw", expected_keywords=["a"] * 101).resolved_execution == "thread"
+    assert KeywordCoverage(criterion_name="Kw", keywords_source_field="groundTruth").resolved_execution == "thread"
 
 
 @given(text=st.text(max_size=100), keywords=st.lists(st.text(max_size=5), min_size=1, max_size=4), whole=st.booleans())

@@ -72,7 +72,7 @@ def test_it_keeps_the_contract_of_evaluators() -> None:
     """Any input gives results or a skip, the same ones again; and its dump, which holds no answer, builds it again."""
     check_evaluator(told(True))
     check_component(told(4, scale="likert5", levels={1: "bad", 5: "good"}), Evaluator)
-    assert told(True).lane == "model"
+    assert told(True).resolved_execution == "async"
     assert told(True).label == "LLMJudge:c"
 
 

@@ -23,8 +23,8 @@ from agenteval_otel.evaluators import (
     ToolUse,
     as_evaluator,
 )
+from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.engine.child.recipes import NotPortable, built, recipe_of
 from agenteval_otel.testing import check_component, check_evaluator
 
 SEARCH = {"name": "search", "min_calls": 2, "argument_checks": {"query": {"not_empty": True}}}
@@ -52,7 +52,7 @@ def test_they_keep_the_contract(evaluator: CriterionEvaluator) -> None:
     """They survive awkward inputs, come back from their dump and can be made again in the child process."""
     check_evaluator(evaluator)
     check_component(evaluator, Evaluator)
-    assert built(json.loads(json.dumps(recipe_of(evaluator)))) == evaluator
+    assert load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator)))) == evaluator
 
 
 def test_the_criteria_have_the_evaluators_names() -> None:
@@ -115,9 +115,9 @@ def test_contains_counts_what_is_found() -> None:
 
 
 def test_long_lists_leave_the_loop_alone() -> None:
-    """Each substring is looked for in the whole text: many of them belong into the lane ``cpu``."""
-    assert Contains(substrings=["a"] * 100).lane == "free"
-    assert Contains(substrings=["a"] * 101).lane == "cpu"
+    """Each substring is looked for in the whole text: how long many of them take is seen when they run."""
+    assert Contains(substrings=["a"] * 100).resolved_execution == "inline"
+    assert Contains(substrings=["a"] * 101).resolved_execution == "thread"
 
 
 LIMITS = [(1.0, 0.5, 1.0), (1.0, 1.0, 1.0), (1.0, 4.0, 0.25), (0.0, 0.0, 1.0), (0.0, 3.0, 0.0), (1.0, -0.5, 1.0),
@@ -253,11 +253,11 @@ def test_a_raising_matcher_is_this_evaluators_failure() -> None:
 def test_functions_reach_the_child_process_by_name() -> None:
     """Both kinds of function can be made again there, where their module has them."""
     evaluator = ToolUse(expectations=[{"name": "search", "arguments_match": is_x, "argument_checks": bool}])
-    again = built(json.loads(json.dumps(recipe_of(evaluator))))
+    again = load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator))))
     assert again == evaluator
-    assert evaluator.lane == "cpu"
+    assert evaluator.resolved_execution == "process"
     with pytest.raises(NotPortable):
-        recipe_of(ToolUse(expectations=[{"name": "search", "arguments_match": lambda raw: True}]))
+        serialize_evaluator(ToolUse(expectations=[{"name": "search", "arguments_match": lambda raw: True}]))
 
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, RuleBased
+from agenteval_otel.execution.portable import load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.patterns import compile_pattern
-from agenteval_otel.engine.child.recipes import built, recipe_of
 from agenteval_otel.testing import check_component
 
 ORIGINAL = {"original": True}
@@ -225,7 +225,7 @@ def test_a_schema_may_come_from_a_file(tmp_path: Path) -> None:
     from_file = rules({"type": "json_schema", "definitionFile": str(file)})
     file.unlink()
     assert from_file == rules({"type": "json_schema", "definition": LIST})
-    assert built(json.loads(json.dumps(recipe_of(from_file)))) == from_file
+    assert load_evaluator(json.loads(json.dumps(serialize_evaluator(from_file)))) == from_file
     assert [run(from_file, text)[0].score for text in ("[1]", "{}")] == [True, False]
     file.write_text("{,}")
     with pytest.raises(ConfigurationError, match=r"list\.json:1: not JSON"):
@@ -308,14 +308,14 @@ def test_criteria_are_those_of_the_rules() -> None:
 
 
 def test_patterns_do_not_run_on_the_loop() -> None:
-    """With a pattern that can take long the lane is ``cpu``, otherwise ``free``."""
-    assert rules({"type": "length"}, {"type": "json_parse"}).lane == "free"
-    assert rules({"type": "length"}, {"type": "regex", "pattern": "a"}).lane == "free"
-    assert rules({"type": "length"}, {"type": "regex", "pattern": "a(?=b)"}).lane == "cpu"
-    assert rules({"type": "keyword_count", "keywords": ["a"] * 100, "max": 1}).lane == "free"
-    assert rules({"type": "keyword_count", "keywords": ["a"] * 101, "max": 1}).lane == "cpu"
-    assert rules({"type": "includes", "keywords": ["a"] * 101}).lane == "cpu"
-    assert rules({"type": "json_schema", "definition": True}).lane == "cpu"
+    """With a pattern that can take long they prefer a worker process, otherwise they run inline."""
+    assert rules({"type": "length"}, {"type": "json_parse"}).resolved_execution == "inline"
+    assert rules({"type": "length"}, {"type": "regex", "pattern": "a"}).resolved_execution == "inline"
+    assert rules({"type": "length"}, {"type": "regex", "pattern": "a(?=b)"}).resolved_execution == "process"
+    assert rules({"type": "keyword_count", "keywords": ["a"] * 100, "max": 1}).resolved_execution == "inline"
+    assert rules({"type": "keyword_count", "keywords": ["a"] * 101, "max": 1}).resolved_execution == "process"
+    assert rules({"type": "includes", "keywords": ["a"] * 101}).resolved_execution == "process"
+    assert rules({"type": "json_schema", "definition": True}).resolved_execution == "process"
 
 
 def test_a_catastrophic_pattern_is_cut_off() -> None:

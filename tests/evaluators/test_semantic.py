@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.components import resolve
 from agenteval_otel.embedders import Embedder, HashingEmbedder
-from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, NLPAccuracy
+from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationResult, Message
-from agenteval_otel.engine.child.recipes import NotPortable, built, recipe_of
 from agenteval_otel.testing.checks import check_component, check_evaluator
 
 ROWS = {"x": [1.0, 0.0], "y": [0.0, 1.0], "z": [0.0, 0.0], "-x": [-1.0, 0.0], "3-4": [3.0, 4.0], "long": [1, 2, 3]}
@@ -55,7 +55,7 @@ def test_it_is_a_component() -> None:
     assert resolve(Evaluator, evaluator.model_dump(mode="json", by_alias=True)) == evaluator
     assert evaluator.model_dump()["embedder"]["dimensions"] == 64
     assert evaluator.fingerprint != NLPAccuracy(criterion_name="N", similarity_threshold=0).fingerprint
-    assert (evaluator.lane, evaluator.kind, evaluator.label) == ("cpu", "embedding", "NLPAccuracy:N")
+    assert (evaluator.resolved_execution, evaluator.kind, evaluator.label) == ("process", "embedding", "NLPAccuracy:N")
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_it_is_a_component() -> None:
     [("x", "x", 1), ("x", "y", 0), ("x", "-x", -1), ("x", "3-4", 0.6), ("x", "z", 0)],
 )
 def test_the_score_is_the_cosine(response: str, ground_truth: str, cosine: float) -> None:
-    """From 0 to 1, 0 beside a zero vector; a negative cosine scores 0 and stands in the reasoning."""
+    """From -1 to 1, 0 beside a zero vector; a negative one is kept and enters no average."""
     result = run(response, ground_truth)
-    assert result.score == result.normalized == max(0, cosine)
-    assert result.reasoning == f"cosine {cosine:.4f} (GivenEmbedder)"
+    assert result.score == cosine
+    assert result.normalized == (None if cosine < 0 else cosine)
 
 
 @pytest.mark.parametrize(("threshold", "reached"), [(0.6, True), (0.61, False), (0, True), (-1, True)])
@@ -80,12 +80,12 @@ def test_a_threshold_decides_on_two_valued_scales(scale: str, threshold: float, 
 
 
 def test_elsewhere_the_cosine_stays() -> None:
-    """On other scales a threshold is only mentioned; without one a scale of two values takes no number."""
+    """On other scales a threshold is only mentioned; without one a scale of two values gets the bare number."""
     mentioned = run("x", "3-4", similarity_threshold=0.9)
     assert mentioned.score == 0.6
     assert mentioned.reasoning == "cosine 0.6000 (GivenEmbedder), threshold 0.9 not reached"
-    with pytest.raises(EvaluationError, match=r"0\.6 lies outside of the scale 'binary'"):
-        run("x", "3-4", scale="binary")
+    bare = run("x", "3-4", scale="binary")
+    assert (bare.score, bare.normalized) == (0.6, None)
 
 
 @pytest.mark.parametrize(("response", "ground_truth"), [("", "x"), ("x", ""), ("x", None), (None, "x")])
@@ -172,13 +172,13 @@ def test_an_embedder_may_abstain() -> None:
 
 
 def test_an_async_embedder_runs_as_a_model() -> None:
-    """It is awaited, in the lane for network answers."""
+    """It is awaited, as a task."""
 
     async def later(texts: list[str]) -> list[list[float]]:
         return table(texts)
 
     assert run("x", "3-4", embedder=later).score == 0.6
-    assert NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=later)).lane == "model"
+    assert NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=later)).resolved_execution == "async"
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
@@ -204,14 +204,14 @@ def test_settings_are_checked_at_load() -> None:
 def test_it_reaches_the_child_process(embedder: Embedder) -> None:
     """With an embedder of any module, by the embedder's class and settings."""
     evaluator = NLPAccuracy(criterion_name="N", embedder=embedder)
-    recipe = json.loads(json.dumps(recipe_of(evaluator)))
-    assert built(recipe) == evaluator
+    recipe = json.loads(json.dumps(serialize_evaluator(evaluator)))
+    assert load_evaluator(recipe) == evaluator
 
 
 def test_a_given_object_stays_in_this_process() -> None:
     """What has no JSON form cannot be made again elsewhere."""
     with pytest.raises(NotPortable):
-        recipe_of(NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=table)))
+        serialize_evaluator(NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=table)))
 
 
 def test_it_runs_by_name() -> None:
@@ -226,11 +226,11 @@ def test_it_runs_by_name() -> None:
 @settings(deadline=None, max_examples=100)
 @given(st.text(min_size=1), st.recursive(st.text() | st.integers(), st.lists, max_leaves=4))
 def test_any_text_has_a_cosine_or_a_failure(response: str, ground_truth: Any) -> None:
-    """Whatever Unicode: between 0 and 1, the same from both sides, 1 (or nothing) beside itself."""
+    """Whatever Unicode: between -1 and 1, the same from both sides, 1 (or nothing) beside itself."""
     result = run(response, ground_truth, embedder=HashingEmbedder())
     if ground_truth == "":
         assert result.error_type == "missing_text"
         return
-    assert 0.0 <= result.score <= 1.0
+    assert -1.0 <= result.score <= 1.0
     again = run(response, response, embedder=HashingEmbedder())
     assert again.score == pytest.approx(1.0) or again.score == 0.0

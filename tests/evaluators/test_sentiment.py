@@ -132,9 +132,9 @@ def test_long_texts_are_cut_and_say_so() -> None:
 
 def test_what_may_take_long_runs_elsewhere() -> None:
     """With the default limit it is quick enough for the loop."""
-    assert evaluator().lane == "free"
+    assert evaluator().resolved_execution == "inline"
     part = evaluator(max_characters=1_000_000, lexicon=BUILTIN)
-    assert part.lane == "cpu"
+    assert part.resolved_execution == "process"
     assert Sentiment.from_child(part.to_child()) == part
 
 

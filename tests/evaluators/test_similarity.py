@@ -189,10 +189,10 @@ def test_below_the_cutoff_the_score_is_zero(algorithm: str) -> None:
 
 def test_what_may_take_long_runs_elsewhere() -> None:
     """Sets are quick on the loop; the other measures are so only for short texts."""
-    assert evaluator().lane == "free"
-    assert evaluator(max_characters=50_000).lane == "cpu"
-    assert evaluator(algorithm="levenshtein").lane == "cpu"
-    assert evaluator(algorithm="levenshtein", max_characters=2_000).lane == "free"
+    assert evaluator().resolved_execution == "inline"
+    assert evaluator(max_characters=50_000).resolved_execution == "process"
+    assert evaluator(algorithm="levenshtein").resolved_execution == "process"
+    assert evaluator(algorithm="levenshtein", max_characters=2_000).resolved_execution == "inline"
     part = evaluator(algorithm="jaro-winkler", timeout_s=2.0)
     assert LexicalSimilarity.from_child(part.to_child()) == part
 

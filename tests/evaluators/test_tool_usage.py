@@ -15,8 +15,8 @@ from agenteval_otel import EvaluationInput, EvaluationRunConfig, annotate, run_e
 from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import CostWithin, Evaluator, ExactMatch, ToolUsage
+from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.engine.child.recipes import NotPortable, built, recipe_of
 from agenteval_otel.testing import RecordedTelemetry, check_component, check_evaluator
 
 SEARCH = {"name": "search", "arguments": {"query": "Paris", "limit": 5, "user": {"city": "Lyon"}, "tags": ["a", 1]}}
@@ -63,7 +63,7 @@ def test_it_keeps_the_contract(evaluator: ToolUsage) -> None:
     """It survives awkward inputs, comes back from its dump, and can be made again in the child process."""
     check_evaluator(evaluator)
     check_component(evaluator, Evaluator)
-    again = built(json.loads(json.dumps(recipe_of(evaluator))))
+    again = load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator))))
     assert again == evaluator
     assert again.fingerprint == evaluator.fingerprint
 
@@ -122,7 +122,7 @@ def test_values_of_secret_arguments_stay_hidden() -> None:
     dump = evaluator.model_dump(mode="json")
     assert "sk-17" not in str(dump) + repr(evaluator)
     assert '"type": "string"' in str(dump)
-    again = built(json.loads(json.dumps(recipe_of(evaluator))))
+    again = load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator))))
     assert isinstance(again, ToolUsage)
     assert only(again, call("s", api_key="sk-17")).score is True
 
@@ -259,7 +259,7 @@ def test_functions_answer_in_several_forms(answer: Any, passed: bool, reason: st
     assert seen == [{"a": [1]}]
     assert result.score is passed
     assert reason in (result.reasoning or "")
-    assert evaluator.lane == "cpu"
+    assert evaluator.resolved_execution == "process"
 
 
 @pytest.mark.parametrize("answer", [None, 1, "yes", {}, {"isValid": "no"}, (1, 2, 3)])
@@ -334,7 +334,7 @@ def test_predicates(predicate: dict[str, Any], value: Any, passed: bool) -> None
     """What a file can say of an argument: presence, type, value, bounds, content."""
     evaluator = usage(expected_tool_name="s", argument_checks={"a": predicate})
     assert only(evaluator, call("s", a=value)).score is passed
-    assert evaluator.lane == "free"
+    assert evaluator.resolved_execution == "inline"
 
 
 def test_arguments_that_are_not_there() -> None:
@@ -380,7 +380,7 @@ def test_a_schema_of_the_arguments() -> None:
     result = only(evaluator, {"name": "search", "arguments": '{"query": 1, "limit": 11}'})
     assert (result.score, result.reason_code) == (False, "invalid_arguments")
     assert "/limit" in (result.reasoning or "")
-    assert evaluator.lane == "cpu"
+    assert evaluator.resolved_execution == "process"
 
 
 @pytest.mark.parametrize(("scale", "filler"), [("binary", False), ("numeric", 0), ("likert5", False)])
@@ -400,12 +400,12 @@ def test_a_slow_pattern_is_a_failure() -> None:
     evaluator = usage(expected_tool_name="s", argument_checks={"a": {"pattern": "(?=a)(a+)+$"}})
     result = only(evaluator, call("s", a="a" * 200_000 + "b"))
     assert (result.status, result.error_type, result.filler) == ("failed", "timeout", False)
-    assert evaluator.lane == "cpu"
+    assert evaluator.resolved_execution == "process"
 
 
 @pytest.mark.parametrize(
     ("scale", "called", "unused", "zero"),
-    [("binary", True, True, True), ("pass/fail", True, True, True), ("numeric", 1, 1, 0), ("likert5", True, True, None),
+    [("binary", True, True, True), ("pass/fail", True, True, True), ("numeric", 1, 1, 0), ("likert5", True, True, 0),
      ("mood", True, True, 0)],
 )  # fmt: skip
 def test_scales(scale: str, called: Any, unused: Any, zero: Any) -> None:
@@ -473,13 +473,13 @@ def test_a_wrong_schema_is_refused() -> None:
 def test_functions_reach_the_child_process_by_name() -> None:
     """A function of a module can be made again there; a lambda cannot, and keeps the evaluator here."""
     evaluator = usage(expected_tool_name="search", argument_checks=has_query)
-    again = built(json.loads(json.dumps(recipe_of(evaluator))))
+    again = load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator))))
     assert isinstance(again, ToolUsage)
     assert again.fingerprint == evaluator.fingerprint
     assert only(again, SEARCH).score is True
     assert evaluator.fingerprint != usage(expected_tool_name="search", argument_checks=lambda _: True).fingerprint
     with pytest.raises(NotPortable, match="<lambda>"):
-        recipe_of(usage(expected_tool_name="search", argument_checks=lambda _: True))
+        serialize_evaluator(usage(expected_tool_name="search", argument_checks=lambda _: True))
 
 
 TOLD: dict[str, tuple[dict[str, Any], dict[str, float | None]]] = {

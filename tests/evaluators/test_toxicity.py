@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Toxicity
+from agenteval_otel.execution.portable import load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.engine.child.recipes import built, recipe_of
 from agenteval_otel.testing import check_component, check_evaluator
 
 
@@ -146,10 +146,10 @@ def test_a_file_that_is_wrong_is_refused(tmp_path: Path) -> None:
 
 def test_a_short_list_is_looked_for_on_the_loop() -> None:
     """A hundred terms take microseconds; more go to the child process, as JSON."""
-    assert Toxicity(criterion_name="Tox", toxic_terms=["x"] * 100).lane == "free"
+    assert Toxicity(criterion_name="Tox", toxic_terms=["x"] * 100).resolved_execution == "inline"
     long = Toxicity(criterion_name="Tox", toxic_terms=["x"] * 101)
-    assert long.lane == "cpu"
-    assert built(json.loads(json.dumps(recipe_of(long)))) == long
+    assert long.resolved_execution == "thread"
+    assert load_evaluator(json.loads(json.dumps(serialize_evaluator(long)))) == long
 
 
 def test_the_contracts_hold() -> None:

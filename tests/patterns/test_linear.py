@@ -184,14 +184,14 @@ def rules(*given: str) -> RuleBased:
 
 def test_linear_patterns_run_on_the_loop() -> None:
     """Rules are free as long as all of their patterns are linear; one that is not takes them to the child process."""
-    assert rules("(a+)+$", "sorry").lane == "free"
-    assert rules("(a+)+$", "a(?=b)").lane == "cpu"
+    assert rules("(a+)+$", "sorry").resolved_execution == "inline"
+    assert rules("(a+)+$", "a(?=b)").resolved_execution == "process"
 
 
 def test_without_the_engine_only_words_run_on_the_loop(without_re2: None) -> None:
     """Without the extra a pattern may take long, so it goes to the child process."""
-    assert rules("sorry", "cannot").lane == "free"
-    assert rules("sorry", "[0-9]+").lane == "cpu"
+    assert rules("sorry", "cannot").resolved_execution == "inline"
+    assert rules("sorry", "[0-9]+").resolved_execution == "process"
 
 
 def test_the_sampler_refuses_what_nothing_can_search_in_linear_time() -> None:

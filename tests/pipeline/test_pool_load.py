@@ -37,7 +37,7 @@ class Kept:
 
 
 async def judged(given: Any) -> bool:
-    """An evaluator of the lane ``model``."""
+    """An async evaluator."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""An evaluator of the lane ``cpu`` that asks a monitored client, importable by the child process that it runs in."""
+"""An evaluator that asks a monitored client, importable by the worker process that it runs in."""
 
 from __future__ import annotations
 

@@ -19,13 +19,14 @@ from agenteval_otel.capture import PromptParameter
 from agenteval_otel.capture import calls as calls_room
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.execution import Executor
 from agenteval_otel.instrumentation import door as door_room
 from agenteval_otel.instrumentation import scope as scope_room
 from agenteval_otel.instrumentation import wrappers as wrappers_room
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline import plan as plan_room
 from agenteval_otel.pipeline import route as pipeline_room
-from agenteval_otel.engine import EvaluationRunner, Lanes
+from agenteval_otel.engine import EvaluationRunner
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision, ratio
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.storage import otlp as otlp_room
@@ -108,7 +109,7 @@ POOL_SEAMS: tuple[Seam, ...] = (
     Seam("build_input", pipeline_room, "build_input"),
     Seam("open run span", plan_room, "open_run_span"),
     Seam("runner.run", EvaluationRunner, "run"),
-    Seam("lanes.run", Lanes, "run"),
+    Seam("executor.run", Executor, "run"),
     Seam("evaluator", ResponseHealth, "score"),
     Seam("aggregate", pipeline_room, "aggregate"),
     Seam("reference", pipeline_room, "reference_of"),

@@ -38,9 +38,9 @@ SMOKE = """
     def last(given):
         return given.response.endswith("answer")
 
-    # One evaluator in every lane: inline, a thread that cannot be spared, a child process, an awaiting one.
+    # One evaluator of every execution: inline, a thread, a worker process, an awaiting one.
     words = [f"word{{number}}" for number in range(200)] + ["answer"]
-    keywords = KeywordCoverage(criterion_name="words", expected_keywords=words)
+    keywords = KeywordCoverage(criterion_name="words", expected_keywords=words, execution="process")
     configure(evaluators=[ResponseHealth(), last, keywords, judge], sample_rate=1.0,
               storage=[Keeping()])
 

@@ -29,8 +29,7 @@ PROGRAM = r"""
     from agenteval_otel.errors import AgentEvalError
     from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth
     from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
-    from agenteval_otel.engine.child.answers import results_of
-    from agenteval_otel.engine.child.frames import Frames, TaskOrder, frame
+    from agenteval_otel.execution.wire import Lines, answer_of
     from agenteval_otel.capture.build import build_input
     from agenteval_otel import monitor
     from agenteval_otel.pipeline import Pipeline
@@ -102,16 +101,16 @@ PROGRAM = r"""
         ANSWER(value(), value())
 
     def message():
-        body = json.dumps(dice.choice([value(), [value()], {"name": dice.choice(CODE), "kind": "failed",
-                          "error_type": dice.choice(CODE), "message": dice.choice(CODE)}])).encode()
-        results_of(dice.choice([b"R", b"S", b"F", b"B", b"?", b"\x80\x04"]) + body)
+        body = dice.choice([value(), [value()], [dice.choice(CODE), dice.choice(CODE), dice.choice(CODE)]])
+        found = answer_of(dice.choice(["results", "other", "failed", "skipped", "?", *CODE]), body)
+        if isinstance(found, Exception):
+            raise found
 
     def frames():
-        raw = bytearray(frame(dice.randrange(12), dice.getrandbits(32), text().encode("utf-8", "replace")))
+        raw = bytearray(json.dumps([value(), value()]).encode() + b"\n" + text().encode("utf-8", "replace") + b"\n")
         for _ in range(dice.randrange(3)):
             raw[dice.randrange(len(raw))] = dice.randrange(256)
-        for kind, number, payload in Frames().feed(bytes(raw)):
-            TaskOrder.decoded(payload)
+        Lines().feed(bytes(raw))
 
     KEYWORDS = KeywordCoverage(criterion_name="k", expected_keywords=["os"])
     RUN = EvaluationRunConfig(evaluators=[KEYWORDS, ResponseHealth()])
@@ -205,13 +204,13 @@ CALLS = {
     "types.FunctionType", "types.CodeType", "builtins.eval", "builtins.exec", "input",
 }  # fmt: skip
 MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code", "codeop", "imp", "pty", "xmlrpc"}
-_MAIN = "in the child process: the program that the host itself runs, as multiprocessing does"
+_MAIN = "in the fork server: the program that the host itself runs, as multiprocessing does"
 ARGUED = {
     ("evaluators/catalogue/__init__.py", "yaml.load"): "files of ours, with the safe loader in C",
-    ("runner/child/process.py", "os.posix_spawn"): "the child process: this Python, with arguments of ours",
-    ("runner/child/recipes.py", "runpy.run_module"): _MAIN,
-    ("runner/child/recipes.py", "runpy.run_path"): _MAIN,
-    ("runner/child/template.py", "ctypes.CDLL"): "the C library that is there already, for one call to the system",
+    ("execution/launch.py", "os.posix_spawn"): "the fork server: this Python, with arguments of ours",
+    ("execution/portable.py", "runpy.run_module"): _MAIN,
+    ("execution/portable.py", "runpy.run_path"): _MAIN,
+    ("execution/fork_server.py", "ctypes.CDLL"): "the C library that is there already, for one call to the system",
 }
 """What is called all the same: module and call, and why that is no data's doing."""
 
@@ -246,7 +245,7 @@ IMPORTS = {
     "hosted/model.py": "the clients of models, by names of ours",
     "provisioning/targets.py": "the targets, by names of ours",
     "runner/__init__.py": "modules of the room, by names of ours",
-    "evaluators/imports.py": "in the child process: the module of an evaluator that the host has imported",
+    "evaluators/imports.py": "in the fork server: the module of an evaluator that the host has imported",
     "dispatch/own.py": "the standard library's room of sub-interpreters, by the names it has had",
     "telemetry/private.py": "rooms of the SDK, by names of ours",
 }

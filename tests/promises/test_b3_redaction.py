@@ -183,16 +183,16 @@ class Reading(Thinking):
 SEEN: list[tuple[str, EvaluationInput]] = []
 
 
-def seen_by(lane: str) -> Callable[[EvaluationInput], Any]:
+def seen_by(execution: str) -> Callable[[EvaluationInput], Any]:
     def look(evaluation_input: EvaluationInput) -> Score:
-        SEEN.append((lane, evaluation_input))
+        SEEN.append((execution, evaluation_input))
         return Score(value=1.0, reasoning=f"quotes {evaluation_input.response_text}", metadata={"prompt": "x"})
 
     return look
 
 
 EVALUATORS = (
-    Free(criterion_name="free", action=seen_by("free")), Fixed(criterion_name="cpu", action=seen_by("cpu")),
+    Free(criterion_name="free", action=seen_by("inline")), Fixed(criterion_name="cpu", action=seen_by("thread")),
     Reading(criterion_name="model"),
 )  # fmt: skip
 KEY, MAIL = "sk-" + "a1B2" * 10, "jane.doe@mail.example"
@@ -220,9 +220,9 @@ def test_evaluators_in_the_process_see_the_original_and_everything_that_leaves_i
     with telemetry.tracer().start_as_current_span("host"):
         list(handler(f"who is {MAIL}?"))
     pipeline.shutdown(5.0)
-    shown = {lane: evaluation_input for lane, evaluation_input in SEEN}
-    for lane in ("free", "cpu"):
-        assert shown[lane].response_text == f"your key is {KEY}, mail to {MAIL}"
+    shown = {execution: evaluation_input for execution, evaluation_input in SEEN}
+    for execution in ("inline", "thread"):
+        assert shown[execution].response_text == f"your key is {KEY}, mail to {MAIL}"
     assert shown["model"].response_text == "your key is [SECRET], mail to [EMAIL]"
     assert shown["model"].prompt == "who is [EMAIL]?"
     saved = kept.saved[0].model_dump_json()

@@ -217,7 +217,7 @@ def test_the_same_inline(way: Any, judging_with: Callable[[Any], Judging]) -> No
 
 
 def test_blocking_evaluators(judging_with: Callable[[Any], Judging], telemetry: RecordedTelemetry) -> None:
-    """Evaluators in the lane ``cpu`` are known too: on their thread, in an empty context and in a thread of theirs."""
+    """Blocking evaluators are known too: on their thread, in an empty context and in a thread of theirs."""
     judging = judging_with(PoolDispatcher())
 
     def threaded() -> None:

@@ -21,10 +21,10 @@ import pytest
 from agenteval_otel import EvaluationInput
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.execution import Executor
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, JudgeRequest, OpenAICompatibleJudge
 from agenteval_otel.judges.breaker import CircuitBreaker
 from agenteval_otel.judges.guarded import Guarded
-from agenteval_otel.engine import Lanes
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import FORM, GOOD, hosted
 from tests.promises.figures import Recorder, sized
@@ -242,7 +242,7 @@ def test_a_probe_that_is_cancelled_makes_room() -> None:
 
 
 def test_an_endpoint_that_hangs_past_the_lanes_limit_is_left_alone() -> None:
-    """What the lane gives up before the judge's own deadline counts as a time-out; a caller who leaves does not."""
+    """What the executor gives up before the judge's own deadline counts as a time-out; a caller who leaves does not."""
     gate = CircuitBreaker(BreakerSettings())
 
     async def work(server: ModelServer) -> None:
@@ -250,17 +250,17 @@ def test_an_endpoint_that_hangs_past_the_lanes_limit_is_left_alone() -> None:
         judge.__dict__["_guarded"] = Guarded(judge, breaker=gate)
         evaluator = LLMJudge(judge=judge, timeout_s=0.3)
         given = EvaluationInput(response="an answer", prompt="a question")
-        lanes = Lanes(live=True)
-        left = [asyncio.create_task(lanes.run(evaluator, "model", given, evaluator.criteria())) for _ in range(40)]
+        executor = Executor(live=True)
+        left = [asyncio.create_task(executor.run(evaluator, given, evaluator.criteria())) for _ in range(40)]
         await asyncio.sleep(0.1)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         assert gate.state == "closed"
         await asyncio.gather(
-            *(lanes.run(evaluator, "model", given, evaluator.criteria()) for _ in range(30)), return_exceptions=True
+            *(executor.run(evaluator, given, evaluator.criteria()) for _ in range(30)), return_exceptions=True
         )
-        lanes.close()
+        executor.close()
 
     with ModelServer([ModelReply(hangs="before")]) as server:
         asyncio.run(work(server))

@@ -1,4 +1,4 @@
-"""C2: a failure is never a score, whatever an evaluator gives in whatever lane, and whatever a child process answers.
+"""C2: a failure is never a score, whatever an evaluator gives wherever it runs, and whatever a worker process answers.
 
 The fuzzing knows nothing of how results are checked. It takes what was emitted and stored, and asks of each result that
 it is one of three things, of the events that none has both an error and a score, and of averages, histograms and
@@ -8,7 +8,6 @@ counters that they add up to the scores alone.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -21,9 +20,9 @@ from pydantic import Field
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, Func
-from agenteval_otel.evaluators.base import Lane
+from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.execution.wire import answer_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.engine.child.answers import results_of
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.bench import Bench, assert_average, assert_emitted, assert_one_of_three
 from tests.promises.figures import sized
@@ -92,14 +91,13 @@ CLASSES: dict[str, tuple[Callable[[], Any], str | None]] = {
 
 
 class Free(CriterionEvaluator, type="c2.Free"):
-    """Does in the lane ``free`` what it is told."""
+    """Does inline what it is told."""
 
     criterion_name: str = "judged"
     act: Any = Field(exclude=True, repr=False)
 
-    @property
-    def lane(self) -> Lane:
-        return "free"
+    def preferred_execution(self) -> Execution:
+        return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Any:
         found = self.act()
@@ -111,9 +109,8 @@ class Raw(Evaluator, type="c2.Raw"):
 
     act: Any = Field(exclude=True, repr=False)
 
-    @property
-    def lane(self) -> Lane:
-        return "free"
+    def preferred_execution(self) -> Execution:
+        return "inline"
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return tuple(EvaluationCriteria(name=name, scale="numeric") for name in ("judged", "second"))
@@ -139,8 +136,8 @@ def _awaiting(act: Callable[[], Any]) -> Evaluator:
     return Func.of(judged)
 
 
-LANES: dict[str, Callable[[Callable[[], Any]], Evaluator]] = {
-    "free": lambda act: Free(act=act), "cpu": _blocking, "model": _awaiting,
+EXECUTIONS: dict[str, Callable[[Callable[[], Any]], Evaluator]] = {
+    "inline": lambda act: Free(act=act), "thread": _blocking, "async": _awaiting,
 }  # fmt: skip
 
 
@@ -151,11 +148,11 @@ def bench(telemetry: RecordedTelemetry) -> Any:
     made.close()
 
 
-@pytest.mark.parametrize("lane", LANES)
-def test_each_failure_has_its_word(lane: str, bench: Bench) -> None:
+@pytest.mark.parametrize("execution", EXECUTIONS)
+def test_each_failure_has_its_word(execution: str, bench: Bench) -> None:
     """Each way of not scoring leaves no score, and a word that tells the ways apart; abstaining is no failure."""
     for name, (act, word) in CLASSES.items():
-        (result,) = bench.judge(LANES[lane](act))
+        (result,) = bench.judge(EXECUTIONS[execution](act))
         assert (result.score, result.normalized, result.passed, result.label) == (None, None, None, None), name
         if word is None:
             assert result.status == "skipped", name
@@ -165,8 +162,8 @@ def test_each_failure_has_its_word(lane: str, bench: Bench) -> None:
         assert bench.kept.results[-1].overall_score is None, name
 
 
-def test_a_judge_that_hangs_and_one_that_awaits_in_the_wrong_lane(bench: Bench) -> None:
-    """A time limit and a wrong lane have their words too."""
+def test_a_judge_that_hangs_has_its_word(bench: Bench) -> None:
+    """A time limit has its word too."""
 
     async def hangs(given: EvaluationInput) -> bool:
         await asyncio.Event().wait()
@@ -252,39 +249,40 @@ def _some_act(dice: random.Random) -> Callable[[], Any]:
     return lambda: value
 
 
-def _some_message(dice: random.Random) -> bytes:
-    """What comes back from the child process, or from something that answers in its place."""
-    score = dice.choice(["0.5", "NaN", "1e999", "-Infinity", "null", '"8/10"', "true", "9" * 400, "[1]", '{"a":1}', ""])
-    error = dice.choice(["null", '"broke"', '""', "1"])
-    one = (
-        f'{{"criterion_name": "{dice.choice(["judged", "second", "other"])}", "evaluator_type": "x", "score": {score}, '
-        f'"score": {score}, "error": {error}, "error_type": {dice.choice(["null", chr(34) + "t" + chr(34)])}, '
-        f'"normalized": {dice.choice(["null", "0.5", "NaN", "9", "1e999"])}}}'
-    )
-    kind = dice.choice([b"R", b"R", b"R", b"S", b"F", b"B", b"?", b""])
-    body = dice.choice([f"[{one}]", f"[{one},{one}]", one, f"[[{one}, null]]", "null", "[]", "{}", "nonsense"]).encode()
-    if dice.random() < 0.2:
-        cut = dice.randrange(len(body) + 1)
-        body = body[:cut] + bytes([dice.randrange(256)]) + body[cut + dice.randrange(3) :]
-    if kind in (b"F", b"B") and dice.random() < 0.5:
-        said = {
-            "name": dice.choice(["ValueError", "", "__class__", "\0"]), "kind": dice.choice(["failed", "skipped", 1]),
-            "error_type": dice.choice([None, "timeout", 1, "x" * 999]), "message": "m",
-        }  # fmt: skip
-        body = json.dumps(said).encode()
-    return kind + body
+def _some_answer(dice: random.Random) -> tuple[Any, Any]:
+    """What comes back from a worker process, or from something that answers in its place."""
+    score = dice.choice([0.5, float("nan"), float("inf"), None, "8/10", True, int("9" * 400), [1], {"a": 1}, ""])
+    error, error_type = dice.choice([None, "broke", "", 1]), dice.choice([None, "timeout", 1, "x" * 999])
+    normalized = dice.choice([None, 0.5, float("nan"), 9, float("inf"), "x"])
+    fields = {
+        "criterion_name": dice.choice(["judged", "second", "other", 1]), "evaluator_type": "x", "score": score,
+        "error": error, "error_type": error_type, "normalized": normalized,
+    }  # fmt: skip
+    values = [fields.get(name, field.default) for name, field in EvaluationResult.model_fields.items()]
+    values = values[: len(values) - dice.choice([0, 1, 1, 1, 1, 2])]
+    body = dice.choice([[values], [values], [values, values], values, [[values, None]], None, [], {}, "nonsense"])
+    kind = dice.choice(["results", "results", "results", "other", "failed", "skipped", "?", None, 1])
+    if kind in ("failed", "skipped") and dice.random() < 0.8:
+        body = [dice.choice(["ValueError", "", "__class__", "\0", 1]), error_type, "m"]
+    return kind, body
+
+
+def _give(answer: Any) -> Any:
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def _some_evaluator(dice: random.Random) -> Evaluator:
     kind = dice.randrange(8)
     if kind < 4:
-        lane = dice.choice(["free", "free", "cpu", "model"])
-        return LANES[lane](_some_act(dice))
+        execution = dice.choice(["inline", "inline", "thread", "async"])
+        return EXECUTIONS[execution](_some_act(dice))
     if kind < 6:
         results = [_some_result(dice) for _ in range(dice.choice([0, 1, 1, 2, 2, 3]))]
         return Raw(act=lambda: results)
-    message = _some_message(dice)
-    return Raw(act=lambda: results_of(message))
+    answer = answer_of(*_some_answer(dice))
+    return Raw(act=lambda: _give(answer))
 
 
 @pytest.mark.sized

@@ -1,7 +1,7 @@
 """C3, of judges: ones that hang, or want to end their thread, silence neither others nor themselves.
 
 Hung are connections that are open and never answer, functions that never return and coroutines that never end; all of
-them in the lane ``model`` of a live process, with its sixty-four places.
+them as async evaluators of a live process, with its sixty-four places.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import pytest
 from agenteval_otel import EvaluationInput
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.execution import Executor
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, OpenAICompatibleJudge
-from agenteval_otel.engine import Lanes
 from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.judges.asking import hosted
 from tests.promises.figures import Recorder, sized
@@ -35,9 +35,9 @@ def _given(number: int, hangs: bool) -> EvaluationInput:
     return EvaluationInput(response=f"{'hang' if hangs else 'fine'} {number}", prompt="a question")
 
 
-async def _word_of(lanes: Lanes, evaluator: LLMJudge, given: EvaluationInput) -> str:
+async def _word_of(executor: Executor, evaluator: LLMJudge, given: EvaluationInput) -> str:
     try:
-        (result,) = await lanes.run(evaluator, "model", given, evaluator.criteria())
+        (result,) = await executor.run(evaluator, given, evaluator.criteria())
     except EvaluationError as error:
         return error.error_type
     return result.error_type or result.status
@@ -45,18 +45,18 @@ async def _word_of(lanes: Lanes, evaluator: LLMJudge, given: EvaluationInput) ->
 
 async def _side_by_side(healthy: LLMJudge, hung: list[LLMJudge]) -> tuple[Counter[str], Counter[str], float]:
     """What so many evaluations gave, ten hung ones first among them, and how long the healthy ones took."""
-    lanes = Lanes(live=True)
+    executor = Executor(live=True)
     began = time.monotonic()
     try:
-        stuck = [asyncio.create_task(_word_of(lanes, one, _given(number, True))) for number, one in enumerate(hung)]
+        stuck = [asyncio.create_task(_word_of(executor, one, _given(number, True))) for number, one in enumerate(hung)]
         await asyncio.sleep(0)
         good = await asyncio.gather(
-            *(_word_of(lanes, healthy, _given(number, False)) for number in range(CALLS - len(hung)))
+            *(_word_of(executor, healthy, _given(number, False)) for number in range(CALLS - len(hung)))
         )
         took_s = time.monotonic() - began
         return Counter(good), Counter(await asyncio.gather(*stuck)), took_s
     finally:
-        lanes.close()
+        executor.close()
 
 
 def _provider(body: dict[str, Any]) -> ModelReply:
@@ -112,16 +112,17 @@ def test_a_function_that_always_hangs_leaves_few_threads(promise: Recorder) -> N
     evaluator = LLMJudge(judge=hangs, criterion_name="fine", timeout_s=0.02)
 
     async def work() -> list[str]:
-        lanes = Lanes(live=True)
-        words = [await _word_of(lanes, evaluator, _given(number, True)) for number in range(40)]
+        executor = Executor(live=True)
+        words = [await _word_of(executor, evaluator, _given(number, True)) for number in range(40)]
         assert threading.active_count() - before <= 16 + 2
         ends.set()
         for _ in range(200):
-            if await _word_of(lanes, LLMJudge(judge=evaluator.judge, criterion_name="x"), _given(0, False)) == "scored":
+            other = LLMJudge(judge=evaluator.judge, criterion_name="x")
+            if await _word_of(executor, other, _given(0, False)) == "scored":
                 words.append("scored")
                 break
             await asyncio.sleep(0.01)
-        lanes.close()
+        executor.close()
         return words
 
     assert asyncio.run(work()) == ["timeout"] * 40 + ["scored"]
@@ -145,9 +146,9 @@ def test_a_judge_that_wants_to_end_everything(form: str, ending: type[BaseExcept
     good = LLMJudge(judge=ScriptedJudge(fallback=GOOD), criterion_name="fine")
 
     async def work() -> list[str]:
-        lanes = Lanes(live=True)
-        words = await asyncio.gather(*(_word_of(lanes, one, _given(0, False)) for one in (bad, good) * 5))
-        lanes.close()
+        executor = Executor(live=True)
+        words = await asyncio.gather(*(_word_of(executor, one, _given(0, False)) for one in (bad, good) * 5))
+        executor.close()
         return words
 
     assert asyncio.run(work()) == ["server_error", "scored"] * 5

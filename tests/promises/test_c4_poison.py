@@ -13,7 +13,7 @@ from pydantic import Field
 from agenteval_otel import annotate, monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import CriterionEvaluator
-from agenteval_otel.evaluators.base import Lane
+from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
@@ -40,9 +40,8 @@ class Judged(CriterionEvaluator, type="Judged"):
     criterion_name: str = "judged"
     poison: Any = Field(default=None, exclude=True, repr=False)
 
-    @property
-    def lane(self) -> Lane:
-        return "free"
+    def preferred_execution(self) -> Execution:
+        return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """1.0, or whatever the poison gives."""

@@ -46,7 +46,7 @@ ALL_LANES = config_of(Free(criterion_name="a", action=value), Fixed(criterion_na
 
 @pytest.mark.parametrize("concurrency", [1, 3, 50])
 def test_results_stand_in_the_order_of_the_inputs(concurrency: int) -> None:
-    """Whoever is done first, each result stands where its input stood; every lane is met."""
+    """Whoever is done first, each result stands where its input stood; every execution is met."""
     found = run_evaluations_sync(inputs(40), ALL_LANES, concurrency=concurrency)
     assert [one.input_snapshot and one.input_snapshot.response for one in found] == [str(at) for at in range(40)]
     assert [one.overall_score for one in found] == [pytest.approx(at / 1000) for at in range(40)]

@@ -48,7 +48,7 @@ def test_our_form_dumps_to_an_equivalent_configuration() -> None:
     config = EvaluationRunConfig(
         evaluators=(RuleBased.load(ORIGINAL["evaluatorConfigs"][0]), ResponseHealth(tags=("fast",))),
         criteria=(EvaluationCriteria(name="IsShort", weight=2), EvaluationCriteria(name="response_health")),
-        aggregation="minimum", tags=("fast",), cost_classes=("free",), metadata={"a": 1},
+        aggregation="minimum", tags=("fast",), execution=("inline",), metadata={"a": 1},
     )  # fmt: skip
     for by_alias in (True, False):
         dump = json.loads(config.model_dump_json(by_alias=by_alias))
@@ -91,10 +91,10 @@ def test_later_changes_do_not_matter() -> None:
         ({"evaluators": [Free()], "criteria": [{}]}, "criteria[0].name", "missing"),
         ({"evaluators": [Free()], "agregation": "minimum"}, "agregation", "'aggregation'"),
         ({"evaluators": [Free()], "aggregation": "mean"}, "aggregation", "weighted_mean"),
-        ({"evaluators": [Free()], "cost_classes": ["cheap"]}, "cost_classes[0]", "'free', 'cpu' or 'model'"),
+        ({"evaluators": [Free()], "execution": ["cheap"]}, "execution[0]", "'inline', 'thread', 'process' or 'async'"),
         ({"evaluators": [Free(tags=("safety",))], "tags": ["safty"]}, "tags[0]", "'safety'"),
         ({"evaluators": [Free()], "tags": ["any"]}, "tags[0]", "known: none"),
-        ({"evaluators": [Free()], "cost_classes": ["model"]}, "cost_classes", "Free:fixed (cost class free)"),
+        ({"evaluators": [Free()], "execution": ["async"]}, "execution", "Free:fixed (execution inline)"),
         ({"evaluators": [Free(), {"type": "KeywordCoverage", "criterion_name": "k", "expected_keywords": ["a"],
                                   "weight": -1}]}, "evaluators[1].weight", "at least 0"),
         ({"evaluators": [Evaluator()]}, "evaluators[0]", "does not say what it scores"),
@@ -141,12 +141,12 @@ TAGGED = (Free(criterion_name="a", tags=("safety", "fast")), Fixed(criterion_nam
     ("fields", "runs", "left_out"),
     [
         ({}, "abc", []),
-        ({"cost_classes": ["free", "cpu"]}, "ab", ["Thinking:c (cost class model)"]),
-        ({"costClasses": ["model"]}, "c", ["Free:a (cost class free)", "Fixed:b (cost class cpu)"]),
+        ({"execution": ["inline", "thread"]}, "ab", ["Thinking:c (execution async)"]),
+        ({"costClasses": ["model"]}, "c", ["Free:a (execution inline)", "Fixed:b (cost class cpu)"]),
         ({"tags": ["safety"]}, "ab", ["Thinking:c (no tags)"]),
         ({"tags": ["fast"]}, "a", ["Fixed:b (tags safety)", "Thinking:c (no tags)"]),
-        ({"tags": ["safety"], "cost_classes": ["cpu"]}, "b",
-         ["Free:a (cost class free)", "Thinking:c (cost class model)"]),
+        ({"tags": ["safety"], "execution": ["thread"]}, "b",
+         ["Free:a (execution inline)", "Thinking:c (execution async)"]),
     ],
 )  # fmt: skip
 def test_a_run_takes_what_is_selected(fields: dict[str, Any], runs: str, left_out: list[str]) -> None:

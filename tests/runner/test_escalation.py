@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import json
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +13,8 @@ from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.redaction import default_redactors
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.execution import Executor
+from agenteval_otel.execution.wire import answer_of, encode_answer
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationCriteria,
@@ -25,17 +25,15 @@ from agenteval_otel.models import (
 from agenteval_otel.engine import (
     EvaluationRunConfig,
     EvaluationRunner,
-    Lanes,
     RunOutcome,
     run_evaluation_sync,
     run_evaluations_sync,
 )
-from agenteval_otel.engine.child.answers import answer_of, results_of
 from agenteval_otel.sampling import Escalation, FunctionSampler, LabelSampler, ScoreSampler
 from agenteval_otel.sampling.base import DRAW_RANGE
 from agenteval_otel.sampling.escalation import second_draw
 from agenteval_otel.scoring.aggregation import AllMustPass
-from tests.runner.support import forever
+from tests.execution.support import forever
 from tests.testing.doubles import Fixed, Free, Raw, Thinking
 
 INPUT = EvaluationInput(response="the answer", prompt="the question")
@@ -60,11 +58,11 @@ def run(
     escalation: Escalation | None, *evaluators: Evaluator, draw: int | None = NEVER, made: EvaluationInput = INPUT,
     redaction: Redaction | None = None, **arguments: Any,
 ) -> RunOutcome:  # fmt: skip
-    runner = EvaluationRunner(evaluators, lanes=Lanes(), escalation=escalation, redaction=redaction)
+    runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation, redaction=redaction)
     try:
         return asyncio.run(runner.run(made, draw=draw, **arguments))
     finally:
-        runner.lanes.close()
+        runner.executor.close()
 
 
 def told(outcome: RunOutcome) -> list[tuple[str, str, float | None, str | None]]:
@@ -173,10 +171,10 @@ def test_a_rule_that_raises_is_told_and_costs_nothing_else() -> None:
     assert [part for part, _ in outcome.broken] == ["escalation:function"]
 
 
-def test_load_shedding_is_the_reason_before_escalation() -> None:
+def test_stepped_down_is_said_first() -> None:
     """While models sit out, that is why: no rule has passed the answer over."""
     for value in (0.1, 0.9):
-        assert told(run(LOW, Free(value=value), Thinking(), code_only=True))[1][1] == "load_shed"
+        assert told(run(LOW, Free(value=value), Thinking(), code_only=True))[1][1] == "stepped_down"
 
 
 def test_an_own_rate_lowers_the_probability_as_well() -> None:
@@ -213,14 +211,10 @@ def test_what_a_spend_limit_lets_through_is_weighted_offline_too() -> None:
     assert [one.probability for one in result.results] == [0.25, None]
 
 
-def test_it_comes_back_from_the_child_process() -> None:
+def test_it_comes_back_from_a_worker_process() -> None:
     """What is left out of dumps is not lost between the processes."""
     found = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.5)
-
-    async def work() -> Sequence[EvaluationResult]:
-        return [found]
-
-    (back,) = results_of(answer_of(work(), contextvars.copy_context()))
+    (back,) = answer_of(*json.loads(encode_answer(1, 0.0, [found]))[2:])
     assert back == found
     assert "robability_given" not in json.dumps(found.model_dump()) + found.model_dump_json(by_alias=True)
 
@@ -253,13 +247,13 @@ def test_a_cancelled_run_leaves_nothing_behind() -> None:
 
         escalation = Escalation(floor=0.02, rules=[{"type": "failure"}], criteria=["large"])
         evaluators = (Thinking(criterion_name="small", action=wait), Thinking(criterion_name="large", action=judge))
-        runner = EvaluationRunner(evaluators, lanes=Lanes(), escalation=escalation)
+        runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation)
         task = asyncio.create_task(runner.run(INPUT, draw=NEVER))
         await entered.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        runner.lanes.close()
+        runner.executor.close()
 
     asyncio.run(cancelled())
     assert not judge.inputs
@@ -343,7 +337,7 @@ def test_nobody_who_waits_is_refused() -> None:
     """An escalation without a second stage would change nothing, silently."""
     with pytest.raises(ConfigurationError, match="no evaluator asks a model, so none waits: name those that do"):
         config(Free(), escalation={"floor": 0.5})
-    assert config(Free(), Thinking(), escalation={"floor": 0.5}, cost_classes=["free"]).selection.left_out
+    assert config(Free(), Thinking(), escalation={"floor": 0.5}, execution=["inline"]).selection.left_out
 
 
 def test_criteria_of_the_input_are_heeded() -> None:

@@ -200,7 +200,7 @@ def test_offline_results_can_be_emitted(telemetry: RecordedTelemetry) -> None:
 
 
 def test_no_thread_is_left_by_a_run() -> None:
-    """The lane's thread of an offline run ends with the run."""
+    """The thread of an offline run's evaluators ends with the run."""
     threads: list[threading.Thread] = []
 
     def note(_: EvaluationInput) -> Score:

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased
+from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth, RuleBased
+from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.engine import EvaluationRunner, Lanes, RunOutcome, run_evaluation_sync
+from agenteval_otel.engine import EvaluationRunner, RunOutcome, run_evaluation_sync
 from agenteval_otel.sampling.base import DRAW_RANGE
 from tests.testing.doubles import Fixed, Free, Raw, Thinking, config_of
 
@@ -23,11 +24,11 @@ INPUT = EvaluationInput(response="the answer", prompt="the question")
 
 
 def run(*evaluators: Evaluator, made: EvaluationInput = INPUT, **arguments: Any) -> RunOutcome:
-    runner = EvaluationRunner(evaluators, lanes=Lanes())
+    runner = EvaluationRunner(evaluators, executor=Executor(live=False))
     try:
         return asyncio.run(runner.run(made, **arguments))
     finally:
-        runner.lanes.close()
+        runner.executor.close()
 
 
 def breaking(error: BaseException) -> Any:
@@ -113,42 +114,7 @@ def test_a_value_that_is_no_number_never_becomes_a_score(value: Any, scale: str)
         assert (result.normalized, result.label, result.passed) == (None, None, None)
 
 
-@pytest.mark.parametrize("value", [0.5, 1, True, "good"])
-def test_a_subclass_may_return_the_value_alone(value: Any) -> None:
-    """A number, a boolean or text gives the same result as a `Score` of it, from ``score`` and from a function."""
-    bare, whole = run(Free(action=lambda _: value)), run(Free(action=lambda _: Score(value=value)))
-    (of_function,) = run(Func(criterion_name="fixed", function=lambda _: value)).results
-    volatile = {"started_ns", "ended_ns"}
-    assert bare.results[0].model_dump(exclude=volatile) == whole.results[0].model_dump(exclude=volatile)
-    for result in (bare.results[0], of_function):
-        assert (result.status, result.score) == ("scored", value)
-
-
-@pytest.mark.parametrize(
-    ("scale", "value", "named"),
-    [("numeric", 4, "4 lies outside of the scale 'numeric', which takes 0 to 1"),
-     ("numeric", -0.1, "-0.1 lies outside of the scale 'numeric'"),
-     ("likert5", 0, "0 lies outside of the scale 'likert5', which takes 1 to 5"),
-     ("binary", 0.5, "0.5 lies outside of the scale 'binary', which takes true, false, 1 and 0"),
-     ("0-100", 101, "101 lies outside of the scale '0-100', which takes 0 to 100")],
-)  # fmt: skip
-def test_a_number_outside_of_the_scale_is_an_error(scale: str, value: float, named: str) -> None:
-    """The number becomes no score: the failure names the number and the scale, whoever made the result."""
-    outcome = run(Free(value=value, scale=scale))
-    own = EvaluationResult(criterion_name="raw", score=4, evaluator_type="Raw")
-    assert named in (outcome.results[0].error or "")
-    for result in (*outcome.results, *run(Raw(results=(own,))).results):
-        assert (result.status, result.error_type, result.score) == ("failed", "invalid_score", None)
-        assert result.normalized is None
-
-
-def test_a_scale_named_by_its_ends_is_a_range() -> None:
-    """``scale="0-100"`` takes percentages and maps them linearly."""
-    (result,) = run(Free(value=85, scale="0-100")).results
-    assert (result.score, result.normalized) == (85, 0.85)
-
-
-@pytest.mark.parametrize("found", [None, {"value": 1}, object(), [0.5], b"good"])
+@pytest.mark.parametrize("found", [None, 0.5, "good", {"value": 1}, object()])
 def test_what_is_not_a_score_fails(found: Any) -> None:
     """A ``score`` method that returns something else has failed with ``invalid_score``."""
     (result,) = run(Free(action=lambda _: found)).results
@@ -253,7 +219,7 @@ def test_an_unknown_probability_stays_unknown() -> None:
 
 
 def test_code_only_leaves_out_who_asks_a_model() -> None:
-    """Without model calls, evaluators in the lane ``model`` are skipped and say why; the others score."""
+    """Stepped down, evaluators that ask a model are not run and say why; the others score as ever."""
     asked = []
 
     async def ask(_: EvaluationInput) -> None:
@@ -262,7 +228,7 @@ def test_code_only_leaves_out_who_asks_a_model() -> None:
     results = run(Free(), Thinking(action=ask), code_only=True).results
     assert [(result.status, result.skip_reason) for result in results] == [
         ("scored", None),
-        ("skipped", "load_shed"),
+        ("skipped", "stepped_down"),
     ]
     assert results[1].calls_model
     assert not asked

@@ -130,7 +130,7 @@ def test_wrong_suites_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_everything_that_stands_for_an_evaluator_runs() -> None:
-    """Functions, mappings, and evaluators of every lane, one after the other on one loop."""
+    """Functions, mappings, and evaluators of every execution, one after the other on one loop."""
 
     def short(evaluation_input: EvaluationInput) -> bool:
         return len(evaluation_input.response_text) < 50

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from agenteval_otel import monitor
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
-from agenteval_otel.evaluators.base import failure_of
+from agenteval_otel.evaluators.base import Execution, failure_of
 from agenteval_otel.models import EvaluationInput, Score
 
 __all__ = ["Computing", "Filling", "Free", "Looking", "Secretive", "Troubled", "compute", "is_elsewhere", "is_long"]
@@ -34,6 +34,7 @@ class Computing(CriterionEvaluator, type="Computing"):
     """Computes for so long, and says where."""
 
     criterion_name: str = "computing"
+    execution: Execution | None = "process"
     cpu_s: float = 0.0
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
@@ -45,16 +46,17 @@ class Free(Computing, type="ComputingFree"):
     """The same, but says that it takes microseconds."""
 
     criterion_name: str = "computing_free"
+    execution: Execution | None = None
 
-    @property
-    def lane(self) -> Any:
-        return "free"
+    def preferred_execution(self) -> Execution:
+        return "inline"
 
 
 class Troubled(CriterionEvaluator, type="Troubled"):
     """Does what the answer says: hang, crash, leave, raise; else it scores."""
 
     criterion_name: str = "troubled"
+    execution: Execution | None = "process"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         word = evaluation_input.response_text
@@ -94,6 +96,7 @@ class Looking(CriterionEvaluator, type="Looking"):
     """Tells the environment that it sees, its priority, and whether a monitored handler is evaluated here."""
 
     criterion_name: str = "looking"
+    execution: Execution | None = "process"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         handled("here")

@@ -22,7 +22,7 @@ __all__ = ["Fixed", "Free", "Keeping", "Raw", "Thinking", "config_of", "enter_an
 
 
 class Fixed(CriterionEvaluator):
-    """Gives a fixed value, or what its action gives or raises; on the ``cpu`` lane like every careless evaluator."""
+    """Gives a fixed value, or what its action gives or raises; nobody says where it runs."""
 
     criterion_name: str = "fixed"
     value: Any = 0.5
@@ -37,11 +37,10 @@ class Fixed(CriterionEvaluator):
 
 
 class Free(Fixed):
-    """The same on the ``free`` lane: evaluated inline, without a thread."""
+    """The same, evaluated inline."""
 
-    @property
-    def lane(self) -> Literal["free"]:
-        return "free"
+    def preferred_execution(self) -> Literal["inline"]:
+        return "inline"
 
 
 class Thinking(CriterionEvaluator):
@@ -62,9 +61,8 @@ class Raw(Evaluator):
     results: Any = Field(default=(), exclude=True)
     name: str = "raw"
 
-    @property
-    def lane(self) -> Literal["free"]:
-        return "free"
+    def preferred_execution(self) -> Literal["inline"]:
+        return "inline"
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return (EvaluationCriteria(name=self.name, scale="numeric"),)

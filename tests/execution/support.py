@@ -1,4 +1,4 @@
-"""Evaluators run in lanes by hand."""
+"""Evaluators run by hand."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import subprocess
 from typing import Any
 
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
+from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
-from agenteval_otel.engine import Lanes
 
 INPUT = EvaluationInput(response="text")
 
 
-async def run(lanes: Lanes, evaluator: Evaluator) -> list[EvaluationResult]:
-    return await lanes.run(evaluator, evaluator.lane, INPUT, evaluator.criteria())
+async def run(executor: Executor, evaluator: Evaluator) -> list[EvaluationResult]:
+    return await executor.run(evaluator, INPUT, evaluator.criteria())
 
 
 def alone(evaluator: Evaluator) -> list[EvaluationResult]:
-    lanes = Lanes()
+    executor = Executor(live=False)
     try:
-        return asyncio.run(run(lanes, evaluator))
+        return asyncio.run(run(executor, evaluator))
     finally:
-        lanes.close()
+        executor.close()
 
 
 async def forever(_: Any = None) -> None:
@@ -34,6 +35,7 @@ class Starting(CriterionEvaluator, type="StartingAProcess"):
     """Starts a process and ends it, with the order that everybody uses."""
 
     criterion_name: str = "starting"
+    execution: Execution | None = "process"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         with subprocess.Popen(["sleep", "60"]) as process:

@@ -1,4 +1,4 @@
-"""The child process and its host: nothing stays when the host ends, and a forked host has a child of its own."""
+"""The worker process and its host: nothing stays when the host ends, and a forked host has a child of its own."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ PATIENCE_S = 30.0
 PROGRAM = """
     import asyncio, os, sys
     from agenteval_otel.models import EvaluationInput
-    from agenteval_otel.engine import Lanes
+    from agenteval_otel.execution import Executor
     from tests.testing.computing import Computing, Troubled
 
     async def one(evaluator, text="x"):
         given = EvaluationInput(response=text)
-        return (await lanes.run(evaluator, "cpu", given, evaluator.criteria()))[0].metadata
+        return (await executor.run(evaluator, given, evaluator.criteria()))[0].metadata
 
-    lanes, evaluator = Lanes(live=True), Computing()
+    executor, evaluator = Executor(live=True), Computing()
     worker = asyncio.run(one(evaluator))["pid"]
-    template = lanes._child._template._pid
+    fork_server = executor._processes._server.process._pid
     if sys.argv[1] == "fork":
         pid = os.fork()
         if pid == 0:
             own = asyncio.run(one(evaluator))["pid"]
-            os._exit(0 if own != worker and lanes._child._template._pid != template else 1)
+            os._exit(0 if own != worker and executor._processes._server.process._pid != fork_server else 1)
         print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
         print("same", asyncio.run(one(evaluator))["pid"] == worker, flush=True)
-    print("pids", template, worker, flush=True)
+    print("pids", fork_server, worker, flush=True)
     if sys.argv[1] == "killed":
         async def busy():
             hanging = asyncio.ensure_future(one(Troubled(timeout_s=60.0), "hang"))
@@ -80,7 +80,7 @@ def test_nothing_stays_when_the_host_ends(how: str, code: int) -> None:
 
 
 def test_nothing_stays_when_the_host_ends_while_a_module_is_imported(tmp_path: Path) -> None:
-    """A module of an evaluator's that never comes to its end there does not keep the child process."""
+    """A module of an evaluator's that never comes to its end there does not keep the processes."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     finished = run_program(PROGRAM, "importing", str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true")
     assert (finished.code, finished.stderr) == (-9, "")
@@ -88,7 +88,7 @@ def test_nothing_stays_when_the_host_ends_while_a_module_is_imported(tmp_path: P
 
 
 def test_a_forked_host_has_a_child_of_its_own() -> None:
-    """After a fork both processes evaluate, each in its own child process; the parent's is not disturbed."""
+    """After a fork both processes evaluate, each in its own worker process; the parent's is not disturbed."""
     finished = run_program(PROGRAM, "fork", flags=("-W", "error"))
     assert (finished.code, finished.stderr) == (0, "")
     assert (finished.lines("child"), finished.lines("same")) == (["0"], ["True"])

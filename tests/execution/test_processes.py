@@ -1,4 +1,4 @@
-"""The child process of the ``cpu`` lane: results as inline, nothing of the host's, one task's trouble is its own."""
+"""The worker process: results as inline, nothing of the host's, the trouble of one evaluation is its own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased
-from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.engine import EvaluationRunner, Lanes
-from agenteval_otel.engine.lanes import MAX_STUCK
+from agenteval_otel.execution import MAX_STRIKES, Executor
+from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
+from agenteval_otel.engine import EvaluationRunner
 from tests.testing.computing import Computing, Filling, Looking, Secretive, Troubled, is_long
 from tests.testing.doubles import Fixed
 
@@ -37,37 +37,37 @@ BUILT_IN = [
 ]  # fmt: skip
 
 
-def with_lanes(work: Any) -> Any:
-    """What the work gives, with lanes as a pipeline has them."""
+def with_executor(work: Any) -> Any:
+    """What the work gives, with an executor as a pipeline has it."""
 
     async def run() -> Any:
-        lanes = Lanes(live=True)
+        executor = Executor(live=True)
         try:
-            return await work(lanes)
+            return await work(executor)
         finally:
-            lanes.close()
+            executor.close()
 
     return asyncio.run(run())
 
 
-def one(lanes: Lanes, evaluator: Evaluator, text: str = "text") -> Coroutine[Any, Any, list[EvaluationResult]]:
-    return lanes.run(evaluator, "cpu", EvaluationInput(response=text), evaluator.criteria())
+def one(executor: Executor, evaluator: Evaluator, text: str = "text") -> Coroutine[Any, Any, list[EvaluationResult]]:
+    return executor.run(evaluator, EvaluationInput(response=text), evaluator.criteria())
 
 
-async def said(lanes: Lanes, evaluator: Evaluator, text: str) -> str:
+async def said(executor: Executor, evaluator: Evaluator, text: str) -> str:
     """The word of the failure, or ``scored``."""
     try:
-        await one(lanes, evaluator, text)
+        await one(executor, evaluator, text)
     except EvaluationError as error:
         return error.error_type
     return "scored"
 
 
-def template_of(lanes: Lanes) -> int:
-    child = lanes._child
-    assert child is not None
-    assert child._template is not None
-    return child._template._pid
+def fork_server_of(executor: Executor) -> int:
+    processes = executor._processes
+    assert processes is not None
+    assert processes._server is not None
+    return processes._server.process._pid
 
 
 def environment_of(pid: int) -> str:
@@ -86,8 +86,12 @@ def comparable(results: list[EvaluationResult]) -> list[tuple[Any, ...]]:
 
 
 def test_results_and_failures_are_those_of_an_inline_run() -> None:
-    """Whatever built-in evaluators, functions and raising ones give for any input, the child process gives the same."""
-    evaluators = [*BUILT_IN, Troubled(), Filling(criterion_name="filling"), Func.of(is_long, threshold=1)]
+    """Whatever built-in evaluators, functions and raising ones give for any input, a worker process gives the same."""
+    evaluators: list[Evaluator] = [
+        *BUILT_IN, Troubled(), Filling(criterion_name="filling"), Func.of(is_long, threshold=1),
+    ]  # fmt: skip
+    apart = [evaluator.model_copy(update={"execution": "process"}) for evaluator in evaluators]
+    evaluators = [evaluator.model_copy(update={"execution": "inline"}) for evaluator in evaluators]
     words = ["exit", "value", "key", "skip", "word", "own", "unicode", "filler", "metadata", "any"]
     texts = st.sampled_from(words) | st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
     inputs = st.builds(
@@ -95,41 +99,38 @@ def test_results_and_failures_are_those_of_an_inline_run() -> None:
         context=st.none() | st.dictionaries(st.sampled_from(["text", "x"]), texts | st.lists(st.integers() | texts)),
         error_type=st.none() | st.just("ValueError"), duration_s=st.none() | st.floats(0, 10),
     )  # fmt: skip
-    loop, lanes = asyncio.new_event_loop(), Lanes(live=True)
+    loop, executor = asyncio.new_event_loop(), Executor(live=True)
 
     @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
     @given(given=inputs)
     def same(given: EvaluationInput) -> None:
-        inline = EvaluationRunner(evaluators, lanes=Lanes())
-        apart = EvaluationRunner(evaluators, lanes=lanes)
-        apart._plan = [planned._replace(lane="cpu") for planned in apart._plan]
-        expected, found = (loop.run_until_complete(runner.run(given)) for runner in (inline, apart))
-        inline.lanes.close()
+        runners = EvaluationRunner(evaluators, executor=executor), EvaluationRunner(apart, executor=executor)
+        expected, found = (loop.run_until_complete(runner.run(given)) for runner in runners)
         assert comparable(found.results) == comparable(expected.results)
         assert found.errors == expected.errors
 
     try:
         same()
-        assert all(lanes._records.of(evaluator).stays is None for evaluator in evaluators)
+        assert {executor.mode(evaluator) for evaluator in apart} == {"process"}
     finally:
-        lanes.close()
+        executor.close()
         loop.close()
 
 
 def test_it_runs_in_another_process_that_is_started_once() -> None:
     """Nothing is started before the first evaluation; all of them run in one other process, with text of any size."""
 
-    async def work(lanes: Lanes) -> None:
-        assert "not started" in repr(lanes._child)
+    async def work(executor: Executor) -> None:
+        assert "not started" in repr(executor._processes)
         evaluator = Computing(cpu_s=0.001)
-        found = await asyncio.gather(*(one(lanes, evaluator, "x" * size) for size in (0, 1, 1 << 20, 5)))
+        found = await asyncio.gather(*(one(executor, evaluator, "x" * size) for size in (0, 1, 1 << 20, 5)))
         facts = [results[0].metadata or {} for results in found]
         assert [fact["length"] for fact in facts] == [0, 1, 1 << 20, 5]
         assert len({fact["pid"] for fact in facts}) == 1
-        assert facts[0]["pid"] not in (os.getpid(), template_of(lanes))
-        assert lanes.cpu_s > 0.004
+        assert facts[0]["pid"] not in (os.getpid(), fork_server_of(executor))
+        assert executor.cpu_s > 0.004
 
-    with_lanes(work)
+    with_executor(work)
 
 
 def test_nothing_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,16 +140,16 @@ def test_nothing_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PYTHON_API_KEY", "canary-3")
     monkeypatch.setenv("COMPUTING_KEY", "canary-4")
 
-    async def work(lanes: Lanes) -> dict[str, Any]:
+    async def work(executor: Executor) -> dict[str, Any]:
         secretive = Secretive(api_key="its own")
-        await one(lanes, Looking())
-        (result,) = await one(lanes, secretive)
+        await one(executor, Looking())
+        (result,) = await one(executor, secretive)
         assert result.metadata == {"key": "its own", "variable": "canary-4"}
-        (result,) = await one(lanes, Looking())
-        assert "canary" not in environment_of(template_of(lanes))
+        (result,) = await one(executor, Looking())
+        assert "canary" not in environment_of(fork_server_of(executor))
         return result.metadata or {}
 
-    facts = with_lanes(work)
+    facts = with_executor(work)
     assert "canary" not in json.dumps(facts)
     assert facts["environment"]["PATH"] == os.environ["PATH"]
     assert facts["environment"]["AGENTEVAL_ENABLED"] == "false"
@@ -156,31 +157,32 @@ def test_nothing_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch) -> None
     assert facts["input"] == 0
 
 
-def test_one_tasks_end_is_its_own() -> None:
+def test_the_end_of_one_evaluation_is_its_own() -> None:
     """Of a batch with a crash, an exit and an endless loop in it just these fail; the others run in the next worker."""
 
-    async def work(lanes: Lanes) -> None:
+    async def work(executor: Executor) -> None:
         troubles = {7: ("segfault", "crashed"), 20: ("_exit", "crashed"), 33: ("hang", "timeout")}
         evaluators = [Troubled(criterion_name=f"t{number}", timeout_s=0.5) for number in range(40)]
         words = await asyncio.gather(*(
-            said(lanes, evaluator, troubles.get(number, ("fine", ""))[0]) for number, evaluator in enumerate(evaluators)
+            said(executor, evaluator, troubles.get(number, ("fine", ""))[0])
+            for number, evaluator in enumerate(evaluators)
         ))  # fmt: skip
         assert words == [troubles.get(number, ("", "scored"))[1] for number in range(40)]
 
-    with_lanes(work)
+    with_executor(work)
 
 
 def test_who_ends_its_process_is_quarantined(caplog: pytest.LogCaptureFixture) -> None:
     """After three crashes an evaluator fails at once, which is said once; the process that is there stays."""
 
-    async def work(lanes: Lanes) -> None:
+    async def work(executor: Executor) -> None:
         bad, good = Troubled(criterion_name="bad"), Computing()
-        words = [await said(lanes, bad, "segfault") for _ in range(MAX_STUCK + 2)]
-        assert words == ["crashed"] * MAX_STUCK + ["quarantined"] * 2
-        assert await said(lanes, bad, "fine") == "quarantined"
-        assert await said(lanes, good, "x") == "scored"
+        words = [await said(executor, bad, "segfault") for _ in range(MAX_STRIKES + 2)]
+        assert words == ["crashed"] * MAX_STRIKES + ["quarantined"] * 2
+        assert await said(executor, bad, "fine") == "quarantined"
+        assert await said(executor, good, "x") == "scored"
 
-    with_lanes(work)
+    with_executor(work)
     (line,) = [entry.message for entry in caplog.records]
     assert "evaluator_quarantined" in line
     assert "Troubled:bad" in line
@@ -188,54 +190,53 @@ def test_who_ends_its_process_is_quarantined(caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.parametrize("reaped", [False, True])
 def test_it_comes_back_when_all_of_it_is_killed(reaped: bool) -> None:
-    """When the whole child is killed, and even reaped by the host's own code, the next evaluation has another one."""
+    """When the fork server is killed, and even reaped by the host's own code, the next evaluation has another one."""
 
-    async def work(lanes: Lanes) -> None:
-        (first,) = await one(lanes, Computing())
-        pid = template_of(lanes)
-        under_way = asyncio.ensure_future(one(lanes, Computing(cpu_s=0.3)))
+    async def work(executor: Executor) -> None:
+        (first,) = await one(executor, Computing())
+        pid = fork_server_of(executor)
+        under_way = asyncio.ensure_future(one(executor, Computing(cpu_s=0.3)))
         os.kill(pid, signal.SIGKILL)
         if reaped:
             await asyncio.to_thread(reap, pid)
         (second,) = await under_way
         assert (first.metadata or {})["pid"] != (second.metadata or {})["pid"]
-        assert template_of(lanes) != pid
+        assert fork_server_of(executor) != pid
 
-    with_lanes(work)
+    with_executor(work)
 
 
 def test_signals_of_a_group_do_not_end_it() -> None:
     """An interrupt at the terminal or a service's SIGTERM is the host's to act on."""
 
-    async def work(lanes: Lanes) -> None:
+    async def work(executor: Executor) -> None:
         evaluator = Computing()
-        (first,) = await one(lanes, evaluator)
-        pid = template_of(lanes)
+        (first,) = await one(executor, evaluator)
+        pid = fork_server_of(executor)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
-        (second,) = await one(lanes, evaluator)
-        assert (template_of(lanes), (first.metadata or {})["pid"]) == (pid, (second.metadata or {})["pid"])
+        (second,) = await one(executor, evaluator)
+        assert (fork_server_of(executor), (first.metadata or {})["pid"]) == (pid, (second.metadata or {})["pid"])
         assert os.getpgid(pid) != os.getpgid(0)
 
-    with_lanes(work)
+    with_executor(work)
 
 
 def test_a_cancelled_run_is_forgotten_and_the_end_is_prompt() -> None:
-    """Nobody waits for an evaluation whose run was cancelled: closing ends thread and child at once."""
+    """Nobody waits for an evaluation whose run was cancelled: closing ends the processes at once."""
 
-    async def work(lanes: Lanes) -> int:
-        await one(lanes, Computing())
-        task = asyncio.ensure_future(one(lanes, Troubled(timeout_s=60.0), "hang"))
+    async def work(executor: Executor) -> int:
+        await one(executor, Computing())
+        task = asyncio.ensure_future(one(executor, Troubled(timeout_s=60.0), "hang"))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return template_of(lanes)
+        return fork_server_of(executor)
 
-    others = set(threading.enumerate())
-    pid = with_lanes(work)
-    for thread in set(threading.enumerate()) - others:
-        if thread.name == "agenteval-child":
+    pid = with_executor(work)
+    for thread in threading.enumerate():
+        if thread.name == "agenteval-reaper":
             thread.join(10)
             assert not thread.is_alive()
     with pytest.raises(ProcessLookupError):
@@ -243,51 +244,52 @@ def test_a_cancelled_run_is_forgotten_and_the_end_is_prompt() -> None:
 
 
 def test_what_was_taken_is_delivered_after_the_end_was_asked_for() -> None:
-    """Evaluations under way when the lanes are closed come to their end, and late ones are done too."""
+    """Evaluations under way when the executor is closed come to their end, and late ones are done too."""
 
-    async def work(lanes: Lanes) -> list[Any]:
-        await one(lanes, Computing())
-        under_way = asyncio.ensure_future(one(lanes, Computing(cpu_s=0.2)))
+    async def work(executor: Executor) -> list[Any]:
+        await one(executor, Computing())
+        under_way = asyncio.ensure_future(one(executor, Computing(cpu_s=0.2)))
         await asyncio.sleep(0)
-        lanes.close()
-        return [(await under_way)[0].score, (await one(lanes, Computing()))[0].score]
+        executor.close()
+        return [(await under_way)[0].score, (await one(executor, Computing()))[0].score]
 
-    assert with_lanes(work) == [0.5, 0.5]
+    assert with_executor(work) == [0.5, 0.5]
 
 
 @pytest.mark.parametrize(
     ("evaluator", "why"),
     [
-        (Func.of(lambda _: 1.0, criterion_name="c"), "<lambda> is not what"),
-        (Func.of(functools.partial(is_long)), "no name to import it by"),
-        (Fixed(action=lambda _: 1.0), "expected a Score"),
+        (Func.of(lambda _: 1.0, criterion_name="c", execution="process"), "<lambda> is not what"),
+        (Func.of(functools.partial(is_long), execution="process"), "no name to import it by"),
+        (Fixed(action=lambda _: Score(value=1.0), execution="process"), "not in its dump"),
     ],
 )
-def test_what_cannot_be_made_again_stays(evaluator: Evaluator, why: str) -> None:
+def test_what_cannot_be_made_again_stays(evaluator: Evaluator, why: str, caplog: pytest.LogCaptureFixture) -> None:
     """A lambda, a partial function or a field outside of the dump keeps an evaluator in this process, on a thread."""
 
-    async def work(lanes: Lanes) -> str:
-        try:
-            await one(lanes, evaluator)
-        except EvaluationError as error:
-            return str(error)
-        return str(lanes._records.of(evaluator).stays)
+    async def work(executor: Executor) -> list[Any]:
+        results = [*await one(executor, evaluator), *await one(executor, evaluator)]
+        assert "not started" in repr(executor._processes)
+        return [executor.mode(evaluator), *[result.status for result in results]]
 
-    assert why in with_lanes(work)
+    assert with_executor(work) == ["thread", "scored", "scored"]
+    (line,) = [entry.message for entry in caplog.records]
+    assert "evaluator_not_portable" in line
+    assert why in line
 
 
 def test_without_a_python_it_is_a_thread(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Where the running program is no Python, or starts none, evaluations run on a thread, and the log says so."""
 
-    async def work(lanes: Lanes) -> list[int]:
-        found = [await one(lanes, Computing()) for _ in range(3)]
+    async def work(executor: Executor) -> list[int]:
+        found = [await one(executor, Computing()) for _ in range(3)]
         return [(results[0].metadata or {})["pid"] for results in found]
 
     monkeypatch.setattr("sys.executable", "/usr/bin/uwsgi")
     monkeypatch.setattr("sys.exec_prefix", "/nowhere")
     monkeypatch.setattr("sys.base_exec_prefix", "/nowhere")
-    assert with_lanes(work) == [os.getpid()] * 3
+    assert with_executor(work) == [os.getpid()] * 3
     monkeypatch.setattr("sys.executable", "/nowhere/python")
-    assert with_lanes(work) == [os.getpid()] * 3
+    assert with_executor(work) == [os.getpid()] * 3
     lines = [entry.message for entry in caplog.records]
-    assert {line.partition(" said=")[0] for line in lines} == {"event='child_unavailable'"}
+    assert {line.partition(" reason=")[0] for line in lines} == {"event='worker_process_unavailable'"}

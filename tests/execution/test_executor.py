@@ -1,0 +1,316 @@
+"""Executor: where evaluators run, and their time limits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators import CriterionEvaluator
+from agenteval_otel.execution import Executor
+from agenteval_otel.execution.threads import MAX_THREADS
+from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
+from tests.execution.support import INPUT, alone, forever, run
+from tests.testing.doubles import Fixed, Free, Thinking, enter_and_wait
+
+
+def test_each_execution_has_its_place() -> None:
+    """``inline`` and ``async`` run on the loop's thread, ``thread`` on one of its own, which ends with the executor."""
+    places: dict[str, threading.Thread] = {}
+
+    def here(name: str) -> Score:
+        places[name] = threading.current_thread()
+        return Score(value=1.0)
+
+    async def there(_: EvaluationInput) -> Score:
+        return here("async")
+
+    inline, threaded = Free(action=lambda _: here("inline")), Fixed(action=lambda _: here("thread"))
+    for evaluator in (inline, threaded, Thinking(action=there)):
+        assert alone(evaluator)[0].score == 1.0
+    assert places["inline"] is places["async"] is threading.current_thread()
+    assert places["thread"].name == "agenteval-evaluator"
+    places["thread"].join(10)
+    assert not places["thread"].is_alive()
+
+
+@pytest.mark.parametrize("kind", [Fixed, Free])
+@pytest.mark.parametrize("error", [ValueError("x"), EvaluationSkipped("nothing"), EvaluationError("y", error_type="z")])
+def test_errors_of_a_sync_evaluator_come_back(kind: type[Fixed], error: Exception) -> None:
+    """What an evaluator raises comes back as it is, from whatever thread."""
+
+    def fail(_: EvaluationInput) -> Score:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        alone(kind(action=fail))
+    assert caught.value is error
+
+
+def test_exits_in_a_thread_are_errors() -> None:
+    """SystemExit in a thread is this evaluator's failure; the thread serves the next one."""
+
+    def leave(_: EvaluationInput) -> Score:
+        raise SystemExit(2)
+
+    async def both() -> float | None:
+        with pytest.raises(EvaluationError) as caught:
+            await run(executor, Fixed(action=leave))
+        assert caught.value.error_type == "SystemExit"
+        (result,) = await run(executor, Fixed(value=0.25))
+        return result.normalized
+
+    executor = Executor(live=False)
+    assert asyncio.run(both()) == 0.25
+    executor.close()
+
+
+def test_an_async_evaluator_has_a_time_limit() -> None:
+    """An evaluator that waits for longer than its limit is cancelled and has failed with ``timeout``."""
+    cancelled: list[bool] = []
+
+    async def waits(_: EvaluationInput) -> None:
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    with pytest.raises(EvaluationError, match=r"no result within 0\.02 s") as caught:
+        alone(Thinking(action=waits, timeout_s=0.02))
+    assert caught.value.error_type == "timeout"
+    assert cancelled == [True]
+
+
+def test_a_blocking_evaluator_has_a_time_limit() -> None:
+    """An evaluator that blocks its thread has failed with ``timeout``, and the next one gets a fresh thread."""
+    entered, leave = threading.Event(), threading.Event()
+    stuck = Fixed(action=lambda _: enter_and_wait(entered, leave), timeout_s=0.05)
+
+    async def both() -> list[EvaluationResult]:
+        with pytest.raises(EvaluationError) as caught:
+            await run(executor, stuck)
+        assert caught.value.error_type == "timeout"
+        return await run(executor, Fixed())
+
+    executor = Executor(live=False)
+    assert asyncio.run(both())[0].score == 0.5
+    assert executor.state(stuck).strikes == 1
+    leave.set()
+    executor.close()
+
+
+def test_the_time_limit_begins_with_the_evaluation() -> None:
+    """An evaluation that waits behind a slow one is not charged for the wait."""
+    entered, leave = threading.Event(), threading.Event()
+    slow = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
+
+    async def both() -> float | None:
+        first = asyncio.ensure_future(run(executor, slow))
+        assert await asyncio.to_thread(entered.wait, 10)
+        second = asyncio.ensure_future(run(executor, Fixed(timeout_s=0.05)))
+        await asyncio.wait({second}, timeout=0.1)
+        assert not second.done()
+        leave.set()
+        assert (await first)[0].score == 1.0
+        return (await second)[0].normalized
+
+    executor = Executor(live=False)
+    assert asyncio.run(both()) == 0.5
+    executor.close()
+
+
+@pytest.mark.parametrize("late", ["answer", "error"])
+def test_what_comes_too_late_makes_no_noise(late: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An evaluation that comes back after its limit, with an answer or an error, is dropped in silence."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def act(_: EvaluationInput) -> Score:
+        enter_and_wait(entered, leave)
+        if late == "error":
+            raise ValueError("late")
+        return Score(value=1.0)
+
+    async def both() -> None:
+        with pytest.raises(EvaluationError):
+            await run(executor, Fixed(action=act, timeout_s=0.02))
+        leave.set()
+        await run(executor, Fixed())
+        gc.collect()
+        await run(executor, Fixed())
+
+    executor = Executor(live=False)
+    asyncio.run(both())
+    executor.close()
+    gc.collect()
+    assert [entry.message for entry in caplog.records] == []
+
+
+class Turn:
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+class Hidden(CriterionEvaluator):
+    """A plain `score` that gives an awaitable."""
+
+    criterion_name: str = "hidden"
+
+    def score(self, evaluation_input: EvaluationInput) -> Any:
+        async def wait() -> Score:
+            await Turn()
+            await asyncio.sleep(0.001)
+            return Score(value=threading.current_thread() is threading.main_thread())
+
+        return wait()
+
+
+@pytest.mark.parametrize(("execution", "on_the_loop"), [(None, True), ("thread", False), ("async", True)])
+def test_a_plain_function_may_give_an_awaitable(execution: Any, on_the_loop: bool) -> None:
+    """One that turns out to await becomes a task; told to run in a thread, it has an event loop there."""
+    assert alone(Hidden(execution=execution))[0].score is on_the_loop
+
+
+def test_an_async_evaluator_can_run_in_a_thread() -> None:
+    """With ``thread`` it has an event loop of its own there, and a time limit; it still counts as calling a model."""
+
+    async def act(_: EvaluationInput) -> Score:
+        await asyncio.sleep(0)
+        return Score(value=threading.current_thread() is not threading.main_thread())
+
+    (result,) = alone(Thinking(action=act, execution="thread"))
+    assert (result.score, result.calls_model) == (True, True)
+    with pytest.raises(EvaluationError, match="no result within") as caught:
+        alone(Thinking(action=forever, execution="thread", timeout_s=0.02))
+    assert caught.value.error_type == "timeout"
+
+
+def test_a_finished_answer_does_not_wait_behind_a_long_one() -> None:
+    """When an evaluation takes long, those behind it run on a fresh thread; never more than a few at once."""
+    entered, leave = threading.Event(), threading.Event()
+    long = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
+
+    async def both() -> int:
+        first = [asyncio.ensure_future(run(executor, long)) for _ in range(MAX_THREADS + 2)]
+        quick = asyncio.ensure_future(run(executor, Fixed()))
+        while len(executor._threads._threads) < MAX_THREADS:
+            await asyncio.wait({quick}, timeout=0.02)
+        leave.set()
+        assert [(await each)[0].score for each in first] == [1.0] * len(first)
+        assert (await quick)[0].score == 0.5
+        return len(executor._threads._threads)
+
+    async def behind_one() -> None:
+        leave.clear()
+        first = asyncio.ensure_future(run(executor, long))
+        assert (await run(executor, Fixed()))[0].score == 0.5
+        assert not first.done()
+        leave.set()
+        await first
+
+    executor = Executor(live=True)
+    assert asyncio.run(both()) <= MAX_THREADS
+    asyncio.run(behind_one())
+    executor.close()
+
+
+def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit has failed with ``queue_full`` at once; the others are evaluated."""
+
+    async def many() -> list[Any]:
+        evaluator = Fixed()
+        return await asyncio.gather(*(run(executor, evaluator) for _ in range(20)), return_exceptions=True)
+
+    monkeypatch.setattr("agenteval_otel.execution.executor.MAX_WAITING", 15)
+    executor = Executor(live=False)
+    outcomes = asyncio.run(many())
+    executor.close()
+    refused = [outcome.error_type for outcome in outcomes if isinstance(outcome, EvaluationError)]
+    assert (len(outcomes), refused) == (20, ["queue_full"] * 5)
+    assert all(load.waiting == 0 for load in executor.waiting().values())
+
+
+def test_done_is_called_once_on_the_loops_thread() -> None:
+    """Whatever becomes of an evaluation its callback comes once and later; a cancelled one gets none."""
+    calls: list[tuple[str, Any, threading.Thread]] = []
+
+    def note(name: str) -> Any:
+        return lambda outcome: calls.append((name, outcome, threading.current_thread()))
+
+    def fail(_: EvaluationInput) -> Score:
+        raise ValueError("x")
+
+    async def many() -> None:
+        evaluators = {
+            "scored": Fixed(), "failed": Fixed(action=fail), "awaited": Thinking(),
+            "late": Thinking(action=forever, timeout_s=0.01),
+        }  # fmt: skip
+        for name, evaluator in evaluators.items():
+            executor.start(evaluator, INPUT, evaluator.criteria(), note(name))
+        executor.start(cancelled, INPUT, cancelled.criteria(), note("cancelled"))()
+        executor.start(waits, INPUT, waits.criteria(), note("waits"))()
+        assert calls == []
+        while len(calls) < len(evaluators):
+            await run(executor, Thinking())
+        await run(executor, Fixed())
+
+    executor, cancelled, waits = Executor(live=False), Fixed(), Thinking(action=forever)
+    asyncio.run(many())
+    executor.close()
+    kinds = {name: type(outcome).__name__ for name, outcome, _ in calls}
+    assert kinds == {"scored": "list", "failed": "ValueError", "awaited": "list", "late": "EvaluationError"}
+    assert len(calls) == len(kinds)
+    assert {thread for _, _, thread in calls} == {threading.current_thread()}
+    assert all(load.waiting == 0 for load in executor.waiting().values())
+
+
+def test_not_more_models_at_once_than_allowed() -> None:
+    """At most so many async evaluations run at once; the wait for a place is outside of the time limit."""
+    now = [0, 0]
+
+    async def think(_: EvaluationInput) -> None:
+        now[0] += 1
+        now[1] = max(now)
+        for _ in range(5):
+            turn = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(turn.set_result, None)
+            await turn
+        now[0] -= 1
+
+    async def many() -> int:
+        evaluator = Thinking(action=think)
+        return len(await asyncio.gather(*(run(executor, evaluator) for _ in range(20))))
+
+    executor = Executor(live=False, async_concurrency=3)
+    assert asyncio.run(many()) == 20
+    assert now == [0, 3]
+    assert asyncio.run(many()) == 20  # on another loop, too
+
+
+def test_a_cancelled_run_cancels_its_evaluator() -> None:
+    """When the run itself is cancelled, the evaluator's task goes with it."""
+    cancelled: list[bool] = []
+
+    async def begin() -> None:
+        started = asyncio.Event()
+
+        async def waits(_: EvaluationInput) -> None:
+            started.set()
+            try:
+                await forever()
+            finally:
+                cancelled.append(True)
+
+        task = asyncio.ensure_future(run(Executor(live=False), Thinking(action=waits)))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(begin())
+    assert cancelled == [True]

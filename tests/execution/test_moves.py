@@ -1,0 +1,175 @@
+"""Moves: evaluators that prove cheap run inline, those that stop being cheap go back; said once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from agenteval_otel.evaluators import Evaluator, Func
+from agenteval_otel.execution import Executor
+from agenteval_otel.execution.budget import CPU_SHARE, CpuBudget
+from agenteval_otel.models import EvaluationInput
+from tests.execution.support import run
+from tests.testing import computing
+from tests.testing.doubles import Fixed, Free
+
+
+def in_turn(executor: Executor, *evaluators: Any) -> list[Any]:
+    """Each evaluator's result, one evaluation after the other."""
+
+    async def work() -> list[Any]:
+        try:
+            return [(await run(executor, evaluator))[0] for evaluator in evaluators]
+        finally:
+            executor.close()
+
+    return asyncio.run(work())
+
+
+def words(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.message.split("'")[1] for entry in caplog.records]
+
+
+def test_a_plain_function_that_proves_cheap_runs_inline(caplog: pytest.LogCaptureFixture) -> None:
+    """Its first calls run in a thread; after a hundred of which at most one took a millisecond it runs inline."""
+    places: list[bool] = []
+    here = threading.current_thread()
+    evaluator = Func.of(lambda _: not places.append(threading.current_thread() is here), criterion_name="c")
+    executor = Executor(live=True)
+    assert executor.mode(evaluator) == "thread"
+    in_turn(executor, *[evaluator] * 450)
+    assert executor.mode(evaluator) == "inline"
+    assert not any(places[:100])
+    assert places[-1]
+    assert caplog.records == []
+
+
+def test_one_that_computes_stays_in_its_thread(caplog: pytest.LogCaptureFixture) -> None:
+    """Two of a hundred calls that take longer than a millisecond keep a function in its thread."""
+    calls: list[int] = []
+
+    def act(_: EvaluationInput) -> bool:
+        calls.append(1)
+        computing.compute(0.002 if len(calls) % 25 == 0 else 0.0)
+        return True
+
+    evaluator, executor = Func.of(act), Executor(live=True)
+    in_turn(executor, *[evaluator] * 220)
+    assert executor.mode(evaluator) == "thread"
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(("cpu_s", "calls"), [(0.002, 12), (0.01, 3), (0.6, 1)])
+def test_an_inline_evaluator_that_computes_goes_to_a_thread(
+    cpu_s: float, calls: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The longer it takes the sooner it is moved; the log says so once, and what would be better."""
+    evaluator, executor = computing.Free(cpu_s=cpu_s), Executor(live=True)
+    in_turn(executor, *[evaluator] * (calls + 2))
+    assert executor.mode(evaluator) == "thread"
+    assert words(caplog) == ["evaluator_moved"]
+    assert "ComputingFree:computing_free" in caplog.text
+    assert 'execution="process"' in caplog.text
+
+
+def test_a_long_call_now_and_then_moves_nobody() -> None:
+    """A collection of the host's garbage may happen in anybody's turn: cheap calls in between make up for it."""
+    evaluator, executor = Free(), Executor(live=True)
+    for _ in range(200):
+        executor.ran_inline(evaluator, 0.004)
+        executor.ran_inline(evaluator, 0.0001)
+        executor.ran_inline(evaluator, 0.0001)
+    assert executor.mode(evaluator) == "inline"
+
+
+def test_who_was_moved_has_to_prove_itself_for_longer() -> None:
+    """Back in its thread a function needs twice as many cheap calls, so that it does not go to and fro."""
+    evaluator, executor = Fixed(), Executor(live=True)
+    state = executor.state(evaluator)
+    needed = []
+    for _ in range(3):
+        count = 0
+        while executor.mode(evaluator) == "thread":
+            state.ran_in_thread(0.0, 0.0)
+            count += 1
+        needed.append(count)
+        executor.ran_inline(evaluator, 0.6)
+    assert needed == [100, 200, 400]
+
+
+@pytest.mark.parametrize("evaluator", [Fixed(execution="inline"), Fixed(execution="thread"), Fixed(execution="async")])
+def test_an_explicit_execution_is_obeyed(evaluator: Evaluator, caplog: pytest.LogCaptureFixture) -> None:
+    """Who says where an evaluator runs has it there, cheap or not."""
+    executor, mode = Executor(live=True), evaluator.execution
+    for _ in range(300):
+        executor.state(evaluator).ran_in_thread(0.0, 0.0)
+        executor.ran_inline(evaluator, 0.6)
+    assert executor.mode(evaluator) == mode
+    assert caplog.records == []
+
+
+def test_offline_nothing_rests_or_moves(caplog: pytest.LogCaptureFixture) -> None:
+    """Who evaluates by hand has the processor: no worker process, no rest, no line."""
+    executor = Executor(live=False)
+    evaluator = Func.of(lambda _: computing.compute(0.05), criterion_name="c", scale="any")
+    found = in_turn(executor, *[computing.Free(cpu_s=0.01)] * 4, *[evaluator] * 8, computing.Computing())
+    assert len(found) == 13
+    assert executor._processes is None
+    assert caplog.records == []
+
+
+def test_threads_rest_between_evaluations_that_compute(caplog: pytest.LogCaptureFixture) -> None:
+    """What the budget does not cover waits until it does; the log says so once, and what would be better."""
+    evaluator = Func.of(lambda _: computing.compute(0.02), criterion_name="c", scale="any")
+    executor = Executor(live=True)
+    budget = executor._threads.budget
+    assert budget is not None
+    budget.use(0.25 + 0.1)
+    began = time.monotonic()
+
+    async def work() -> None:
+        for _ in range(3):
+            await run(executor, evaluator)
+
+    asyncio.run(work())
+    executor.close()
+    assert time.monotonic() - began >= 0.1 / CPU_SHARE * 0.9
+    assert words(caplog) == ["evaluator_throttled"]
+    assert executor.cpu_s >= 0.06 * 0.9
+
+
+def test_a_budget_grows_with_time() -> None:
+    """A burst comes first, then a rest that is as long as the share says, and never longer than two seconds."""
+    budget = CpuBudget()
+    budget.use(0.2)
+    assert budget.rest_s() == 0.0
+    budget.use(0.15)
+    assert budget.rest_s() == pytest.approx(0.1 / CPU_SHARE, rel=0.2)
+    budget.use(60.0)
+    assert budget.rest_s() == 2.0
+
+
+def test_the_executor_knows_what_waits() -> None:
+    """Counts and seconds per execution, for load shedding."""
+    entered, leave = threading.Event(), threading.Event()
+
+    async def work() -> Any:
+        first = asyncio.ensure_future(run(executor, evaluator))
+        await first
+        two = [asyncio.ensure_future(run(executor, evaluator)) for _ in range(2)]
+        await asyncio.sleep(0)
+        waiting = executor.waiting()["thread"]
+        await asyncio.wait(two)
+        return waiting
+
+    evaluator, executor = Fixed(action=lambda _: bool(entered.wait(0.05)) or True), Executor(live=True)
+    waiting = asyncio.run(work())
+    leave.set()
+    executor.close()
+    assert (waiting.waiting, waiting.at_once) == (2, 1)
+    assert waiting.seconds == pytest.approx(2 * executor.state(evaluator).usual_s, rel=0.5)
+    assert executor.waiting()["thread"].waiting == 0
