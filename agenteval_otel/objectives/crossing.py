@@ -17,6 +17,7 @@ from agenteval_otel.semconv import (
     OBJECTIVE_RATE,
     OBJECTIVE_REMINDER,
     OBJECTIVE_SINCE,
+    SAMPLING_CLUSTERED,
 )
 
 __all__ = ["ObjectiveCrossing", "attributes_of"]
@@ -37,6 +38,7 @@ class ObjectiveCrossing(Value):
         since_ns: When it was found that the objective is not held, in nanoseconds since the epoch.
         at_ns: When this was found.
         reminder: It was told before, and lasts.
+        clustered: The handler has many calls in one trace, which are sampled together: the interval is too narrow.
         span: The evaluated span of the last verdict that failed; None where there was none.
     """
 
@@ -51,6 +53,7 @@ class ObjectiveCrossing(Value):
     since_ns: int
     at_ns: int
     reminder: bool = False
+    clustered: bool = False
     span: SpanReference | None = None
 
     @property
@@ -82,4 +85,6 @@ def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
         attributes[AGENT_NAME] = clean(crossing.agent)
     if crossing.reminder:
         attributes[OBJECTIVE_REMINDER] = True
+    if crossing.clustered:
+        attributes[SAMPLING_CLUSTERED] = True
     return attributes

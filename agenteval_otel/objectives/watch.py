@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, SpanReference
+from agenteval_otel.models.value import replaced
 from agenteval_otel.objectives.callbacks import Callback, Callbacks
 from agenteval_otel.objectives.crossing import ObjectiveCrossing, attributes_of
 from agenteval_otel.objectives.settings import BreachSettings
@@ -124,7 +125,8 @@ class Objectives:
                 if track is None:
                     too_many = True
                 elif (change := track.add(verdict, now_s)) is not None:
-                    found.append(_crossing(change, agent, criterion, objective, verdict.at_ns))
+                    crossing = _crossing(change, agent, criterion, objective, verdict.at_ns)
+                    found.append(replaced(crossing, {"clustered": aggregated.sampling_clustered}))
         if too_many:  # told where nobody waits for the lock
             self._broken("objectives", OverflowError("too many are watched"))
         return found

@@ -124,7 +124,8 @@ ATTRIBUTES: Final = (
     Attribute(SAMPLING_SCOPE, "string", "`received`: the probability is relative to the responses that this process "
               "saw, because nothing is known of sampling upstream.", "received or absent", "received or absent"),
     Attribute(SAMPLING_CLUSTERED, "boolean", "The handler has more than eight calls in one trace, which are sampled "
-              "together: intervals that take them for independent are too narrow.", "true or absent", "true or absent"),
+              "together: intervals that take them for independent are too narrow.", "true or absent", "true or absent",
+              crossing="true or absent"),
     Attribute(STREAM_END, "string", "`completed`, `error` or `abandoned`.", "streamed answers", "streamed answers"),
     Attribute(RESPONSE_ID, "string", "Id of the model's response.", "when known", "when known"),
     Attribute(CONVERSATION_ID, "string", "Id of the conversation; never made up.", "when known", "when known"),

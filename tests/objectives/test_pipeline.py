@@ -52,9 +52,11 @@ def test_a_drop_is_told_and_its_end(telemetry: RecordedTelemetry) -> None:
             "agenteval.objective.rate": crossing.rate, "agenteval.objective.low": crossing.low,
             "agenteval.objective.high": crossing.high, "agenteval.objective.count": crossing.count,
             "agenteval.objective.since": crossing.since_ns / 1e9,
+            **({"agenteval.sampling.clustered": True} if crossing.clustered else {}),
         }  # fmt: skip
         assert event.body == str(crossing)
     assert breach.rate < 0.9 <= recovery.rate
+    assert recovery.clustered  # 30 calls were of one trace
     assert breach.at_ns == breach.since_ns == recovery.since_ns < recovery.at_ns
     assert str(breach).startswith("objective breached: good of shop passes ")
     pipeline.shutdown(5.0)
@@ -63,7 +65,8 @@ def test_a_drop_is_told_and_its_end(telemetry: RecordedTelemetry) -> None:
 def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     """A reminder has every attribute that the reference knows, and no other event has more."""
     pipeline, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, remind_s=1e-9))
-    ask("bad", times=30)
+    with telemetry.tracer().start_as_current_span("host work"):  # one trace: its calls are sampled together
+        ask("bad", times=30)
     first, *again = told(telemetry)
     assert again
     always = {one.name for one in ATTRIBUTES if one.crossing == "always"}
