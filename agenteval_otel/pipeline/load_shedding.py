@@ -103,7 +103,7 @@ class LoadShedder:
         fail: Callable[[str], object] = lambda part: None,
     ) -> None:
         self.settings = settings or LoadSheddingSettings()
-        self._work, self._clock, self._fail = work, clock, fail
+        self._work, self._clock, self.fail = work, clock, fail
         self._loop_lag = LoopLag(clock)
         self.note_loop: Callable[[asyncio.AbstractEventLoop], None] = self._loop_lag.note
         self.reset()
@@ -151,7 +151,7 @@ class LoadShedder:
         except Exception as error:
             # Nobody may stay reduced where nothing is measured.
             self.reset()
-            self._fail("load_shedding")
+            self.fail("load_shedding")
             log.warning("part_failed", part="load_shedding", error_type=type(error).__name__)
             return False
         return work.queued > 0 or self.level != FULL
