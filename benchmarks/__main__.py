@@ -30,6 +30,7 @@ from benchmarks import (
 )
 from benchmarks.harness import PhaseFailed, Size, measure
 from benchmarks.machine import machine_of
+from benchmarks.speed import command as speed
 from benchmarks.tables import as_json, calibration, legend, show, summary
 
 _ALL = {
@@ -44,6 +45,8 @@ _RIVAL = "rival"
 
 def main() -> None:
     """Measure, print the tables, and write the numbers to a file where one is named."""
+    if sys.argv[1:2] == ["speed"]:
+        return speed.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [*_ALL, _RIVAL]
     parser.add_argument("bench", nargs="*", metavar="bench", help=f"some of: {', '.join(names)} (default: all)")

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import random
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -30,8 +29,9 @@ from agenteval_otel.evaluators import (
     Toxicity,
 )
 from agenteval_otel.models import EvaluationInput, Score
+from benchmarks.loops import busy
 
-__all__ = ["Busy", "Case", "Hung", "Trivial", "Waiting", "busy", "cases", "eight", "loops_for", "prose"]
+__all__ = ["Busy", "Case", "Hung", "Trivial", "Waiting", "cases", "eight", "prose"]
 
 Case = tuple[Evaluator, Callable[[str], EvaluationInput]]
 """An evaluator, and what it is given for an answer."""
@@ -80,14 +80,15 @@ class Hung(CriterionEvaluator, type="BenchmarkHung"):
 
 
 class Busy(CriterionEvaluator, type="BenchmarkBusy"):
-    """Pure Python that holds the interpreter for as many turns as it is told."""
+    """Pure Python that holds the interpreter for `loops` turns, none for a trivial evaluator."""
 
     criterion_name: str = "busy"
     loops: int = 100_000
+    execution: Any = "process"
 
     @property
     def lane(self) -> Any:
-        return "cpu"
+        return "cpu" if self.execution == "process" else "free"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         busy(self.loops)
@@ -96,24 +97,6 @@ class Busy(CriterionEvaluator, type="BenchmarkBusy"):
 
 async def _at_once(prompt: str) -> str:
     return '{"evidence": [], "reason": "as asked", "score": true}'
-
-
-def busy(loops: int) -> int:
-    """Pure Python work."""
-    total = 0
-    for index in range(loops):
-        total += index & 7
-    return total
-
-
-def loops_for(seconds: float) -> int:
-    """How many turns take so long here, undisturbed."""
-    best = float("inf")
-    for _ in range(10):
-        began = time.perf_counter()
-        busy(20_000)
-        best = min(best, time.perf_counter() - began)
-    return max(1, round(20_000 * seconds / best))
 
 
 def note(path: str) -> None:

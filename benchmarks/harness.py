@@ -21,7 +21,7 @@ from benchmarks.machine import Machine
 
 __all__ = [
     "ROOT", "Bench", "Figure", "Numbers", "Phase", "PhaseFailed", "Size", "child_main", "clean_environment", "measure",
-    "standalone",
+    "numbers_of", "progress", "standalone",
 ]  # fmt: skip
 
 Numbers = dict[str, float]
@@ -106,9 +106,9 @@ def measure(bench: Bench, size: Size, *, rounds: int | None = None) -> dict[str,
     for _ in range(rounds):
         for phase in bench.phases:
             done += 1
-            _progress(f"{bench.name} {done}/{total} {phase.key}")
+            progress(f"{bench.name} {done}/{total} {phase.key}")
             found[phase.key].append(_in_process(bench.name, phase.key, size))
-    _progress("")
+    progress("")
     return {key: _medians(rows) for key, rows in found.items()}
 
 
@@ -132,7 +132,15 @@ def clean_environment() -> dict[str, str]:
 
 
 def _in_process(module: str, key: str, size: Size) -> Numbers:
-    command = [sys.executable, "-m", f"benchmarks.{module}", "--child", key, size.name]
+    return numbers_of([sys.executable, "-m", f"benchmarks.{module}", "--child", key, size.name], key)
+
+
+def numbers_of(command: Sequence[str], key: str) -> Numbers:
+    """Run a process that prints its numbers as JSON; what it leaves behind ends with it.
+
+    Raises:
+        PhaseFailed: It gave none.
+    """
     # Files, not pipes: what a phase leaves behind may hold a pipe open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
@@ -159,7 +167,8 @@ def _medians(rows: Sequence[Numbers]) -> Numbers:
 _began = time.monotonic()
 
 
-def _progress(text: str) -> None:
+def progress(text: str) -> None:
+    """Say on stderr what runs."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
     elif text:

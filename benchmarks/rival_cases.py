@@ -30,7 +30,8 @@ def _plain(question: str) -> str:
 # --- the host's loop and the judges -----------------------------------------------------------------------------------
 def blocked_loop(door: Any, folder: str) -> Facts:
     """One evaluator of 500 ms pure Python: how long does the host's loop stand still?"""
-    from benchmarks.evaluators import Busy, loops_for
+    from benchmarks.evaluators import Busy
+    from benchmarks.loops import loops_for
 
     handler = door.evaluate_with(Busy(loops=loops_for(0.5)))(_answer)
 
