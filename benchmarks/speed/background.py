@@ -55,7 +55,7 @@ def in_process(name: str, size: Size) -> Numbers:
     from agenteval_otel import monitor
     from benchmarks.evaluators import Busy
 
-    application, rows = exporting_nowhere(), size.of(4, 30)
+    application, rows = exporting_nowhere(), size.of(4, 100)
     subject = make(name, application, shedding=False)
     done, used = 0, {"inline": 0.0, "process": 0.0}
     handlers: dict[str, Any] = {

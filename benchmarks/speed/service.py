@@ -15,7 +15,7 @@ from opentelemetry import trace
 from benchmarks import subjects
 from benchmarks.harness import Numbers, Size
 from benchmarks.loops import loops_for, paced, paced_async
-from benchmarks.speed.application import exporting_nowhere, exporting_to
+from benchmarks.speed.application import Application, exporting_nowhere, exporting_to
 from benchmarks.speed.process import children, resident_mb, threads, tree_cpu_s
 from benchmarks.speed.receiver import receiver
 from benchmarks.speed.subjects import make
@@ -44,11 +44,18 @@ def own_span(name: str, size: Size) -> Numbers:
 # --- requests: fifty a second, Poisson --------------------------------------------------------------------------------
 def requests(name: str, size: Size) -> Numbers:
     """Milliseconds from a request's scheduled arrival to its answer, p99: 2 ms of I/O, an evaluator of 5 ms CPU."""
-    subject = make(name, exporting_nowhere(), loops=loops_for(_CPU_S), execution="process")
+    application = exporting_nowhere()
+    subject = make(name, application, loops=loops_for(_CPU_S), execution="process")
     seconds = size.of(2, 8)
     sync = _requests(subject.wrap(_serve), seconds)
+    _finish(subject, application)
+    kept = application.arrived()["events"] / len(_arrivals(seconds))
+    return {"sync ms": sync, "async ms": asyncio.run(_requests_async(subject, seconds)), "kept": kept}
+
+
+def _finish(subject: Any, application: Application) -> None:
     subject.drain()
-    return {"sync ms": sync, "async ms": asyncio.run(_requests_async(subject.wrap(_serve_async), seconds))}
+    application.flush()
 
 
 def _serve(question: str) -> str:
@@ -76,8 +83,8 @@ def _requests(handler: Callable[[str], Any], seconds: int) -> float:
     return _p99(latencies)
 
 
-async def _requests_async(handler: Callable[[str], Any], seconds: int) -> float:
-    latencies: list[float] = []
+async def _requests_async(subject: Any, seconds: int) -> float:
+    handler, latencies = subject.wrap(_serve_async), list[float]()
 
     async def request(due: float) -> None:
         await handler(subjects.QUESTION)
@@ -111,7 +118,8 @@ def _quantile(values: list[float], share: float) -> float:
 # --- the event loop ---------------------------------------------------------------------------------------------------
 def loop_lag(name: str, size: Size) -> Numbers:
     """p99 of a 1 ms timer's lag, in milliseconds, idle and while 4,000 answers are worked off."""
-    subject, calls = make(name, exporting_nowhere()), size.of(400, 4_000)
+    application, calls = exporting_nowhere(), size.of(400, 4_000)
+    subject = make(name, application)
     handler = subject.wrap(subjects.answer_async)
 
     async def host() -> Numbers:
@@ -119,8 +127,12 @@ def loop_lag(name: str, size: Size) -> Numbers:
             await handler(subjects.QUESTION)
         await asyncio.sleep(0.5)
         idle = await _lags(asyncio.create_task(asyncio.sleep(size.of(1, 2))))
+        application.flush()
+        before = application.arrived()["events"]
         busy = await _lags(asyncio.create_task(_work_off(subject, handler, calls)))
-        return {"idle ms": _quantile(idle, 0.99) * 1e3, "ms": _quantile(busy, 0.99) * 1e3}
+        application.flush()
+        kept = (application.arrived()["events"] - before) / calls
+        return {"idle ms": _quantile(idle, 0.99) * 1e3, "ms": _quantile(busy, 0.99) * 1e3, "kept": kept}
 
     return asyncio.run(host())
 
