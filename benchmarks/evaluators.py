@@ -1,14 +1,13 @@
-"""The evaluators that the benchmarks run, in a module of their own: a child process can import them by name."""
+"""The evaluators that the benchmarks run, in a module of their own: a worker process can import them by name."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import os
 import random
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from agenteval_otel.evaluators import (
     CompletedWithin,
@@ -31,52 +30,13 @@ from agenteval_otel.evaluators import (
 from agenteval_otel.models import EvaluationInput, Score
 from benchmarks.loops import busy
 
-__all__ = ["Busy", "Case", "Hung", "Trivial", "Waiting", "cases", "eight", "prose"]
+__all__ = ["Busy", "Case", "cases", "eight", "prose"]
 
 Case = tuple[Evaluator, Callable[[str], EvaluationInput]]
 """An evaluator, and what it is given for an answer."""
 
 KEYWORDS = ("Paris", "capital", "France", "government", "Seine")
 LEGAL = ("liability", "warranty", "indemnity")
-
-
-class Trivial(CriterionEvaluator, type="BenchmarkTrivial"):
-    """Scores 1, at once."""
-
-    criterion_name: str = "trivial"
-
-    @property
-    def lane(self) -> Any:
-        return "free"
-
-    def score(self, evaluation_input: EvaluationInput) -> Score:
-        return Score(value=1.0)
-
-
-class Waiting(CriterionEvaluator, type="BenchmarkWaiting"):
-    """A judge: waits, then scores 1; with `mark` it appends a byte to that file when it has."""
-
-    criterion_name: str = "waiting"
-    wait_s: float = 0.02
-    mark: str = ""
-
-    async def score(self, evaluation_input: EvaluationInput) -> Score:
-        await asyncio.sleep(self.wait_s)
-        if self.mark:
-            note(self.mark)
-        return Score(value=1.0)
-
-
-class Hung(CriterionEvaluator, type="BenchmarkHung"):
-    """A judge that never answers; `entered` counts those that wait for it."""
-
-    entered: ClassVar[Any] = itertools.count()
-    criterion_name: str = "hung"
-
-    async def score(self, evaluation_input: EvaluationInput) -> Score:
-        next(self.entered)
-        await asyncio.Event().wait()
-        return Score(value=1.0)
 
 
 class Busy(CriterionEvaluator, type="BenchmarkBusy"):

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.goals import Goal
-from benchmarks.machine import Machine
 
 __all__ = [
     "ROOT", "Bench", "Figure", "Numbers", "Phase", "PhaseFailed", "Size", "child_main", "clean_environment", "measure",
@@ -36,13 +35,13 @@ class PhaseFailed(Exception):
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured: ``quick`` only shows that it runs, ``full`` takes the long forms."""
+    """How much is measured: ``quick`` only shows that it runs."""
 
-    name: Literal["quick", "usual", "full"] = "usual"
+    name: Literal["quick", "usual"] = "usual"
 
-    def of(self, quick: int, usual: int, full: int | None = None) -> int:
-        """The number that belongs to this size; the full one is the usual one unless it is given."""
-        return {"quick": quick, "usual": usual, "full": usual if full is None else full}[self.name]
+    def of(self, quick: int, usual: int) -> int:
+        """The number that belongs to this size."""
+        return quick if self.name == "quick" else usual
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Bench:
     name: str
     title: str
     phases: Sequence[Phase]
-    figures: Callable[[dict[str, Numbers], Machine], list[Figure]]
+    figures: Callable[[dict[str, Numbers]], list[Figure]]
     rounds: int = 1
     notes: Sequence[str] = field(default_factory=tuple)
     table: Callable[[dict[str, Numbers]], str] | None = None

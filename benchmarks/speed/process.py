@@ -8,9 +8,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["beside_main_cpu_s", "children", "resident_mb", "threads", "tree_cpu_s"]
+__all__ = ["beside_main_cpu_s", "children", "on_one_core", "resident_mb", "threads", "tree_cpu_s"]
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def on_one_core() -> None:
+    """Pin this process, and what it starts, to one core, where the system can."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def tree_cpu_s() -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -51,16 +53,13 @@ class Receiver:
 @contextmanager
 def receiver() -> Iterator[Receiver]:
     """A running receiver, in a session of its own so that its CPU time is not the subject's."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.speed.receiver"], cwd=ROOT, env=clean_environment(),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        yield Receiver(f"http://127.0.0.1:{int(process.stdout.readline())}")
-    finally:
-        process.kill()
-        process.wait()
+    command = [sys.executable, "-m", "benchmarks.speed.receiver"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=clean_environment(), start_new_session=True, **pipes) as process:
+        try:
+            yield Receiver(f"http://127.0.0.1:{int(process.stdout.readline())}")
+        finally:
+            process.kill()
 
 
 _bodies: list[tuple[int, str, bytes]] = []
@@ -118,8 +117,6 @@ def _decoded() -> dict[str, Any]:
 
 def _until_orphaned() -> None:
     """End with the process that started us, whatever becomes of it."""
-    import os
-    import threading
 
     def watch() -> None:
         sys.stdin.read()

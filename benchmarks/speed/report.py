@@ -99,5 +99,3 @@ def _short(value: float) -> str:
 
 def _cells(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +23,18 @@ TITLES = {
 }  # fmt: skip
 """The table's columns, by subject."""
 _UNBOUNDED = 100_000
-_PATIENCE_S = 300.0
 
 
 def make(
-    subject: str, application: Application, *, rate: float = 1.0, loops: int = 0, execution: str = "inline",
-    evaluators: Sequence[Any] = (), shedding: bool = True, **settings: Any,
+    subject: str,
+    application: Application,
+    *,
+    rate: float = 1.0,
+    loops: int = 0,
+    execution: str = "inline",
+    evaluators: Sequence[Any] = (),
+    shedding: bool = True,
+    **settings: Any,
 ) -> Any:
     """A subject with one evaluator: `wrap(handler)`, `settle(calls)` until so many are scored,
     `drain()` until all is emitted.
@@ -51,12 +56,15 @@ def make(
     if subject == "late":
         return LatePaced(application, lambda answer: 1.0)
     if subject == "pydantic":
-        return _PydanticEvals(rate, loops, evaluators)
+        return _PydanticEvals(rate=rate, loops=loops, evaluators=evaluators, limit=_UNBOUNDED)
     if subject == "splunk":
         return _Splunk(rate, loops)
     if subject == "ours_thread":
         execution = "thread"
-    return _Ours(evaluators or [_ours_evaluator(loops, execution)], rate, shedding, settings)
+    from benchmarks.evaluators import Busy
+
+    chosen = evaluators or [Busy(criterion_name="trivial", loops=loops, execution=execution)]
+    return subjects.Ours(rate=rate, evaluators=chosen, shedding=shedding, **settings)
 
 
 class _Bare:
@@ -75,91 +83,9 @@ class _Raw(_Bare):
         return subjects.RawSpan().wrap(handler)
 
 
-class _Ours:
-    """`configure`, `monitor`, `accounting`, `flush`: nothing else of the package."""
-
-    def __init__(self, evaluators: Sequence[Any], rate: float, shedding: bool, settings: dict[str, Any]) -> None:
-        import agenteval_otel
-
-        if not shedding:
-            settings = settings | _without_shedding(agenteval_otel.Settings.model_fields)
-        agenteval_otel.configure(evaluators=list(evaluators), sample_rate=rate, **settings)
-        self._package = agenteval_otel
-
-    def wrap(self, handler: Any) -> Any:
-        return self._package.monitor(handler)
-
+class _PydanticEvals(subjects.Rival):
     def settle(self, calls: int) -> None:
-        # The accounting paces; nothing in the table is counted by it.
-        until = time.monotonic() + _PATIENCE_S
-        while sum(self._package.accounting().values()) < calls and time.monotonic() < until:
-            time.sleep(0.002)
-
-    def drain(self) -> None:
-        self._package.flush(_PATIENCE_S)
-
-
-def _without_shedding(fields: Any) -> dict[str, Any]:
-    name = next((name for name in ("load_shedding", "shedding", "restraint") if name in fields), None)
-    return {name: {"enabled": False}} if name else {}
-
-
-def _ours_evaluator(loops: int, execution: str) -> Any:
-    from benchmarks.evaluators import Busy
-
-    return Busy(criterion_name="trivial", loops=loops, execution=execution)
-
-
-class _PydanticEvals:
-    """`pydantic_evals.online`, its limit of ten at once raised."""
-
-    def __init__(self, rate: float, loops: int, evaluators: Sequence[Any]) -> None:
-        chosen = [_same_as(each) for each in evaluators] if evaluators else [_pydantic_evaluator(loops)]
-        self._subject = subjects.Rival(rate=rate, evaluators=chosen, limit=_UNBOUNDED)
-        self.wrap = self._subject.wrap
-
-    def settle(self, calls: int) -> None:
-        self._subject.drain(_PATIENCE_S)
-
-    def drain(self) -> None:
-        self._subject.drain(_PATIENCE_S)
-
-    async def wait(self) -> None:
-        """Async handlers' evaluations are waited for on their own loop."""
-        await self._subject.wait(_PATIENCE_S)
-
-
-def _pydantic_evaluator(loops: int) -> Any:
-    from dataclasses import dataclass
-
-    from pydantic_evals.evaluators import Evaluator
-
-    @dataclass
-    class Computing(Evaluator[Any, Any, Any]):
-        def evaluate(self, ctx: Any) -> float:
-            busy(loops)
-            return 1.0
-
-    return Computing()
-
-
-def _same_as(inner: Any) -> Any:
-    """An evaluator of ours behind pydantic-evals' contract, so that only what surrounds it differs."""
-    from dataclasses import dataclass
-    from inspect import isawaitable
-
-    from pydantic_evals.evaluators import Evaluator
-
-    from agenteval_otel import EvaluationInput
-
-    @dataclass
-    class Same(Evaluator[Any, Any, Any]):
-        async def evaluate(self, ctx: Any) -> dict[str, float]:
-            results = inner.evaluate(EvaluationInput(prompt=subjects.QUESTION, response=ctx.output), inner.criteria())
-            results = await results if isawaitable(results) else results
-            return {result.criterion_name: float(result.score) for result in results}
-
-    return Same()
+        self.drain()
 
 
 class _Splunk:
