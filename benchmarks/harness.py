@@ -147,6 +147,8 @@ def numbers_of(command: Sequence[str], key: str) -> Numbers:
         )
         try:
             process.wait(_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise PhaseFailed(f"{key} has not ended after {_LIMIT_S} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a session of its own: nobody else's processes

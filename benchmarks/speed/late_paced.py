@@ -21,17 +21,17 @@ __all__ = ["LatePaced"]
 _ROOM = 512
 """How many spans or events may wait in a batch processor, a quarter of its queue: one batch."""
 _LOOK_EVERY = 32
-_AGENT = {
+_AGENT: dict[str, Any] = {
     "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "answer", "gen_ai.request.model": "model",
     "agenteval.evaluation.sampled": True, "agenteval.evaluation.criteria": ("trivial",),
 }  # fmt: skip
-_RUN = {
+_RUN: dict[str, Any] = {
     "gen_ai.operation.name": "evaluation", "gen_ai.evaluation.trivial.score": 1.0,
     "gen_ai.evaluation.trivial.label": "pass", "agenteval.evaluation.overall_score": 1.0,
     "gen_ai.evaluation.module": "answer", "gen_ai.evaluation.has_ground_truth": False,
 }  # fmt: skip
 _LABELS = {"gen_ai.evaluation.name": "trivial", "gen_ai.agent.name": "answer", "gen_ai.request.model": "model"}
-_EVENT = {
+_EVENT: dict[str, Any] = {
     **_LABELS, "gen_ai.evaluation.score.value": 1.0, "gen_ai.evaluation.score.label": "pass",
     "gen_ai.evaluation.evaluator.id": "trivial", "gen_ai.evaluation.evaluator.version": "1",
     "gen_ai.evaluation.evaluator.type": "deterministic", "agenteval.evaluation.score.normalized": 1.0,

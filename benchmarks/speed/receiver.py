@@ -56,6 +56,7 @@ def receiver() -> Iterator[Receiver]:
     command = [sys.executable, "-m", "benchmarks.speed.receiver"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, env=clean_environment(), start_new_session=True, **pipes) as process:
+        assert process.stdout is not None
         try:
             yield Receiver(f"http://127.0.0.1:{int(process.stdout.readline())}")
         finally:

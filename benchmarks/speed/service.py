@@ -163,7 +163,7 @@ def exported(name: str, size: Size) -> Numbers:
         if name == "ours":
             # Without providers of the application: our own exporter's flush interval is measured.
             telemetry = {"endpoint": sink.address, "protocol": "http/protobuf"}
-            subject = make(name, None, telemetry=telemetry)
+            subject: Any = make(name, None, telemetry=telemetry)
         else:
             subject = make(name, exporting_to(sink))
         handler = subject.wrap(subjects.answer)

@@ -27,7 +27,7 @@ _UNBOUNDED = 100_000
 
 def make(
     subject: str,
-    application: Application,
+    application: Application | None,
     *,
     rate: float = 1.0,
     loops: int = 0,
@@ -41,7 +41,7 @@ def make(
 
     Args:
         subject: One of `TITLES`.
-        application: The application's providers, which are the process's.
+        application: The application's providers, which are the process's; None where it has none.
         rate: Share of the calls that is sampled.
         loops: How much pure Python the evaluator computes; 0 for a trivial one.
         execution: Where our evaluator runs.
@@ -53,7 +53,7 @@ def make(
         return _Bare()
     if subject == "raw":
         return _Raw()
-    if subject == "late":
+    if subject == "late" and application is not None:
         return LatePaced(application, lambda answer: 1.0)
     if subject == "pydantic":
         return _PydanticEvals(rate=rate, loops=loops, evaluators=evaluators, limit=_UNBOUNDED)
