@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: everything, side by side, in one table."""
+"""`python -m benchmarks`: everything else side by side, in one table; `python -m benchmarks speed`: the speed table."""
 
 from __future__ import annotations
 
@@ -12,31 +12,22 @@ from pathlib import Path
 
 from benchmarks import (
     agents,
-    burst,
-    calibrate,
     caller,
     each,
-    eight,
-    exits,
-    host,
     judging,
     lookup,
-    memory,
     rival,
-    soak,
     startup,
     storage,
-    throughput,
 )
 from benchmarks.harness import PhaseFailed, Size, measure
-from benchmarks.machine import machine_of
-from benchmarks.tables import as_json, calibration, legend, show, summary
+from benchmarks.speed import command as speed
+from benchmarks.tables import as_json, legend, show, summary
 
 _ALL = {
     bench.name: bench
     for bench in (
-        caller.BENCH, throughput.BENCH, eight.BENCH, each.BENCH, lookup.BENCH, burst.BENCH, exits.BENCH, host.BENCH,
-        memory.BENCH, soak.BENCH, agents.BENCH, startup.BENCH, storage.BENCH, judging.BENCH,
+        caller.BENCH, agents.BENCH, each.BENCH, lookup.BENCH, startup.BENCH, storage.BENCH, judging.BENCH,
     )
 }  # fmt: skip
 _RIVAL = "rival"
@@ -44,20 +35,19 @@ _RIVAL = "rival"
 
 def main() -> None:
     """Measure, print the tables, and write the numbers to a file where one is named."""
+    if sys.argv[1:2] == ["speed"]:
+        return speed.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [*_ALL, _RIVAL]
     parser.add_argument("bench", nargs="*", metavar="bench", help=f"some of: {', '.join(names)} (default: all)")
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="one short round: to see that it runs, not to compare")
-    size.add_argument("--full", action="store_true", help="100,000 responses and calls of 1 MB, ten minutes of soak")
+    parser.add_argument("--quick", action="store_true", help="one short round: to see that it runs, not to compare")
     parser.add_argument("--rounds", type=int, metavar="N", help="of everything, instead of each benchmark's own number")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write figures and medians there")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.bench if name not in names]:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(names)}")
     chosen = arguments.bench or names
-    chosen_size = Size("quick" if arguments.quick else "full" if arguments.full else "usual")
-    _run(chosen, chosen_size, arguments.rounds, arguments.json)
+    _run(chosen, Size("quick" if arguments.quick else "usual"), arguments.rounds, arguments.json)
 
 
 def _run(chosen: list[str], size: Size, rounds: int | None, file: Path | None) -> None:
@@ -65,10 +55,7 @@ def _run(chosen: list[str], size: Size, rounds: int | None, file: Path | None) -
     print(_machine(), end="\n\n", flush=True)
     benches = [_ALL[name] for name in chosen if name != _RIVAL]
     if benches:
-        machine = machine_of(calibrate.found_by(measure(calibrate.BENCH, size, rounds=rounds)))
-        print(calibration(machine), end="\n\n", flush=True)
         parts, tables, failed = [], [], []
-        written["calibration"] = machine.found
         for bench in benches:
             try:
                 medians = measure(bench, size, rounds=rounds)
@@ -77,7 +64,7 @@ def _run(chosen: list[str], size: Size, rounds: int | None, file: Path | None) -
                 continue
             if bench.table is not None:
                 tables.append((bench, bench.table(medians)))
-            figures = bench.figures(medians, machine)
+            figures = bench.figures(medians)
             parts.append((bench, figures))
             written[bench.name] = as_json(bench, figures, medians)
         if any(figures for _, figures in parts):

@@ -15,7 +15,6 @@ from typing import Any
 
 from benchmarks import subjects
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
-from benchmarks.machine import Machine
 from benchmarks.tables import render
 
 __all__ = ["BENCH", "shapes"]
@@ -169,14 +168,14 @@ class _Bare:
 _COLUMNS: dict[str, Callable[[], Any]] = {
     "bare": _Bare,
     "not sampled": partial(subjects.Ours, rate=subjects.SAMPLED_OUT_RATE),
-    "sampled": partial(subjects.Ours, **subjects.UNRESTRAINED),
+    "sampled": partial(subjects.Ours, shedding=False),
     "raw span": subjects.RawSpan,
     "pydantic-evals": partial(subjects.Rival, limit=100_000),
 }
 _PHASES = tuple(Phase("shapes", subject, partial(_measured, make)) for subject, make in _COLUMNS.items())
 
 
-def _no_figures(found: dict[str, Numbers], machine: Machine) -> list[Figure]:
+def _no_figures(found: dict[str, Numbers]) -> list[Figure]:
     return []
 
 

@@ -7,7 +7,6 @@ import time
 
 from benchmarks.goals import at_most, holds
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
-from benchmarks.machine import Machine
 from benchmarks.tables import render
 
 __all__ = ["BENCH"]
@@ -51,7 +50,7 @@ def _rows(found: dict[str, Numbers]) -> dict[str, tuple[float, float]]:
     return {name: (numbers[f"{name} | 1 KB"], numbers[f"{name} | 100 KB"]) for name in names}
 
 
-def _figures(found: dict[str, Numbers], machine: Machine) -> list[Figure]:
+def _figures(found: dict[str, Numbers]) -> list[Figure]:
     rows = _rows(found)
     worst = max(rows, key=lambda name: rows[name][1] / rows[name][0])
     growth = rows[worst][1] / rows[worst][0]
@@ -59,10 +58,10 @@ def _figures(found: dict[str, Numbers], machine: Machine) -> list[Figure]:
     suite_us = sum(rows[name][0] for name in _SUITE)
     return [
         Figure("the lexical suite (similarity, keywords, sentiment, toxicity, rule), 1 KB", "us", {"ours": suite_us},
-               at_most(suite_us, 150.0, times=machine.tight)),
-        Figure(_EDITS, "ms", {"ours": edits_ms}, at_most(edits_ms, 2.0, times=machine.tight)),
+               at_most(suite_us, 150.0)),
+        Figure(_EDITS, "ms", {"ours": edits_ms}, at_most(edits_ms, 2.0)),
         Figure(f"{_TERMS}, 100 KB, made ready before", "ms", {"ours": terms_ms},
-               at_most(terms_ms, 20.0, times=machine.tight)),
+               at_most(terms_ms, 20.0)),
         Figure(f"the steepest from 1 KB to 100 KB: {worst}", "x", {"ours": growth},
                holds(f"<= {_STRAIGHT:g} (a square: 10,000)", growth <= _STRAIGHT)),
     ]  # fmt: skip

@@ -1,15 +1,13 @@
-"""The evaluators that the benchmarks run, in a module of their own: a child process can import them by name."""
+"""The evaluators that the benchmarks run, in a module of their own: a worker process can import them by name."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import os
 import random
-import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from agenteval_otel.evaluators import (
     CompletedWithin,
@@ -30,8 +28,9 @@ from agenteval_otel.evaluators import (
     Toxicity,
 )
 from agenteval_otel.models import EvaluationInput, Score
+from benchmarks.loops import busy
 
-__all__ = ["Busy", "Case", "Hung", "Trivial", "Waiting", "busy", "cases", "eight", "loops_for", "prose"]
+__all__ = ["Busy", "Case", "cases", "eight", "prose"]
 
 Case = tuple[Evaluator, Callable[[str], EvaluationInput]]
 """An evaluator, and what it is given for an answer."""
@@ -40,52 +39,16 @@ KEYWORDS = ("Paris", "capital", "France", "government", "Seine")
 LEGAL = ("liability", "warranty", "indemnity")
 
 
-class Trivial(CriterionEvaluator, type="BenchmarkTrivial"):
-    """Scores 1, at once."""
-
-    criterion_name: str = "trivial"
-
-    def preferred_execution(self) -> Any:
-        return "inline"
-
-    def score(self, evaluation_input: EvaluationInput) -> Score:
-        return Score(value=1.0)
-
-
-class Waiting(CriterionEvaluator, type="BenchmarkWaiting"):
-    """A judge: waits, then scores 1; with `mark` it appends a byte to that file when it has."""
-
-    criterion_name: str = "waiting"
-    wait_s: float = 0.02
-    mark: str = ""
-
-    async def score(self, evaluation_input: EvaluationInput) -> Score:
-        await asyncio.sleep(self.wait_s)
-        if self.mark:
-            note(self.mark)
-        return Score(value=1.0)
-
-
-class Hung(CriterionEvaluator, type="BenchmarkHung"):
-    """A judge that never answers; `entered` counts those that wait for it."""
-
-    entered: ClassVar[Any] = itertools.count()
-    criterion_name: str = "hung"
-
-    async def score(self, evaluation_input: EvaluationInput) -> Score:
-        next(self.entered)
-        await asyncio.Event().wait()
-        return Score(value=1.0)
-
-
 class Busy(CriterionEvaluator, type="BenchmarkBusy"):
-    """Pure Python that holds the interpreter for as many turns as it is told."""
+    """Pure Python that holds the interpreter for `loops` turns, none for a trivial evaluator."""
 
     criterion_name: str = "busy"
     loops: int = 100_000
+    execution: Any = "process"
 
-    def preferred_execution(self) -> Any:
-        return "process"
+    @property
+    def lane(self) -> Any:
+        return "cpu" if self.execution == "process" else "free"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         busy(self.loops)
@@ -94,24 +57,6 @@ class Busy(CriterionEvaluator, type="BenchmarkBusy"):
 
 async def _at_once(prompt: str) -> str:
     return '{"evidence": [], "reason": "as asked", "score": true}'
-
-
-def busy(loops: int) -> int:
-    """Pure Python work."""
-    total = 0
-    for index in range(loops):
-        total += index & 7
-    return total
-
-
-def loops_for(seconds: float) -> int:
-    """How many turns take so long here, undisturbed."""
-    best = float("inf")
-    for _ in range(10):
-        began = time.perf_counter()
-        busy(20_000)
-        best = min(best, time.perf_counter() - began)
-    return max(1, round(20_000 * seconds / best))
 
 
 def note(path: str) -> None:

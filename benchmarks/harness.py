@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.goals import Goal
-from benchmarks.machine import Machine
 
 __all__ = [
     "ROOT", "Bench", "Figure", "Numbers", "Phase", "PhaseFailed", "Size", "child_main", "clean_environment", "measure",
-    "standalone",
+    "numbers_of", "progress", "standalone",
 ]  # fmt: skip
 
 Numbers = dict[str, float]
@@ -36,13 +35,13 @@ class PhaseFailed(Exception):
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured: ``quick`` only shows that it runs, ``full`` takes the long forms."""
+    """How much is measured: ``quick`` only shows that it runs."""
 
-    name: Literal["quick", "usual", "full"] = "usual"
+    name: Literal["quick", "usual"] = "usual"
 
-    def of(self, quick: int, usual: int, full: int | None = None) -> int:
-        """The number that belongs to this size; the full one is the usual one unless it is given."""
-        return {"quick": quick, "usual": usual, "full": usual if full is None else full}[self.name]
+    def of(self, quick: int, usual: int) -> int:
+        """The number that belongs to this size."""
+        return quick if self.name == "quick" else usual
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Bench:
     name: str
     title: str
     phases: Sequence[Phase]
-    figures: Callable[[dict[str, Numbers], Machine], list[Figure]]
+    figures: Callable[[dict[str, Numbers]], list[Figure]]
     rounds: int = 1
     notes: Sequence[str] = field(default_factory=tuple)
     table: Callable[[dict[str, Numbers]], str] | None = None
@@ -106,9 +105,9 @@ def measure(bench: Bench, size: Size, *, rounds: int | None = None) -> dict[str,
     for _ in range(rounds):
         for phase in bench.phases:
             done += 1
-            _progress(f"{bench.name} {done}/{total} {phase.key}")
+            progress(f"{bench.name} {done}/{total} {phase.key}")
             found[phase.key].append(_in_process(bench.name, phase.key, size))
-    _progress("")
+    progress("")
     return {key: _medians(rows) for key, rows in found.items()}
 
 
@@ -132,7 +131,15 @@ def clean_environment() -> dict[str, str]:
 
 
 def _in_process(module: str, key: str, size: Size) -> Numbers:
-    command = [sys.executable, "-m", f"benchmarks.{module}", "--child", key, size.name]
+    return numbers_of([sys.executable, "-m", f"benchmarks.{module}", "--child", key, size.name], key)
+
+
+def numbers_of(command: Sequence[str], key: str) -> Numbers:
+    """Run a process that prints its numbers as JSON; what it leaves behind ends with it.
+
+    Raises:
+        PhaseFailed: It gave none.
+    """
     # Files, not pipes: what a phase leaves behind may hold a pipe open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
@@ -140,6 +147,8 @@ def _in_process(module: str, key: str, size: Size) -> Numbers:
         )
         try:
             process.wait(_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise PhaseFailed(f"{key} has not ended after {_LIMIT_S} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a session of its own: nobody else's processes
@@ -159,7 +168,8 @@ def _medians(rows: Sequence[Numbers]) -> Numbers:
 _began = time.monotonic()
 
 
-def _progress(text: str) -> None:
+def progress(text: str) -> None:
+    """Say on stderr what runs."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
     elif text:

@@ -10,7 +10,6 @@ from typing import Any
 from benchmarks import subjects
 from benchmarks.goals import at_least, holds
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
-from benchmarks.machine import Machine
 from benchmarks.provider import provider
 from benchmarks.providers import Nowhere
 
@@ -34,7 +33,7 @@ def _ours(size: Size) -> Numbers:
     with provider(_DELAY_S) as address:
         providers = Nowhere(encode=False)
         subject = subjects.Ours(
-            evaluators=[_judged(address)], storage=[providers.storage()], own_span="never", **subjects.UNRESTRAINED
+            evaluators=[_judged(address)], storage=[providers.storage()], own_span="never", shedding=False
         )
         handler, total = subject.wrap(subjects.answer), size.of(*_WAVES) * _AT_ONCE
         for _ in range(_AT_ONCE):
@@ -84,11 +83,11 @@ def _raw(size: Size) -> Numbers:
         return asyncio.run(run())
 
 
-def _figures(found: dict[str, Numbers], machine: Machine) -> list[Figure]:
+def _figures(found: dict[str, Numbers]) -> list[Figure]:
     ours, raw = found["judging:ours"], found["judging:raw"]
     return [
         Figure("judgements under @monitor, 200 ms each", "/s", {"ours": ours["per s"], "raw": raw["per s"]},
-               at_least(ours["per s"], 200.0, times=machine.tight, and_also=ours["done"] == 1.0)),
+               at_least(ours["per s"], 200.0, and_also=ours["done"] == 1.0)),
         Figure("CPU of a judgement, the SDK's with it", "ms", {"ours": ours["cpu ms"], "raw": raw["cpu ms"]},
                holds("<= 2 x the SDK by itself", ours["cpu ms"] <= 2 * raw["cpu ms"])),
     ]  # fmt: skip

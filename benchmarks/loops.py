@@ -1,4 +1,4 @@
-"""Two ways of timing a call: tight loops in turns with the bare call, and calls a millisecond apart."""
+"""Two ways of timing a call: tight loops in turns with the bare call, and calls a millisecond apart; and work to do."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from opentelemetry import trace
-
 from benchmarks import subjects
 from benchmarks.harness import Numbers, Size
 
-__all__ = ["Wrap", "at_random", "goes_by", "paced", "sampled"]
+__all__ = ["Wrap", "at_random", "busy", "goes_by", "loops_for", "paced", "paced_async", "sampled"]
 
 _now = time.perf_counter_ns
 Wrap = Callable[[Any], Any]
@@ -85,7 +83,8 @@ def paced(bare: Any, wrapped: Any, calls: int) -> tuple[list[float], list[float]
     return times
 
 
-async def _paced_async(bare: Any, wrapped: Any, calls: int) -> tuple[list[float], list[float]]:
+async def paced_async(bare: Any, wrapped: Any, calls: int) -> tuple[list[float], list[float]]:
+    """The same on an event loop."""
     times: tuple[list[float], list[float]] = ([], [])
     for index in range(2 * calls):
         handler = wrapped if index % 2 else bare
@@ -102,15 +101,33 @@ def _spread(bare: list[float], wrapped: list[float], mode: str) -> Numbers:
     return {f"{mode} p50": quantiles[1][49] - quantiles[0][49], f"{mode} p99": quantiles[1][98] - quantiles[0][98]}
 
 
-def sampled(make: Callable[[], Any], size: Size, *, in_span: bool) -> Numbers:
-    """p50 and p99 that sampled calls add, sync and async; and the share of them that was evaluated."""
+def sampled(make: Callable[[], Any], size: Size) -> Numbers:
+    """p50 and p99 that sampled calls in a span add, sync and async; and the share of them that was evaluated."""
     tracer = subjects.use_tracing()
-    calls = size.of(250, 700, 2_000)
+    calls = size.of(250, 700)
     subject = make()
-    span = tracer.start_span("request") if in_span else trace.INVALID_SPAN
-    with trace.use_span(span):
+    with tracer.start_as_current_span("request"):
         numbers = _spread(*paced(subjects.answer, subject.wrap(subjects.answer), calls), "sync")
         wrapped = subject.wrap(subjects.answer_async)
-        numbers |= _spread(*asyncio.run(_paced_async(subjects.answer_async, wrapped, calls)), "async")
+        numbers |= _spread(*asyncio.run(paced_async(subjects.answer_async, wrapped, calls)), "async")
     subject.drain()
     return numbers | {"evaluated": subject.evaluated() / (2 * calls)}
+
+
+# --- work -------------------------------------------------------------------------------------------------------------
+def busy(loops: int) -> int:
+    """Pure Python work."""
+    total = 0
+    for index in range(loops):
+        total += index & 7
+    return total
+
+
+def loops_for(seconds: float) -> int:
+    """How many turns take so long here, undisturbed."""
+    best = float("inf")
+    for _ in range(10):
+        began = _now()
+        busy(20_000)
+        best = min(best, _now() - began)
+    return max(1, round(20_000 * seconds * 1e9 / best))

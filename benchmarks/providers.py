@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from opentelemetry.sdk._logs import LoggerProvider
@@ -21,16 +22,22 @@ class Nowhere:
 
     Args:
         encode: Encode it to OTLP's protobuf first.
+        queue: Places in each batch processor's queue; None takes the SDK's default.
+
+    Attributes:
+        counts: Spans, events and bytes; and spans by the first word of their names.
     """
 
-    def __init__(self, *, encode: bool) -> None:
-        counts = self.counts = {"spans": 0, "events": 0, "bytes": 0}
+    def __init__(self, *, encode: bool, queue: int | None = _QUEUE) -> None:
+        counts: Counter[str] = Counter()
+        self.counts = counts
         spans_of, events_of, metrics_of = _encoders() if encode else (_nothing, _nothing, _nothing)
 
         class Spans(SpanExporter):
             def export(self, spans: Any) -> Any:
                 counts["bytes"] += spans_of(spans)
                 counts["spans"] += len(spans)
+                counts.update(span.name.split(" ")[0] for span in spans)
                 return SpanExportResult.SUCCESS
 
         class Events(LogRecordExporter):
@@ -57,9 +64,11 @@ class Nowhere:
                 return True
 
         self.traces = TracerProvider(shutdown_on_exit=False)
-        self.traces.add_span_processor(BatchSpanProcessor(Spans(), max_queue_size=_QUEUE))
+        self.spans_wait = BatchSpanProcessor(Spans(), max_queue_size=queue)
+        self.traces.add_span_processor(self.spans_wait)
         self.logs = LoggerProvider(shutdown_on_exit=False)
-        self.logs.add_log_record_processor(BatchLogRecordProcessor(Events(), max_queue_size=_QUEUE))
+        self.events_wait = BatchLogRecordProcessor(Events(), max_queue_size=queue)
+        self.logs.add_log_record_processor(self.events_wait)
         reader = PeriodicExportingMetricReader(Metrics(), export_interval_millis=1_000)
         self.meters = MeterProvider([reader], shutdown_on_exit=False)
 

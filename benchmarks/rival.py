@@ -31,16 +31,11 @@ _WORDS = {
     "broken_sampler": "the user's sampler raises",
     "leaking_error": "an evaluator's error quotes the answer",
     "generators": "handlers that stream",
-    "burst_async": "100 async calls at once, 10 ms judge",
-    "burst_sync": "500 sync calls in a row, 1 s judge",
-    "speed": "a call",
 }
 _PENDING = {"end_of_run": 5, "loop_closed": 1}
 _ENDING = ("hung_at_exit", *_PENDING)
 """Cases whose process is watched to its end."""
 _MORE_IS_BETTER = ("scored", "known")
-_NOISE = 0.1
-"""Microseconds that differ by less are the same."""
 
 
 class Fact(NamedTuple):
@@ -135,7 +130,5 @@ def _better(fact: str, ours: Any, rival: Any) -> str:
         return "ours"
     if isinstance(ours, str):
         return "rival"
-    if fact.endswith(", us") and abs(ours - rival) <= _NOISE * max(ours, rival):
-        return "same"
     more_is_better = any(word in fact for word in _MORE_IS_BETTER)
     return "ours" if (ours > rival) == more_is_better else "rival"

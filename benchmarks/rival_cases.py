@@ -30,7 +30,8 @@ def _plain(question: str) -> str:
 # --- the host's loop and the judges -----------------------------------------------------------------------------------
 def blocked_loop(door: Any, folder: str) -> Facts:
     """One evaluator of 500 ms pure Python: how long does the host's loop stand still?"""
-    from benchmarks.evaluators import Busy, loops_for
+    from benchmarks.evaluators import Busy
+    from benchmarks.loops import loops_for
 
     handler = door.evaluate_with(Busy(loops=loops_for(0.5)))(_answer)
 
@@ -199,83 +200,10 @@ def generators(door: Any, folder: str) -> Facts:
     return dict(zip(names, [*seen, "nothing", "nothing"], strict=False))
 
 
-# --- bursts and speed -------------------------------------------------------------------------------------------------
-def burst_async(door: Any, folder: str) -> Facts:
-    """A hundred async calls at once, a judge of 10 ms."""
-    handler = door.evaluate(_short)(_answer)
-
-    async def host() -> None:
-        await asyncio.gather(*(handler(f"{index}") for index in range(100)))
-        await door.settle()
-
-    asyncio.run(host())
-    return {"of 100: scored": door.scored(), "of 100: fate known": door.known()}
-
-
-def burst_sync(door: Any, folder: str) -> Facts:
-    """Five hundred sync calls in a row, a judge of 1 s."""
-
-    async def judge(answer: str) -> float:
-        await asyncio.sleep(1.0)
-        return 1.0
-
-    handler = door.evaluate(judge)(_plain)
-    for index in range(500):
-        handler(f"{index}")
-    asyncio.run(door.settle(15.0))
-    return {"of 500: scored": door.scored(), "of 500: fate known": door.known()}
-
-
-async def _short(answer: str) -> float:
-    await asyncio.sleep(0.01)
-    return 1.0
-
-
-def speed(door: Any, folder: str) -> Facts:
-    """Its own figures: microseconds of a call, trivial evaluator; minima of bursts of 20."""
-    facts: Facts = {}
-    for words, chosen in (("disabled", {"enabled": False}), ("not sampled", {})):
-        rate = None if chosen else _never(door)
-        handler = door.evaluate(_one, sampler=rate, **chosen)(_answer)
-        facts[f"async call, {words}, us"] = _bursts(door, handler)
-    facts["async call, sampled, us"] = _bursts(door, door.evaluate(_one)(_answer))
-    handler = door.evaluate(_one)(_plain)
-    lows = []
-    for _ in range(20):
-        began = _now()
-        for _ in range(20):
-            handler("q")
-        lows.append((_now() - began) / 20 * 1e6)
-        asyncio.run(door.settle())
-    facts["sync call outside a loop, sampled, us"] = round(min(lows), 1)
-    return facts
-
-
-def _never(door: Any) -> Any:
-    from agenteval_otel.sampling import RatioSampler
-
-    return RatioSampler(ratio=0.0) if "Ours" in type(door).__name__ else 0.0
-
-
-def _bursts(door: Any, handler: Callable[[str], Any]) -> float:
-    async def host() -> float:
-        lows = []
-        for _ in range(30):
-            began = _now()
-            for _ in range(20):
-                await handler("q")
-            lows.append((_now() - began) / 20 * 1e6)
-            await door.settle()
-        return round(min(lows), 2)
-
-    return asyncio.run(host())
-
-
 CASES: dict[str, Callable[[Any, str], Facts]] = {
     case.__name__: case
     for case in (
         blocked_loop, hung_judges, hung_at_exit, end_of_run, loop_closed, broken_sampler, leaking_error, generators,
-        burst_async, burst_sync, speed,
     )
 }  # fmt: skip
 """By name."""

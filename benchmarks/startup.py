@@ -8,7 +8,6 @@ from functools import partial
 
 from benchmarks.goals import at_most, holds
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
-from benchmarks.machine import Machine
 
 __all__ = ["BENCH"]
 
@@ -42,7 +41,7 @@ _PHASES = (
 )
 
 
-def _figures(found: dict[str, Numbers], machine: Machine) -> list[Figure]:
+def _figures(found: dict[str, Numbers]) -> list[Figure]:
     package, monitor = found["package:ours"], found["monitor:ours"]
     sdk, pydantic = found["sdk:raw"], found["pydantic:raw"]
     online = found["online:rival"]

@@ -11,7 +11,6 @@ from typing import Any
 
 from benchmarks.goals import holds
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
-from benchmarks.machine import Machine
 
 __all__ = ["BENCH"]
 
@@ -86,7 +85,7 @@ def _long(path: Path) -> tuple[float, float]:
     return float(len(texts & {result.results[0].reasoning for result in results})), taken * 1e3
 
 
-def _figures(found: dict[str, Numbers], machine: Machine) -> list[Figure]:
+def _figures(found: dict[str, Numbers]) -> list[Figure]:
     numbers = dict(found["save:ours"])
     whole, long_ms = numbers.pop("whole"), numbers.pop("long_ms")
     words = f"{_LONG} whole lines"

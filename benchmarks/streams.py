@@ -68,7 +68,7 @@ async def _read_async(stream: Callable[[int], Any]) -> float:
 def chunks(size: Size, *, ours: bool, in_span: bool = True) -> Numbers:
     """Microseconds a chunk of a sampled stream costs on top of the bare stream."""
     tracer = subjects.use_tracing()
-    subject = subjects.Ours(**subjects.UNRESTRAINED) if ours else None
+    subject = subjects.Ours(shedding=False) if ours else None
     sync = subject.wrap(_stream) if subject else _passed_on(_stream)
     coroutine = subject.wrap(_stream_async) if subject else _passed_on_async(_stream_async)
     lows = [float("inf")] * 4

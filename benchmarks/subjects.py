@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 __all__ = [
-    "ANSWER", "QUESTION", "SAMPLED_OUT_RATE", "UNRESTRAINED", "Ours", "RawSpan", "Rival", "answer", "answer_async",
+    "ANSWER", "QUESTION", "SAMPLED_OUT_RATE", "Ours", "RawSpan", "Rival", "answer", "answer_async",
     "same_as", "use_tracing",
 ]  # fmt: skip
 
@@ -25,8 +26,7 @@ QUESTION = "What is the capital of France, and why?"
 ANSWER = ("The capital of France is Paris, the seat of its government since the Middle Ages. " * 13)[:1024]
 SAMPLED_OUT_RATE = 0.5
 """A ratio that passes the traces of `_HighIds` over, always."""
-UNRESTRAINED: dict[str, Any] = {"load_shedding": {"enabled": False}}
-"""Settings of a run that is meant to take a whole core, as no host would want it."""
+_PATIENCE_S = 300.0
 
 
 def answer(question: str) -> str:
@@ -97,55 +97,61 @@ _FIVE: dict[str, Any] = {
 
 
 class Ours:
-    """agenteval_otel, with its default queue and storage and one trivial evaluator."""
+    """agenteval_otel by its public names, as the process's own, with one trivial evaluator.
+
+    Args:
+        rate: Share of the calls that is sampled; None where a sampler decides.
+        enabled: False switches it off.
+        evaluators: In place of the trivial one.
+        shedding: False switches load shedding off, for runs that are meant to take a whole core.
+        settings: More settings.
+    """
 
     def __init__(
-        self, *, rate: float | None = 1.0, enabled: bool = True, evaluators: Any = None, **settings: Any
-    ) -> None:
-        from agenteval_otel.config import Settings, build
-        from benchmarks.evaluators import Trivial
+        self, *, rate: float | None = 1.0, enabled: bool = True, evaluators: Any = None, shedding: bool = True,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        import agenteval_otel
+        from benchmarks.evaluators import Busy
 
-        chosen = [Trivial()] if evaluators is None else evaluators
-        self.pipeline = build(Settings(evaluators=chosen, sample_rate=rate, enabled=enabled, **settings))
+        chosen = evaluators or [Busy(criterion_name="trivial", loops=0, execution="inline")]
+        if not shedding:
+            names = agenteval_otel.Settings.model_fields.keys() & {"load_shedding", "shedding", "restraint"}
+            settings |= {name: {"enabled": False} for name in names}
+        agenteval_otel.configure(evaluators=chosen, sample_rate=rate, enabled=enabled, **settings)
+        self._package = agenteval_otel
 
     def wrap(self, handler: Any) -> Any:
         """The monitored handler."""
-        from agenteval_otel import monitor
+        return self._package.monitor(handler)
 
-        return monitor(pipeline=self.pipeline)(handler)
+    def settle(self, calls: int) -> None:
+        """Wait until so many calls have an outcome."""
+        until = time.monotonic() + _PATIENCE_S
+        while sum(self._package.accounting().values()) < calls and time.monotonic() < until:
+            time.sleep(0.002)
 
-    def drain(self, timeout_s: float = 300.0) -> None:
-        """Wait for every evaluation."""
-        self.pipeline.dispatcher.flush(timeout_s)
-
-    def waiting(self) -> int:
-        """How many calls wait or are under evaluation."""
-        return self.pipeline.dispatcher.state()["size"]
+    def drain(self) -> None:
+        """Wait until everything is evaluated and emitted."""
+        self._package.flush(_PATIENCE_S)
 
     def evaluated(self) -> int:
-        """How many calls were evaluated."""
-        return self.outcomes()["evaluated"]
-
-    def outcomes(self) -> dict[str, int]:
-        """Calls by outcome."""
-        return self.pipeline.accounting.outcomes()
-
-    def dropped(self) -> int:
-        """How many calls are counted as dropped, for whatever reason."""
-        return sum(count for outcome, count in self.outcomes().items() if outcome.startswith("dropped"))
+        """How many calls were evaluated, by its own accounting."""
+        return self._package.accounting()["evaluated"]
 
 
 class Rival:
-    """pydantic_evals.online, with its defaults and one trivial evaluator; `limit` is how many run at once."""
+    """pydantic_evals.online, with its defaults and one evaluator of `loops` turns; `limit` is how many run at once."""
 
     def __init__(
-        self, *, rate: float = 1.0, enabled: bool = True, evaluators: Sequence[Any] = (), limit: int = 10
-    ) -> None:
+        self, *, rate: float = 1.0, enabled: bool = True, evaluators: Sequence[Any] = (), limit: int = 10,
+        loops: int = 0,
+    ) -> None:  # fmt: skip
         from pydantic_evals.online import OnlineEvalConfig, OnlineEvaluator
 
         self._counted, self._lock = 0, threading.Lock()
         self._config = OnlineEvalConfig(default_sample_rate=rate, enabled=enabled, default_sink=self._sink)
-        chosen = evaluators or (same_as(None),)
+        chosen = [same_as(each) for each in evaluators] or [_trivial(loops)]
         self._evaluators = [OnlineEvaluator(evaluator=each, max_concurrency=limit) for each in chosen]
 
     def _sink(self, results: Any, failures: Any, context: Any) -> None:
@@ -172,40 +178,35 @@ class Rival:
 
 
 def same_as(inner: Any) -> Any:
-    """One of our evaluators behind the rival's contract, so that only what surrounds it differs; None: a trivial one.
-
-    Sync where ours is sync, async where ours is: the rival runs the two differently.
-    """
+    """One of our evaluators behind the rival's contract, so that only what surrounds it differs."""
     from dataclasses import dataclass
+    from inspect import isawaitable
 
-    from pydantic_evals.evaluators import Evaluator, EvaluatorContext
+    from pydantic_evals.evaluators import Evaluator
 
-    from agenteval_otel.models import EvaluationInput
-
-    @dataclass
-    class Trivial(Evaluator[Any, Any, Any]):
-        def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> float:
-            return 1.0
+    from agenteval_otel import EvaluationInput
 
     @dataclass
-    class Sync(Evaluator[Any, Any, Any]):
-        inner: Any
-
-        def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> float:
-            return float(self.inner.score(EvaluationInput(prompt=QUESTION, response=ctx.output)).value)
-
-    @dataclass
-    class Async(Evaluator[Any, Any, Any]):
-        inner: Any
-
-        async def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> dict[str, float]:
-            given = EvaluationInput(prompt=QUESTION, response=ctx.output)
-            results = await self.inner.evaluate(given, self.inner.criteria())
+    class Same(Evaluator[Any, Any, Any]):
+        async def evaluate(self, ctx: Any) -> dict[str, float]:
+            results = inner.evaluate(EvaluationInput(prompt=QUESTION, response=ctx.output), inner.criteria())
+            results = await results if isawaitable(results) else results
             return {result.criterion_name: float(result.score) for result in results}
 
-    if inner is None:
-        return Trivial()
-    from agenteval_otel.evaluators import CriterionEvaluator
+    return Same()
 
-    is_sync = inner.resolved_execution in ("thread", "process") and isinstance(inner, CriterionEvaluator)
-    return Sync(inner) if is_sync else Async(inner)
+
+def _trivial(loops: int = 0) -> Any:
+    from dataclasses import dataclass
+
+    from pydantic_evals.evaluators import Evaluator
+
+    from benchmarks.loops import busy
+
+    @dataclass
+    class Busy(Evaluator[Any, Any, Any]):
+        def evaluate(self, ctx: Any) -> float:
+            busy(loops)
+            return 1.0
+
+    return Busy()

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.goals import Goal
 from benchmarks.harness import Bench, Figure, Numbers
-from benchmarks.machine import Machine
 
-__all__ = ["as_json", "calibration", "legend", "render", "show", "summary"]
+__all__ = ["as_json", "legend", "render", "show", "summary"]
 
 _SAME = "the same"
-_HEADER = ["case", "unit", "ours", "raw", "raw x", "rival", "rival x", "goal", "as set", "at this machine's speed"]
+_HEADER = ["case", "unit", "ours", "raw", "raw x", "rival", "rival x", "goal", ""]
 
 
 def show(parts: Sequence[tuple[Bench, Sequence[Figure]]]) -> str:
@@ -27,38 +25,21 @@ def show(parts: Sequence[tuple[Bench, Sequence[Figure]]]) -> str:
     return "\n".join([render(_HEADER, rows), "", *notes])
 
 
-def calibration(machine: Machine) -> str:
-    """What this machine takes for what is known of the machine of the goals."""
-    header = ["calibration", "unit", "machine of the goals", "here", "times slower"]
-    return render(header, machine.rows())
-
-
 def legend() -> str:
     """What the columns mean."""
-    return "\n".join([
-        "- raw: an OpenTelemetry span, or what the section's note names; rival: pydantic-evals. `raw x`, `rival x`:",
-        "  how many times ours theirs is.",
-        "- as set: the verdict on the goal as it was set, for the machine of the goals.",
-        "- at this machine's speed: the verdict on the same goal, moved by as much as this machine is slower in the",
-        "  calibration above (in brackets: times slower). Empty where the goal is a ratio, a count or a comparison.",
-    ])  # fmt: skip
+    return (
+        "- raw: an OpenTelemetry span, or what the section's note names; rival: pydantic-evals.\n"
+        "- raw x, rival x: how many times ours theirs is."
+    )
 
 
 def summary(parts: Sequence[tuple[Bench, Sequence[Figure]]]) -> str:
-    """How many goals are met, by either verdict, and which are not."""
+    """How many goals are met, and which are not."""
     goals = [(_in_full(figure, figures), figure, figure.goal)
              for _, figures in parts for figure in figures if figure.goal is not None]  # fmt: skip
-    met = sum(goal.met for _, _, goal in goals)
-    lines = [f"{met} of {len(goals)} goals met as they were set."]
-    for words, keep in (
-        ("Missed as set, met at this machine's speed", lambda goal: not goal.met and goal.met_here),
-        ("Missed", lambda goal: not goal.met and not goal.met_here),
-    ):
-        missed = [f"- {case}: {_number(figure.values.get('ours'))} {figure.unit} ({_both(goal)})"
-                  for case, figure, goal in goals if keep(goal)]  # fmt: skip
-        if missed:
-            lines += ["", f"{words} ({len(missed)}):", *missed]
-    return "\n".join(lines)
+    missed = [f"- {case}: {_number(figure.values.get('ours'))} {figure.unit} (goal {goal.words})"
+              for case, figure, goal in goals if not goal.met]  # fmt: skip
+    return "\n".join([f"{len(goals) - len(missed)} of {len(goals)} goals met.", *missed])
 
 
 def as_json(bench: Bench, figures: Sequence[Figure], raw: dict[str, Numbers]) -> dict[str, Any]:
@@ -78,7 +59,7 @@ def _row(figure: Figure) -> list[str]:
     goal = figure.goal
     return [
         figure.case, figure.unit, ours, raw, _times(figure.ratio("raw")), rival, _times(figure.ratio("rival")),
-        goal.words if goal else "", _verdict(goal.met) if goal else "", _here(goal),
+        goal.words if goal else "", _verdict(goal.met) if goal else "",
     ]  # fmt: skip
 
 
@@ -89,16 +70,6 @@ def _in_full(figure: Figure, figures: Sequence[Figure]) -> str:
     before = figures[: [each is figure for each in figures].index(True)]
     named = next(each.case for each in reversed(before) if not each.case.startswith(_SAME))
     return f"{named.partition(':')[0]}{figure.case.removeprefix(_SAME)}"
-
-
-def _here(goal: Goal | None) -> str:
-    if goal is None or goal.times is None or goal.met_here is None:
-        return ""
-    return f"{_verdict(goal.met_here)} {goal.words_here} (x{goal.times:.1f})"
-
-
-def _both(goal: Goal) -> str:
-    return f"goal {goal.words}" if goal.times is None else f"goal {goal.words}; here {goal.words_here}"
 
 
 def _verdict(met: bool) -> str:
