@@ -114,7 +114,7 @@ def _agent(plan: Plan, pipeline: Pipeline, name: str) -> dict[str, Any]:
     ]
     sampler = (entry.sampler if entry is not None else None) or pipeline.sampler
     return {
-        "enabled": pipeline.enabled and (entry is None or entry.enabled),
+        "enabled": pipeline.enabled and plan.enabled,
         "sampled": _sampler_in_words(sampler),
         "evaluators": evaluators,
         "escalated": None if plan.runner.escalation is None else _escalation_in_words(plan.runner),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -16,6 +17,7 @@ from agenteval_otel.pipeline import AgentDefaults, Pipeline, current_pipeline, s
 from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage import FanOutStorage, OtlpStorageProvider
 from agenteval_otel.telemetry import Accounting
+from agenteval_otel.telemetry.environment import telemetry_switched_off
 
 __all__ = ["build", "build_loaded", "close_what_is_gone", "drain", "swap"]
 
@@ -41,6 +43,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         criteria=settings.criteria_of(), redactors=settings.redaction, restraint=settings.restraint,
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         objectives=ObjectiveSettings(settings.breach, settings.on_breach, settings.on_recovery),
+        telemetry_off=telemetry_switched_off(os.environ),
         agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
     )  # fmt: skip
     # Refuses here, and not at a handler, what no handler could use.

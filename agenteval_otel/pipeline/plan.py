@@ -100,13 +100,14 @@ class Plan:
             raise ConfigurationError("expected at least one evaluator", path="evaluators")
         self.agent, self.capture, self.function = agent, capture, function
         self._thin, self._broken = pipeline.restraint.thin, pipeline.broken
-        self.sampler, self.own_span = (sampler, own_span) if enabled else (_Off(), "never")
         parts: dict[str, Any] = {"lanes": pipeline.lanes, "redaction": pipeline.redaction, "escalation": escalation}
         self.runner = EvaluationRunner(evaluators, **parts)
         self.criteria = _changed(self.runner.criteria, criteria) if criteria else ()
         if self.criteria:
             self.runner = EvaluationRunner(evaluators, criteria=self.criteria, **parts)
         self.objectives = {one.name: one.objective for one in self.runner.criteria if one.objective}
+        self.enabled = enabled and (not pipeline.telemetry_off or self._is_kept(storage, pipeline))
+        self.sampler, self.own_span = (sampler, own_span) if self.enabled else (_Off(), "never")
         self.floor = 1.0 if escalation is None else escalation.floor
         self.storage = FanOutStorage(storage, pipeline.storage_failed)
         self.emitter = next((provider for provider in storage if isinstance(provider, OtlpStorageProvider)), None)
@@ -116,11 +117,15 @@ class Plan:
                 pipeline.accounting, pipeline.dispatcher.state, pipeline.restraint.gauges, judges=judges
             )
         self._asks_models = any(evaluator.lane == "model" for evaluator in self.runner.evaluators)
-        names = [criterion.name for criterion in self.runner.criteria]
-        _check_slugs(names)
+        _check_slugs(names := [criterion.name for criterion in self.runner.criteria])
         self.evaluated_attributes = evaluated_attributes(names)
         self.unsampled_attributes = agent_attributes(agent)
         self.agent_attributes = {**self.unsampled_attributes, **self.evaluated_attributes}
+
+    def _is_kept(self, storage: Sequence[Any], pipeline: Pipeline) -> bool:
+        """Whether results have a use besides telemetry."""
+        stored = any(not isinstance(provider, OtlpStorageProvider) for provider in storage)
+        return stored or bool(self.objectives) or pipeline.objectives.settings.calls_back
 
     def decide_on(self, evaluation_input: EvaluationInput, call: CapturedCall) -> str | None:
         """Have a sampler that reads the answer decide, on the pool; the outcome when the call goes no further."""

@@ -63,6 +63,7 @@ class Pipeline:
         escalation: Which answers the dear evaluators see; all that are sampled when left out.
         objectives: When an objective counts as breached, and who is told; the defaults when left out.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
+        telemetry_off: No signal can leave: handlers whose results nobody keeps or is told count as disabled.
 
     Attributes:
         provisional: Nobody has configured it yet: what handlers bring is held against the one that will be.
@@ -86,6 +87,7 @@ class Pipeline:
         ground_truth: GroundTruthStore | None = None,
         escalation: Escalation | bool | None = None,
         objectives: ObjectiveSettings | None = None,
+        telemetry_off: bool = False,
     ) -> None:
         self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
         self.criteria, self.agents, self.aggregation = tuple(criteria), dict(agents or {}), aggregation
@@ -97,6 +99,7 @@ class Pipeline:
         self.lanes = Lanes(live=True)
         self.restraint = Restraint.over(self.dispatcher, self.accounting, self.lanes, restraint)
         self.enabled, self.own_span, self.escalation, self.provisional = enabled, own_span, escalation, False
+        self.telemetry_off = telemetry_off
         # Every provider that a handler of this pipeline saves to: it may hold what is not exported when the handler is
         # gone already.
         self._providers: dict[int, Any] = {id(provider): provider for provider in self.storage}
