@@ -25,7 +25,7 @@ from agenteval_otel.pipeline import (
     use_assembler,
 )
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["accounting", "configure", "flush", "forget", "reload", "shutdown"]
 

@@ -12,9 +12,9 @@ from agenteval_otel.objectives.crossing import ObjectiveCrossing, attributes_of
 from agenteval_otel.objectives.settings import BreachSettings
 from agenteval_otel.objectives.track import Change, Tracks, Verdict
 from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.escalation import FLOOR
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
-from agenteval_otel.telemetry.log import log
 
 __all__ = ["ObjectiveSettings", "Objectives"]
 

@@ -23,7 +23,7 @@ from agenteval_otel.runner.config import EvaluationRunConfig
 from agenteval_otel.runner.lanes import Lanes
 from agenteval_otel.runner.run import EvaluationRunner
 from agenteval_otel.runner.stages import facts_of
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 
 __all__ = ["OfflineRun", "run_evaluation", "run_evaluation_sync"]
 

@@ -15,8 +15,8 @@ from agenteval_otel import Settings, accounting, configure, disable, enable, flu
 from agenteval_otel.config import process
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.pipeline import current_pipeline, default_pipeline
+from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
-from agenteval_otel.telemetry.log import log
 from tests.config.support import configured, said
 from tests.testing.doubles import Keeping
 

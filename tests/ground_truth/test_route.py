@@ -27,7 +27,7 @@ from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import Func
 from agenteval_otel.ground_truth import CsvGroundTruthStore, GroundTruth, GroundTruthStore
 from agenteval_otel.pipeline import default_pipeline
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry
 from tests.ground_truth.support import written
 from tests.testing.doubles import Free, Keeping

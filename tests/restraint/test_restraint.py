@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from agenteval_otel.restraint.ladder import CODE_ONLY, FULL, OFF, REDUCED
+from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.semconv import DROPPED_STEPDOWN
-from agenteval_otel.telemetry.log import log
 from tests.restraint.simulated import SAMPLED, Simulated
 
 

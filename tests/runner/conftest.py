@@ -2,7 +2,7 @@
 
 import pytest
 
-from agenteval_otel.telemetry.log import log
+from agenteval_otel.runtime.log import log
 from tests.testing.threads import no_thread_left
 
 __all__ = ["fresh_log", "no_thread_left"]

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
+from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.batches import WAIT_S
 from agenteval_otel.storage.places import FileLock, identity, make_folders
 from agenteval_otel.storage.sql.rows import Rows
 from agenteval_otel.storage.sql.target import Target
-from agenteval_otel.telemetry.log import log
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -16,9 +16,9 @@ from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError,
 from sqlalchemy.pool import NullPool
 
 from agenteval_otel.errors import StorageError
+from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.places import make_folders
 from agenteval_otel.storage.sql.target import Target
-from agenteval_otel.telemetry.log import log
 
 __all__ = ["error_of", "hold_log", "is_of_place", "reader", "writer"]
 
