@@ -16,8 +16,8 @@ def evaluator_on(thread: threading.Thread) -> Component | None:
     while frame is not None:
         if frame.f_code.co_name == "evaluate":
             owner = frame.f_locals.get("self")
-            # By its class: `isinstance` would ask the object, which may be the host's.
-            if issubclass(type(owner), Component) and type(owner).contract == "evaluator":
+            kind: type = type(owner)  # `isinstance` would ask the object, which may be the host's
+            if issubclass(kind, Component) and kind.contract == "evaluator":
                 found = owner
         frame = frame.f_back
     return found
