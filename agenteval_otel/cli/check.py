@@ -117,7 +117,7 @@ def _agent(plan: HandlerSettings, pipeline: Pipeline, name: str) -> dict[str, An
     ]
     sampler = (entry.sampler if entry is not None else None) or pipeline.defaults.sampler
     return {
-        "enabled": pipeline.enabled and (entry is None or entry.enabled is not False),
+        "enabled": pipeline.enabled and plan.enabled,
         "sampled": _sampler_in_words(sampler),
         "evaluators": evaluators,
         "escalated": None if plan.runner.escalation is None else _escalation_in_words(plan.runner),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Any
@@ -19,6 +20,7 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
+from agenteval_otel.telemetry.environment import telemetry_switched_off
 
 __all__ = ["build", "build_loaded", "close_what_is_gone", "drain", "swap"]
 
@@ -47,6 +49,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         sampling=settings.sampling,
         objectives=ObjectiveSettings(settings.breach, settings.on_breach, settings.on_recovery),
+        telemetry_off=telemetry_switched_off(os.environ),
         agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
     )  # fmt: skip
     # Refuses here, and not at a handler, what no handler could use.

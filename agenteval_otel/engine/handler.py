@@ -57,6 +57,7 @@ class HandlerSettings:
     """Everything that a call of one handler needs; what is not configured is None or empty, and not on its path.
 
     Attributes:
+        enabled: False counts every call as disabled.
         emitter: Emits the handler's results; None where nothing is emitted.
         storage: Where results are kept, beside telemetry.
         criteria: What inputs are asked for, where that differs from what the evaluators declare.
@@ -67,6 +68,7 @@ class HandlerSettings:
     """
 
     agent: str
+    enabled: bool
     runner: EvaluationRunner
     sampler: Sampler
     emitter: Emitter | None
@@ -98,6 +100,8 @@ def resolve(
     telemetry: Emitter | None,
     on_storage_failure: Callable[[str, BaseException], None],
     agent_span: AgentSpan = "sampled",
+    telemetry_off: bool = False,
+    calls_back: bool = False,
     ground_truth: GroundTruthStore | None = None,
     aggregation: Aggregation | None = None,
     capture: Callable[..., Any] | None = None,
@@ -105,13 +109,17 @@ def resolve(
 ) -> HandlerSettings:
     """The settings of one handler.
 
+    Args:
+        telemetry_off: The environment switches every signal off: a handler whose results are neither stored nor watched
+            by an objective is disabled.
+        calls_back: Somebody is called when an objective is breached.
+
     Raises:
         ConfigurationError: No evaluator, or a criterion whose name cannot be part of an attribute name.
     """
     if not options.evaluators:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
     assert options.sampler is not None
-    enabled = options.enabled is not False
     escalation = options.escalation if isinstance(options.escalation, Escalation) else None
     parts: dict[str, Any] = {"executor": executor, "redaction": redaction, "escalation": escalation}
     runner = EvaluationRunner(options.evaluators, **parts)
@@ -124,12 +132,14 @@ def resolve(
     emitters = [emitter for one in providers if (emitter := getattr(one, "emitter", None)) is not None]
     emitter = emitters[0] if emitters else telemetry
     kept = [provider for provider in providers if getattr(provider, "emitter", None) is None]
+    objectives = {one.name: one.objective for one in runner.criteria if one.objective}
+    enabled = options.enabled is not False and bool(not telemetry_off or kept or objectives or calls_back)
     evaluated, unsampled = evaluated_attributes(names), agent_attributes(agent)
     return HandlerSettings(
         agent=agent, runner=runner, sampler=options.sampler if enabled else _Disabled(), emitter=emitter,
         storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
         agent_span=agent_span if enabled and emitter is not None else "never", criteria=criteria,
-        objectives={one.name: one.objective for one in runner.criteria if one.objective},
+        objectives=objectives, enabled=enabled,
         floor=1.0 if escalation is None else escalation.floor,
         content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
         aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),

@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from agenteval_otel.components import Explained
 from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
-from agenteval_otel.judges.notices import say_once
 from agenteval_otel.models.value import Value
+from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
     import sqlite3
@@ -193,7 +193,7 @@ class VerdictCache(Generic[V]):
             return
         self.troubles += 1
         self._again_at = time.monotonic() + _AGAIN_S
-        say_once("judge_cache_file_unusable", str(self._settings.path), error=type(error).__name__)
+        log.warning("judge_cache_file_unusable", part=str(self._settings.path), error=type(error).__name__)
 
 
 def _find(connection: sqlite3.Connection, key: str) -> tuple[float, str] | None:

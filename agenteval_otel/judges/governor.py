@@ -12,11 +12,11 @@ from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.ledgers import Entry, Held, Key, Ledger, MemoryLedger
-from agenteval_otel.judges.notices import say_once
 from agenteval_otel.judges.prices import NANO, Amount, Price, estimated, price_of, tokens_of
 from agenteval_otel.judges.shared_ledger import SCHEMA, SharedLedger
 from agenteval_otel.judges.spend import PERIOD_S, Limit, SpendLimits
 from agenteval_otel.models.value import replaced
+from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
     from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
@@ -86,7 +86,7 @@ class Governor:
         price = price_of(self.limits.prices, model)
         limits = self.limits.of_call(request.purpose, priced=price is not None)
         if price is None and any(limit.scope == "unpriced" for limit in limits):
-            say_once("judge_model_has_no_price", model, held_to="unpriced_tokens_per_day, unpriced_tokens_per_minute")
+            log.warning("judge_model_has_no_price", part=model, limited_by="unpriced_tokens_*")
         if not limits:
             return Reservation(None, price, 1.0)
         now = self._clock()
@@ -168,7 +168,7 @@ class Governor:
         self.refused[reason] += 1
         for limit in limits:
             if not probability_of([(limit, Amount())], entry.amount, 0.0, 1.0):
-                say_once("judge_limit_below_one_call", f"{limit.scope or 'total'} a {limit.period}")
+                log.warning("judge_limit_below_one_call", part=f"{limit.scope or 'total'} a {limit.period}")
         raise EvaluationSkipped(reason)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.ledgers import Allows, Entry, Key, MemoryLedger
-from agenteval_otel.judges.notices import say_once
 from agenteval_otel.judges.prices import Amount
+from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
     import sqlite3
@@ -205,4 +205,4 @@ class SharedLedger:
     def _trouble(self, error: BaseException) -> None:
         self.troubles += 1
         self._again_at = self._clock() + _AGAIN_S
-        say_once("judge_spend_file_unusable", str(self._database.path), error=type(error).__name__)
+        log.warning("judge_spend_file_unusable", part=str(self._database.path), error=type(error).__name__)

@@ -33,6 +33,11 @@ class ObjectiveSettings(NamedTuple):
     on_breach: Callback | None = None
     on_recovery: Callback | None = None
 
+    @property
+    def calls_back(self) -> bool:
+        """Whether there is a function to call."""
+        return self.on_breach is not None or self.on_recovery is not None
+
 
 class Emitter(Protocol):
     """Emits an event in the context of a span."""

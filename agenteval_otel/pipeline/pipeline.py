@@ -66,6 +66,7 @@ class Pipeline:
         ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
         objectives: When an objective counts as breached, and who is called; the defaults when left out.
         sampling: The unit of sampling, and what was sampled upstream; the defaults when left out.
+        telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
         shutdown_timeout_s: How long the process's exit may wait for what is pending.
 
@@ -95,6 +96,7 @@ class Pipeline:
         escalation: Escalation | bool | None = None,
         objectives: ObjectiveSettings | None = None,
         sampling: SamplingSettings | None = None,
+        telemetry_off: bool = False,
         shutdown_timeout_s: float = EXIT_TIMEOUT_S,
     ) -> None:
         self.defaults = HandlerOptions(evaluators, sampler, tuple(storage), tuple(criteria), None, escalation)
@@ -113,7 +115,10 @@ class Pipeline:
         )  # fmt: skip
         self.enabled, self.own_span, self.shutdown_timeout_s = enabled, own_span, shutdown_timeout_s
         self.late_spans = agent_span_end == "background" and isinstance(self.dispatcher, PoolDispatcher)
-        self._parts: dict[str, Any] = {"aggregation": aggregation, "ground_truth": ground_truth}
+        self._parts: dict[str, Any] = {
+            "aggregation": aggregation, "ground_truth": ground_truth, "telemetry_off": telemetry_off,
+            "calls_back": self.objectives.settings.calls_back,
+        }  # fmt: skip
         self.telemetry = telemetry
         # Every provider that a handler of this pipeline saves to: it may hold what is not written yet when the handler
         # is gone already.

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
 from agenteval_otel.judges import governor as governors
-from agenteval_otel.judges import notices
 from agenteval_otel.judges.base import JudgeUsage
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.governor import Governor, Reservation, ledger_of, probability_of
@@ -31,6 +30,7 @@ from agenteval_otel.judges.ledgers import MemoryLedger
 from agenteval_otel.judges.prices import NANO, Amount, Price, estimated, price_of
 from agenteval_otel.judges.shared_ledger import SCHEMA, SharedLedger
 from agenteval_otel.judges.spend import Limit, PurposeLimits, SpendLimits
+from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import CountingJudge, asked, usage_of, verdict
 
@@ -41,7 +41,7 @@ NOON = 1_800_014_400.0  # a day's number that nobody has to think about
 @pytest.fixture(autouse=True)
 def _books_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(governors, "_ledgers", {})
-    monkeypatch.setattr(notices, "_said", set())
+    log.forget()
 
 
 def governed(clock: Any = None, draw: float = 0.0, ledger: Any = None, **limits: Any) -> Governor:
@@ -211,7 +211,7 @@ def test_a_limit_below_one_call_is_said(caplog: pytest.LogCaptureFixture) -> Non
         for _ in range(3):
             assert skip_of(governor) == "budget_exhausted"
     assert [record.getMessage() for record in caplog.records] == [
-        "event='judge_limit_below_one_call' about='total a minute'"
+        "event='judge_limit_below_one_call' part='total a minute'"
     ]
 
 

@@ -27,11 +27,11 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline import plan as plan_room
 from agenteval_otel.pipeline import route as pipeline_room
 from agenteval_otel.engine import EvaluationRunner
+from agenteval_otel.runtime import log as log_room
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision, ratio
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.storage import otlp as otlp_room
 from agenteval_otel.telemetry import Accounting, Providers
-from agenteval_otel.telemetry import log as log_room
 from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 

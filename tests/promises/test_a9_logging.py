@@ -24,9 +24,9 @@ from agenteval_otel import annotate, monitor
 from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.log import _EVERY_S, _Log, log
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.runtime.log import _EVERY_S, _Log, log
 from tests.backends.faults import black_hole, refused_port
 from tests.promises.figures import FULL, Recorder
 from tests.promises.programs import pythons, run_program

@@ -15,10 +15,10 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import OtlpTarget, Providers, providers
-from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.backends.faults import refused_port
 from tests.telemetry.support import Watch

@@ -37,6 +37,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         (
             "`AGENTEVAL_ENABLED=false` in the environment",
             "`enabled=False` in the settings, for all or for this agent; or `disable()` was called",
+            "`OTEL_SDK_DISABLED=true`, or all of `OTEL_{TRACES,METRICS,LOGS}_EXPORTER=none`, without a storage",
         ),
         ("Switch it on again; the outcomes count on from where they stand.",),
         True,
