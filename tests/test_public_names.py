@@ -98,6 +98,7 @@ NAMES: dict[str, list[str]] = {
         "EvaluationRunConfig", "EvaluationRunner", "Lanes", "RunOutcome", "Suite", "SuiteResult", "SuiteScore",
         "aggregate", "run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync",
     ],
+    "agenteval_otel.runtime": [],
     "agenteval_otel.sampling": [
         "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
         "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",

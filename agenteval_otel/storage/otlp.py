@@ -108,9 +108,14 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         """Tell it, at start, whose outcomes, queue, own cost and judges the metrics show; imports what it will need."""
         self._running.accounting, self._running.queue, self._running.own = accounting, queue, own
         self._running.judged.know(judges)
-        self.providers.on_lost = lambda signal, reason, count: accounting.fail(
-            "span_left_out" if reason == "host_queue_full" else f"export:{signal}", count
-        )
+
+        def on_lost(signal: str, reason: str, count: int) -> None:
+            if reason == "host_queue_full":
+                accounting.fail("span_left_out", count)
+            else:
+                accounting.fail(f"export:{signal}", count)
+
+        self.providers.on_lost = on_lost
         self.providers.prepare()
 
     def watch_judges(self, evaluated: SpanContext | None) -> None:
