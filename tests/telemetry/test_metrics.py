@@ -27,6 +27,7 @@ SPECIFIED = {
     "agenteval.responses": "{response}", "agenteval.last_success": "s",
     # agenteval.host.loop_lag comes with a host's event loop: tests/promises/test_d3_self_metrics.py.
     "agenteval.sampling.level": "{level}",
+    "agenteval.export.lost": "{item}",
 }  # fmt: skip
 
 
