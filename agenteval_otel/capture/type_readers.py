@@ -184,9 +184,10 @@ def _text_of_url(value: Any) -> str:
 def _make_reader(kind: type) -> Reader:
     bases = _bases_of(kind)
     ids = {id(base) for base in bases}  # by id, because a class may be compared by its metaclass's methods
-    for base, reader in BY_BASE:
+    of_base: Reader
+    for base, of_base in BY_BASE:
         if id(base) in ids:
-            return reader
+            return of_base
     if _module_of(kind) in _AS_TEXT:
         return str
     for base in bases:
@@ -194,7 +195,8 @@ def _make_reader(kind: type) -> Reader:
         if module == "pydantic.networks" and "_url" in members:
             return _text_of_url
         if module == "numpy" and name_of(base) == "generic":
-            return members["item"]  # a method of the interpreter's kind
+            item: Reader = members["item"]  # a method that is not written in Python
+            return item
     names = {name for base in bases for name in _members_of(base)}
     if "__await__" in names:
         return "it must be awaited first"
