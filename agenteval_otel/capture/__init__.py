@@ -1,15 +1,15 @@
 """Capture: from a handler's call to an evaluation input.
 
-`detached`, `type_readers`, `calls` and `parameters` take what is the caller's as plain data of our own, on the caller's
-thread; `shapes`, `responses`, `text` and `build` are what the background thread makes of it; `redaction` and `outgoing`
-take out what must not leave the process.
+`detached` (with `type_readers` and `values`), `calls` and `parameters` take what is the host's as plain data of ours,
+on the caller's thread; `shapes`, `responses`, `text` and `build` are what the background thread makes of it;
+`redaction` and `outgoing` take out what must not leave the process.
 """
 
 from agenteval_otel.capture.build import FACTS, build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
 from agenteval_otel.capture.detached import Taken, take
 from agenteval_otel.capture.parameters import Arguments, ConversationParameter, OtherParameters, PromptParameter
-from agenteval_otel.capture.type_readers import Detached, Unreadable
+from agenteval_otel.capture.values import Detached, Unreadable
 
 __all__ = [
     "CURRENT",

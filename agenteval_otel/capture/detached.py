@@ -9,23 +9,15 @@ of the host lives on in the queue. The walk is bounded: what an answer costs the
 
 from __future__ import annotations
 
+from datetime import datetime, time
 from itertools import islice
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.capture.type_readers import (
-    ATOMS,
-    CUT,
-    LEFT_OUT,
-    Detached,
-    ObjectReader,
-    TypeFacts,
-    Unreadable,
-    reader_of,
-    why_unreadable,
-)
+from agenteval_otel.capture.type_readers import ObjectReader, name_of, reader_of, why_unreadable
+from agenteval_otel.capture.values import ATOMS, CUT, GROUPS, LEFT_OUT, Detached, Unreadable
 
-__all__ = ["Detached", "Taken", "TypeFacts", "Unreadable", "list_bytes", "take"]
+__all__ = ["Taken", "list_bytes", "take"]
 
 _BUDGET: Final = 20_000
 _CONTAINER_COSTS: Final = 10
@@ -61,9 +53,9 @@ def take(value: Any) -> Taken:
     try:
         taken = walk.take(value, kind, _DEPTH)
     except Exception as error:  # changed by another thread while it was read, or the stack is exhausted
-        taken = Unreadable(kind, f"{type(error).__name__} while it was read")
+        taken = Unreadable(name_of(kind), f"{type(error).__name__} while it was read")
     if taken is LEFT_OUT:
-        taken = Unreadable(kind, why_unreadable(value, kind))
+        taken = Unreadable(name_of(kind), why_unreadable(value, kind))
     return Taken(taken, walk.size_bytes, walk.truncated, walk.left_out)
 
 
@@ -98,7 +90,7 @@ class _Walk:
             return self._dict(value, depth)
         if kind is list:
             return self._list(value, list, depth)
-        reader = reader_of(kind)
+        reader: Any = reader_of(kind)
         if type(reader) is ObjectReader:
             return self._object(value, reader, depth)
         if type(reader) is str:
@@ -107,9 +99,18 @@ class _Walk:
             return self._dict(value, depth)
         if reader is tuple:
             return tuple(self._list(value, tuple, depth))
-        if type(reader) is type and reader is not str:
+        if reader in GROUPS:
             return self._list(value, reader, depth)
-        atom = reader(value)
+        return self._atom(value, reader)
+
+    def _atom(self, value: Any, reader: Any) -> Any:
+        """What a value of another type stands for: of a member of an enumeration its value, of a path its text."""
+        try:
+            atom = reader(value)
+        except Exception:
+            return LEFT_OUT
+        if type(atom) not in ATOMS and type(atom) is not datetime and type(atom) is not time:
+            return LEFT_OUT
         self.size_bytes += getsizeof(atom)
         return atom
 
@@ -209,4 +210,7 @@ def _key_of(key: Any) -> Any:
     if kind is tuple:
         return key if ATOMS.issuperset(map(type, key)) else LEFT_OUT
     reader = reader_of(kind)
-    return LEFT_OUT if isinstance(reader, str | type | ObjectReader) else reader(key)
+    if isinstance(reader, str | type | ObjectReader):
+        return LEFT_OUT
+    plain = reader(key)
+    return plain if type(plain) in ATOMS else LEFT_OUT

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agenteval_otel.capture.redaction.redactor import PatternRedactor
-from agenteval_otel.capture.type_readers import Detached, Unreadable
+from agenteval_otel.capture.values import Detached, Unreadable
 from agenteval_otel.errors import CaptureError
 
 __all__ = ["CAP_CHARS", "PlainCopy", "cap", "clean", "model_fields", "plain", "sanitise", "to_text"]

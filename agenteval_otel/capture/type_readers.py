@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import enum
-import functools
-import io
 import types
 import weakref
-from collections import deque
 from collections.abc import Callable
-from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
 from itertools import islice
 from typing import Any, Final
-from uuid import UUID
-from zoneinfo import ZoneInfo
 
-__all__ = [
-    "ATOMS",
-    "CUT",
-    "LEFT_OUT",
-    "READ",
-    "Detached",
-    "ObjectReader",
-    "TypeFacts",
-    "Unreadable",
-    "reader_of",
-    "why_unreadable",
-]
+from agenteval_otel.capture.values import BY_BASE, TypeFacts
 
-ATOMS: Final[frozenset[type]] = frozenset(
-    {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
-)
-"""Types whose values nobody can change and whose text the interpreter makes."""
-LEFT_OUT: Final = object()
-"""Stands for what cannot be read."""
-CUT: Final = object()
-"""Stands for what was not looked at, because the walk had its fill."""
+__all__ = ["READ", "ObjectReader", "name_of", "reader_of", "why_unreadable"]
+
 READ: Final = frozenset({
     "additional_kwargs", "answer", "args", "args_delta", "arguments", "body", "cache_creation_input_tokens",
     "cache_read_input_tokens", "call_id", "choices", "chunk", "completionTokens", "completion_tokens", "content",
@@ -65,17 +40,17 @@ _DATA_MARKS: Final = frozenset({
 })  # fmt: skip
 """What a class has whose objects are plain data: attrs, dataclasses, SQLAlchemy and SQLModel, pydantic, msgspec."""
 _IS_A_STREAM: Final = "it is a stream for its reader: monitor what makes its pieces"
-_PATHS: Final = ("pathlib", "pathlib._local")
+_AS_TEXT: Final = ("ipaddress", "pathlib", "pathlib._local", "pydantic_core._pydantic_core")
+"""Modules of the interpreter's and of pydantic's whose own values are taken as their text."""
 _NATIVE: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _MOST_FIELDS: Final = 1_000
-_MOST_BYTES: Final = 2 * 1024 * 1024
 _MOST_TYPES: Final = 2_048
 _HEAP_TYPE: Final = 1 << 9
 
 
 _bases_of: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].__get__
 _members_of: Final[Callable[[type], Any]] = type.__dict__["__dict__"].__get__
-_name_of: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
+name_of: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
 _stored: Final[Callable[[Any, str], Any]] = object.__getattribute__
 _flags_of: Final[Callable[[type], int]] = type.__dict__["__flags__"].__get__
 
@@ -83,43 +58,6 @@ _flags_of: Final[Callable[[type], int]] = type.__dict__["__flags__"].__get__
 def _module_of(kind: type) -> str:
     module = _members_of(kind).get("__module__")
     return module if type(module) is str else "builtins"
-
-
-def _root(kind: type) -> str:
-    return _module_of(kind).partition(".")[0]
-
-
-class TypeFacts:
-    """What a detached object was: its class's name and module, and whether its fields are all of its data."""
-
-    __slots__ = ("is_data", "module", "name")
-
-    def __init__(self, name: str, module: str, *, is_data: bool) -> None:
-        self.name, self.module, self.is_data = name, module, is_data
-
-
-class Detached:
-    """The stored fields of an object that was the host's."""
-
-    __slots__ = ("fields", "type")
-
-    def __init__(self, type: TypeFacts, fields: dict[str, Any]) -> None:
-        self.type, self.fields = type, fields
-
-    def __repr__(self) -> str:
-        return f"<Detached {self.type.name} {sorted(self.fields)}>"
-
-
-class Unreadable:
-    """An answer, prompt or fact of which nothing can be read, and why."""
-
-    __slots__ = ("reason", "type_name")
-
-    def __init__(self, kind: type, reason: str) -> None:
-        self.type_name, self.reason = _name_of(kind), reason
-
-    def __repr__(self) -> str:
-        return f"<Unreadable {self.type_name}: {self.reason}>"
 
 
 class ObjectReader:
@@ -142,9 +80,7 @@ class ObjectReader:
         is_data = any(base is types.SimpleNamespace for base in bases)
         is_data = is_data or any(not _DATA_MARKS.isdisjoint(own) for own in members)
         is_data = is_data or any(module.startswith("django.db.models") for module in modules)
-        self.type = TypeFacts(
-            _name_of(kind), modules[0], is_data=is_data and (is_pydantic or _root(kind) not in _CLIENTS)
-        )
+        self.type = TypeFacts(name_of(kind), modules[0], is_data=is_data and (is_pydantic or not self.is_client))
         self.defaults: dict[str, Any] = {}
         first: dict[Any, tuple[type, Any]] = {}
         for base, own in zip(reversed(bases), reversed(members), strict=True):
@@ -223,42 +159,6 @@ Reader = ObjectReader | type | Callable[[Any], Any] | str
 """How a type is read: its objects' fields, the items of this base class, one atom that it stands for; or why not."""
 
 
-def _enum_value(member: enum.Enum) -> Any:
-    """The value of an enumeration's member where it is an atom, else its name."""
-    stored = _dict_of_enum(member)
-    value = dict.get(stored, "_value_")
-    return value if type(value) in ATOMS else dict.get(stored, "_name_", LEFT_OUT)
-
-
-_dict_of_enum: Final[Callable[[Any], dict[str, Any]]] = enum.Enum.__dict__["__dict__"].__get__
-
-
-def _fixed_datetime(value: datetime) -> datetime:
-    """A moment without a time zone of the host's own class."""
-    zone = datetime.tzinfo.__get__(value)  # type: ignore[attr-defined]
-    if type(value) is datetime and (zone is None or type(zone) in (timezone, ZoneInfo)):
-        return value
-    return datetime(*(getattr(datetime, name).__get__(value) for name in _OF_A_DATETIME))
-
-
-_OF_A_DATETIME: Final = ("year", "month", "day", "hour", "minute", "second", "microsecond")
-
-
-def _first_bytes(value: bytearray) -> bytes:
-    return bytes(bytearray.__getitem__(value, slice(_MOST_BYTES)))
-
-
-_BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (
-    (enum.Enum, _enum_value), (str, str.__str__), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
-    (bytearray, _first_bytes), (int, int.__int__), (float, float.__float__), (datetime, _fixed_datetime),
-    (dict, dict), (list, list), (tuple, tuple), (set, set), (frozenset, frozenset), (deque, deque),
-    *((base, "it is no answer") for base in (
-        type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
-        BaseException, io.IOBase,
-    )),
-)  # fmt: skip
-"""How values of these types, and of classes that are made of them, are read; the first that fits."""
-
 _READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
 
 
@@ -277,18 +177,30 @@ def reader_of(kind: type) -> Reader:
     return reader
 
 
+def _text_of_url(value: Any) -> str:
+    return str(_stored(value, "_url"))
+
+
 def _make_reader(kind: type) -> Reader:
     bases = _bases_of(kind)
     ids = {id(base) for base in bases}  # by id, because a class may be compared by its metaclass's methods
-    for base, reader in _BY_BASE:
+    of_base: Reader
+    for base, of_base in BY_BASE:
         if id(base) in ids:
-            return reader
-    if _module_of(kind) in _PATHS:
+            return of_base
+    if _module_of(kind) in _AS_TEXT:
         return str
-    members = [_members_of(base) for base in bases]
-    if any("__await__" in own for own in members):
+    for base in bases:
+        module, members = _module_of(base), _members_of(base)
+        if module == "pydantic.networks" and "_url" in members:
+            return _text_of_url
+        if module == "numpy" and name_of(base) == "generic":
+            item: Reader = members["item"]  # a method that is not written in Python
+            return item
+    names = {name for base in bases for name in _members_of(base)}
+    if "__await__" in names:
         return "it must be awaited first"
-    if any("__next__" in own or "__anext__" in own for own in members):
+    if "__next__" in names or "__anext__" in names:
         return _IS_A_STREAM
     found = ObjectReader(kind, bases)
     return found if found.can_store else "it has neither fields nor a text form"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from agenteval_otel.capture import CURRENT, CapturedCall
+from agenteval_otel.capture import CURRENT, CapturedCall, take
 from agenteval_otel.capture.shapes.fields import MAX_ITEMS
 from agenteval_otel.instrumentation.wrappers import wrap
 
@@ -37,6 +37,8 @@ def annotate(**facts: Any) -> None:
         for name, value in facts.items():
             if name == "tool_calls" and isinstance(value, list | tuple):
                 value = _joined(known.get(name), value)
+            if call.ended_ns:
+                value = take(value).value  # the call waits already: nothing of the host's joins it
             if name in known or len(known) < _MAX_FACTS:
                 known[name] = value
     except Exception:

@@ -17,11 +17,11 @@ from agenteval_otel import EvaluationInput, Score
 from agenteval_otel.cli import main
 from agenteval_otel.cli.evaluate import session
 from agenteval_otel.cli.evaluate.results import ResultsFile
+from agenteval_otel.engine.progress import Lines
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
-from agenteval_otel.engine.progress import Lines
 from tests.golden import same, vectors
 
 ANSWERS = [{"response": "It is due on Tuesday.", "prompt": "When?"}, {"response": ""}, {"response": "I'm sorry, no."}]

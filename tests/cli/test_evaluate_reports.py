@@ -19,9 +19,9 @@ from agenteval_otel.cli.evaluate.reports import KINDS, Summary
 from agenteval_otel.cli.evaluate.reports.table import TableReport
 from agenteval_otel.cli.evaluate.tallies import Tallies
 from agenteval_otel.cli.evaluate.targets import FailUnder, missed
+from agenteval_otel.engine import run_evaluations_sync
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
-from agenteval_otel.engine import run_evaluations_sync
 
 EVIL = "a\0\x1b\ud800\ufffe]]>&<b>\"'|`\n@all"
 

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel import Settings, accounting, configure, disable, enable, flush, monitor, reload
-from agenteval_otel.config import process
+from agenteval_otel.config import current_pipeline, default_pipeline, process
 from agenteval_otel.dispatch import InlineDispatcher
-from agenteval_otel.config import current_pipeline, default_pipeline
-from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.runtime.log import log
+from agenteval_otel.sampling import SamplingDecision
 from tests.config.support import configured, said
 from tests.testing.doubles import Keeping
 

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agenteval_otel.engine import EvaluationRunner
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.execution import MAX_STRIKES, Executor
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
-from agenteval_otel.engine import EvaluationRunner
 from tests.testing.computing import Computing, Filling, Looking, Secretive, Troubled, is_long
 from tests.testing.doubles import Fixed
 

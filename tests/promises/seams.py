@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace import Span
 from agenteval_otel.capture import PromptParameter
 from agenteval_otel.capture import calls as calls_room
 from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.engine import EvaluationRunner
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.execution import Executor
 from agenteval_otel.instrumentation import door as door_room
@@ -26,7 +27,6 @@ from agenteval_otel.instrumentation import wrappers as wrappers_room
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline import plan as plan_room
 from agenteval_otel.pipeline import route as pipeline_room
-from agenteval_otel.engine import EvaluationRunner
 from agenteval_otel.runtime import log as log_room
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision, ratio
 from agenteval_otel.storage import OtlpStorageProvider

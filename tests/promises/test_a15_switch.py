@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel import accounting, configure, disable, enable, flush, monitor, reload
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.config import default_pipeline
+from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from tests.config.support import said

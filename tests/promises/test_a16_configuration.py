@@ -23,9 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import accounting, configure, flush, monitor, reload
-from agenteval_otel.config import SettingsError, build, load_settings
+from agenteval_otel.config import SettingsError, build, load_settings, set_current_pipeline
 from agenteval_otel.dispatch import InlineDispatcher
-from agenteval_otel.config import set_current_pipeline
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import said
 from tests.promises.figures import Recorder

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel import configure
-from agenteval_otel.config import SettingsError
-from agenteval_otel.config import current_pipeline
+from agenteval_otel.config import SettingsError, current_pipeline
 from tests.promises.figures import Recorder
 
 PASS_S, SLACK, PASS_BYTES = 0.05, 4, 20 * 1024 * 1024

@@ -17,9 +17,9 @@ from agenteval_otel import monitor
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.runtime.log import log
 from tests.promises.figures import Recorder
 
 REJECTION = ExportLogsServiceResponse()

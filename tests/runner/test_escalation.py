@@ -11,6 +11,13 @@ import pytest
 
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.redaction import default_redactors
+from agenteval_otel.engine import (
+    EvaluationRunConfig,
+    EvaluationRunner,
+    RunOutcome,
+    run_evaluation_sync,
+    run_evaluations_sync,
+)
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor
@@ -21,13 +28,6 @@ from agenteval_otel.models import (
     EvaluationInput,
     EvaluationResult,
     Score,
-)
-from agenteval_otel.engine import (
-    EvaluationRunConfig,
-    EvaluationRunner,
-    RunOutcome,
-    run_evaluation_sync,
-    run_evaluations_sync,
 )
 from agenteval_otel.sampling import Escalation, FunctionSampler, LabelSampler, ScoreSampler
 from agenteval_otel.sampling.base import DRAW_RANGE

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, Score, run_evaluation, run_evaluation_sync
+from agenteval_otel.engine import run_evaluations_sync
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.engine import run_evaluations_sync
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import METRIC_SCORE
 from agenteval_otel.testing import RecordedTelemetry

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agenteval_otel.engine import EvaluationRunner, RunOutcome, run_evaluation_sync
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.engine import EvaluationRunner, RunOutcome, run_evaluation_sync
 from agenteval_otel.sampling.base import DRAW_RANGE
 from tests.testing.doubles import Fixed, Free, Raw, Thinking, config_of
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from agenteval_otel.engine import EvaluationRunConfig
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
@@ -16,7 +17,6 @@ from agenteval_otel.models import (
     EvaluationResult,
     Score,
 )
-from agenteval_otel.engine import EvaluationRunConfig
 
 __all__ = ["Fixed", "Free", "Keeping", "Raw", "Thinking", "config_of", "enter_and_wait"]
 

@@ -28,7 +28,7 @@ from agenteval_otel.capture.shapes.reading import Reading
 from agenteval_otel.capture.shapes.turns import Turn, all_turns, is_message, turns_of
 from agenteval_otel.capture.shapes.usage import Tokens, usage_of
 from agenteval_otel.capture.text import model_fields, to_text
-from agenteval_otel.capture.type_readers import Detached
+from agenteval_otel.capture.values import Detached
 from agenteval_otel.errors import CaptureError
 
 __all__ = ["read_answer", "take_answer", "take_plain"]

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from agenteval_otel.capture.text import CAP_CHARS, clean
-from agenteval_otel.capture.type_readers import Detached
+from agenteval_otel.capture.values import Detached
 
 __all__ = [
     "MAX_ITEMS",

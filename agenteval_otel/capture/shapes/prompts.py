@@ -17,7 +17,7 @@ from agenteval_otel.capture.shapes.fields import (
 )
 from agenteval_otel.capture.shapes.turns import Turn, all_turns, is_message
 from agenteval_otel.capture.text import PlainCopy, clean, to_text
-from agenteval_otel.capture.type_readers import Detached, Unreadable
+from agenteval_otel.capture.values import Detached, Unreadable
 
 __all__ = ["Asked", "history_fields", "history_of", "last_question", "read_prompt"]
 

@@ -15,7 +15,7 @@ from agenteval_otel.capture.shapes.fields import field, items, kind_of
 from agenteval_otel.capture.shapes.reading import Reading
 from agenteval_otel.capture.shapes.sse import events_in
 from agenteval_otel.capture.text import CAP_CHARS, cap, model_fields, to_text
-from agenteval_otel.capture.type_readers import Detached, Unreadable
+from agenteval_otel.capture.values import Detached, Unreadable
 from agenteval_otel.errors import CaptureError
 
 __all__ = ["read_chunks"]

@@ -15,8 +15,12 @@ FAILURES: Final[dict[str, Explanation]] = {
         ("Check the sampler with `agenteval_otel.testing.check_sampler`.",),
     ),
     "capture": Explanation(
-        "What the handler took or gave could not be read; the call counts as `capture_failed`.",
-        ("a `capture=` function that raised", "an answer or prompt whose own methods raise"),
+        "Something that the handler gave could not be read.",
+        (
+            "a part of the answer that is no plain data: it is left out, and the rest is evaluated",
+            "an answer that cannot be read at all, or a `capture=` function that raised: the call counts as "
+            "`capture_failed`",
+        ),
         ("See `capture_failed`.",),
     ),
     "ground_truth": Explanation(

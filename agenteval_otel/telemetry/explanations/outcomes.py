@@ -97,12 +97,14 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         (
             "the handler returned a stream for its caller to read (a client's, an iterator, a `StreamingResponse`)",
             "a `capture=` function raised, or gave something that is not a mapping",
-            "the answer or the prompt is an object whose own methods raise",
+            "nothing can be read of the answer: a future, a lock, a function, a database row whose fields are expired, "
+            "an object of a class that is no plain data and has no known text field",
         ),
         (
             "Look for the log line `part_failed` with `part='capture'`: `said` names the answer's type and the reason.",
             "Of a stream, monitor the generator that makes its pieces instead of the function that hands it on.",
-            "Return text, a mapping or an object with `content`, or say it: `annotate(response=...)`.",
+            "Return text, a dictionary, a dataclass, a pydantic model or an object with `content`, or say it: "
+            "`annotate(response=...)`, `capture=`.",
         ),
     ),
     names.PIPELINE_FAILED: Explanation(
