@@ -16,11 +16,12 @@ LAYERS = {
     "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2, "hosted": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "telemetry": 3, "dispatch": 3,
     "evaluators": 4, "storage": 4,
-    "runner": 5, "restraint": 5, "objectives": 5,
-    "pipeline": 6,
-    "instrumentation": 7, "sidecar": 7, "feedback": 7, "replay": 7, "provisioning": 7,
-    "config": 8,
-    "cli": 9, "testing": 10, "__init__": 11, "__main__": 12,
+    "execution": 5,
+    "runner": 6, "restraint": 6, "objectives": 6,
+    "pipeline": 7,
+    "instrumentation": 8, "sidecar": 8, "feedback": 8, "replay": 8, "provisioning": 8,
+    "config": 9,
+    "cli": 10, "testing": 11, "__init__": 12, "__main__": 13,
 }  # fmt: skip
 
 # Which modules may meet which vendor; a name stands for the module, or for all of a room.
