@@ -14,13 +14,17 @@ LAYERS = {
     "errors": 0, "semconv": 0, "masking": 0, "registry": 0, "runtime": 0,
     "models": 1, "components": 1,
     "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2, "hosted": 2,
-    "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "telemetry": 3, "dispatch": 3,
-    "evaluators": 4, "storage": 4,
-    "runner": 5, "objectives": 5,
-    "pipeline": 6,
-    "instrumentation": 7, "sidecar": 7, "feedback": 7, "replay": 7, "provisioning": 7,
+    "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "dispatch": 3,
+    "telemetry": 4, "evaluators": 4,
+    "storage": 5,
+    "execution": 5, "objectives": 5,
+    "engine": 6,
+    "pipeline": 7,
     "config": 8,
-    "cli": 9, "testing": 10, "__init__": 11, "__main__": 12,
+    "instrumentation": 9, "feedback": 9,
+    "sidecar": 10, "replay": 10,
+    "provisioning": 11, "testing": 11,
+    "cli": 12, "__init__": 13, "__main__": 14,
 }  # fmt: skip
 
 # Which modules may meet which vendor; a name stands for the module, or for all of a room.

@@ -93,6 +93,9 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel.registry": [
         "Registry",
     ],
+    "agenteval_otel.execution": [
+        "Executor", "MAX_STRIKES", "ModeLoad",
+    ],
     "agenteval_otel.engine": [
         "EvaluationRunConfig", "EvaluationRunner", "RunOutcome", "Suite", "SuiteResult", "SuiteScore",
         "aggregate", "run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync",

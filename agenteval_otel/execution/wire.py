@@ -10,7 +10,7 @@ import functools
 import json
 from typing import Any
 
-from pydantic_core import to_jsonable_python
+from pydantic import TypeAdapter
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, EvaluationResult
@@ -20,6 +20,7 @@ __all__ = ["Lines", "Malformed", "answer_of", "encode_answer", "encode_input", "
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_MESSAGE = 64 * 1024
 _RESULTS, _OTHER, _FAILED, _SKIPPED = "results", "other", "failed", "skipped"
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 _FIELDS = tuple(name for name in EvaluationResult.model_fields if name != "judgement")
 
 
@@ -126,7 +127,10 @@ def _encoded_error(error: BaseException) -> tuple[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return to_jsonable_python(value, fallback=repr)
+    try:
+        return _ANY.dump_python(value, mode="json")
+    except Exception:
+        return repr(value)
 
 
 class _Raised(Exception):

@@ -13,6 +13,7 @@ from tests.promises.programs import run_program
 PATIENCE_S = 30.0
 PROGRAM = """
     import asyncio, os, sys
+    sys.path[:0] = sys.argv[2:]
     from agenteval_otel.models import EvaluationInput
     from agenteval_otel.execution import Executor
     from tests.testing.computing import Computing, Troubled
@@ -39,7 +40,6 @@ PROGRAM = """
             os.kill(os.getpid(), 9)
         asyncio.run(busy())
     if sys.argv[1] == "importing":
-        sys.path.insert(0, sys.argv[2])
         import endless
         async def busy():
             await asyncio.wait({asyncio.ensure_future(one(endless.Endless()))}, timeout=0.3)

@@ -91,7 +91,7 @@ def test_results_and_failures_are_those_of_an_inline_run() -> None:
         *BUILT_IN, Troubled(), Filling(criterion_name="filling"), Func.of(is_long, threshold=1),
     ]  # fmt: skip
     apart = [evaluator.model_copy(update={"execution": "process"}) for evaluator in evaluators]
-    evaluators = [evaluator.model_copy(update={"execution": "inline"}) for evaluator in evaluators]
+    evaluators = [evaluator.model_copy(update={"execution": "thread"}) for evaluator in evaluators]
     words = ["exit", "value", "key", "skip", "word", "own", "unicode", "filler", "metadata", "any"]
     texts = st.sampled_from(words) | st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
     inputs = st.builds(

@@ -38,7 +38,7 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
     async def work(executor: Executor) -> None:
         assert executor._processes is not None
         with monkeypatch.context() as patch:
-            patch.setattr(processes, "ForkServerProcess", no_more)
+            patch.setattr(processes, "Server", no_more)
             for _ in range(4):
                 assert await place(executor) == os.getpid()
                 executor._processes._not_before = 0.0

@@ -142,7 +142,7 @@ TAGGED = (Free(criterion_name="a", tags=("safety", "fast")), Fixed(criterion_nam
     [
         ({}, "abc", []),
         ({"execution": ["inline", "thread"]}, "ab", ["Thinking:c (execution async)"]),
-        ({"costClasses": ["model"]}, "c", ["Free:a (execution inline)", "Fixed:b (cost class cpu)"]),
+        ({"execution": ["async"]}, "c", ["Free:a (execution inline)", "Fixed:b (execution thread)"]),
         ({"tags": ["safety"]}, "ab", ["Thinking:c (no tags)"]),
         ({"tags": ["fast"]}, "a", ["Fixed:b (tags safety)", "Thinking:c (no tags)"]),
         ({"tags": ["safety"], "execution": ["thread"]}, "b",
@@ -150,7 +150,7 @@ TAGGED = (Free(criterion_name="a", tags=("safety", "fast")), Fixed(criterion_nam
     ],
 )  # fmt: skip
 def test_a_run_takes_what_is_selected(fields: dict[str, Any], runs: str, left_out: list[str]) -> None:
-    """By cost class and by tag; what is left out is said in the configuration and in the result."""
+    """By execution and by tag; what is left out is reported in the configuration and in the result."""
     config = EvaluationRunConfig(evaluators=TAGGED, **fields)
     assert [str(one) for one in config.selection.left_out] == left_out
     found = run_evaluation_sync(INPUT, config)
