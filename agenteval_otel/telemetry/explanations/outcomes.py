@@ -32,6 +32,18 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         ),
         True,
     ),
+    names.SHED: Explanation(
+        "was sampled, but not evaluated because load shedding had reduced sampling; the others carry its weight",
+        (
+            "the queued answers needed more than ten seconds to be evaluated: " + SLOW,
+            "the host's event loop was late while answers were evaluated",
+        ),
+        (
+            "Look at `agenteval.sampling.level` and at the log line `sampling_reduced`: it names the measure.",
+            "Sample less, or give expensive evaluators a `sample_rate` of their own.",
+            "Raise `max_drain_s` or `max_loop_lag_s`, or switch load shedding off: docs/load-shedding.md.",
+        ),
+    ),
     names.DISABLED: Explanation(
         "came while evaluation was switched off",
         (
@@ -71,18 +83,6 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         "was not evaluated because a spend limit is used up",
         ("reserved for spend limits of judges; nothing in this version ends a call so",),
         ("Raise the limit, or sample less.",),
-    ),
-    names.SHED: Explanation(
-        "was sampled, but not evaluated because load shedding had reduced sampling; the others carry its weight",
-        (
-            "the queued answers needed more than ten seconds to be evaluated: " + SLOW,
-            "the host's event loop was late while answers were evaluated",
-        ),
-        (
-            "Look at `agenteval.sampling.level` and at the log line `sampling_reduced`: it names the measure.",
-            "Sample less, or give expensive evaluators a `sample_rate` of their own.",
-            "Raise `max_drain_s` or `max_loop_lag_s`, or switch load shedding off: docs/load-shedding.md.",
-        ),
     ),
     names.DROPPED_SHUTDOWN: Explanation(
         "came after `shutdown`, or was not done when the time to stop ran out",
