@@ -99,13 +99,13 @@ NOT_SAMPLED: Final = "not_sampled"
 SHED: Final = "shed"
 DISABLED: Final = "disabled"
 DROPPED_QUEUE_FULL: Final = "dropped_queue_full"
-DROPPED_RATE: Final = "dropped_rate"
+RATE_LIMITED: Final = "rate_limited"
 DROPPED_SHUTDOWN: Final = "dropped_shutdown"
 CAPTURE_FAILED: Final = "capture_failed"
 PIPELINE_FAILED: Final = "pipeline_failed"
 
 OUTCOMES: Final = (
-    EVALUATED, NOT_SAMPLED, SHED, DISABLED, DROPPED_QUEUE_FULL, DROPPED_RATE, DROPPED_SHUTDOWN, CAPTURE_FAILED,
+    EVALUATED, NOT_SAMPLED, SHED, DISABLED, DROPPED_QUEUE_FULL, RATE_LIMITED, DROPPED_SHUTDOWN, CAPTURE_FAILED,
     PIPELINE_FAILED,
 )  # fmt: skip
 

@@ -16,5 +16,6 @@ from agenteval_otel.config.switch import disable, enable
 
 __all__ = [
     "AgentSettings", "Criterion", "Loaded", "Problem", "Settings", "SettingsError", "accounting", "build", "configure",
-    "current_pipeline", "default_pipeline", "disable", "enable", "flush", "load_settings", "reload", "set_current_pipeline", "shutdown",
+    "current_pipeline", "default_pipeline", "disable", "enable", "flush", "load_settings", "reload",
+    "set_current_pipeline", "shutdown",
 ]  # fmt: skip

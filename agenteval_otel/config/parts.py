@@ -1,4 +1,4 @@
-"""Parts as decorators and settings name them: evaluators, samplers, storage providers from instances, names, mappings."""
+"""Parts as decorators and settings name them: evaluators, samplers and storage providers."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import cached_property
+from typing import Final
 
 from pydantic import Field
 

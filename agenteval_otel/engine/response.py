@@ -31,8 +31,8 @@ class EvaluatedResponse:
     """
 
     __slots__ = (
-        "_errors", "_evaluated", "_input", "_on_broken", "_outcome", "_redaction", "_sampled", "_settings", "_span", "agent",
-        "conversation_id", "ended_ns", "has_ground_truth", "input_snapshot", "model", "overall_score",
+        "_errors", "_evaluated", "_input", "_on_broken", "_outcome", "_redaction", "_sampled", "_settings", "_span",
+        "agent", "conversation_id", "ended_ns", "has_ground_truth", "input_snapshot", "model", "overall_score",
         "response_ended_ns", "response_id", "results", "sampling_clustered",
         "sampling_probability", "sampling_reason", "sampling_scope", "started_ns", "stream_end",
     )  # fmt: skip

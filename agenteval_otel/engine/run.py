@@ -155,8 +155,8 @@ class Run:
 
     __slots__ = (
         "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_outgoing", "_probability", "_question",
-        "_randomness", "_second_begun", "_skip_models", "_upstream", "_waiting", "at", "criteria", "evaluation_input", "runner",
-        "superseded",
+        "_randomness", "_second_begun", "_skip_models", "_upstream", "_waiting", "at", "criteria",
+        "evaluation_input", "runner", "superseded",
     )  # fmt: skip
 
     def __init__(

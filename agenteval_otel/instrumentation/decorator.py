@@ -67,8 +67,8 @@ def monitor(
         sampler: A sampler instead of a rate.
         escalation: An `Escalation`, or a mapping: cheap evaluators first, and rules on their results decide which
             answers the evaluators that call a model see (docs/escalation.md). False for none.
-        capture: ``capture(arguments, answer)`` gives further facts (see `annotate`) as a mapping; it runs on the background
-            thread, with the arguments by name.
+        capture: ``capture(arguments, answer)`` gives further facts (see `annotate`) as a mapping, on the
+            background thread, with the arguments by name.
         storage: A storage provider or several; replaces the configured ones.
         pipeline: The pipeline to use instead of the configured one.
 

@@ -2,7 +2,7 @@
 
 The limit is a ratio that is adjusted each second from the traffic of the second before, so that the probability stays
 known and smaller ratios still nest. A hard ceiling within the second stops what the ratio could not foresee, such as
-the first burst; what it stops is a loss (``dropped_rate``), not a sample.
+the first burst; what it stops is a loss (``rate_limited``), not a sample.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
-from agenteval_otel.semconv import DROPPED_RATE
+from agenteval_otel.semconv import RATE_LIMITED
 
 __all__ = ["RateLimitSampler"]
 
@@ -76,4 +76,4 @@ class _Window:
         self.bound = bound_of(ratio)
         self.taken = SamplingDecision(True, ratio, "rate_limit")
         self.passed_over = SamplingDecision(False, ratio, "rate_limit")
-        self.over_limit = SamplingDecision(False, None, "rate_limit", DROPPED_RATE)
+        self.over_limit = SamplingDecision(False, None, "rate_limit", RATE_LIMITED)

@@ -218,7 +218,7 @@ class Emitter:
         wants_span = self.wants_spans and spans
         if self.wants_spans and not spans:
             self.providers.lose("traces", "host_queue_full")
-            log.warning("spans_left_out", part="traces", reason="the application's span processor has been full for seconds")
+            log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
         common = response_attributes(response)
         shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
         for result in response.results:

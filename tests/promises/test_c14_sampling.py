@@ -340,7 +340,7 @@ def test_a_rate_limits_probability_is_the_true_one() -> None:
             continue  # nothing is known of the traffic yet
         for decision in decisions:
             taken += decision.sampled
-            lost += decision.outcome == "dropped_rate"
+            lost += decision.outcome == "rate_limited"
             weights += 1 / (decision.probability or 1.0) if decision.sampled else 0.0
     whole = seconds * per_s
     print(f"C14 rate limit: {weights / whole:.4f} of the weight, {lost / (taken + lost):.4f} lost")

@@ -42,11 +42,11 @@ def test_never_more_than_the_limit_in_a_second(max_per_s: int) -> None:
 
 
 def test_what_the_ceiling_stops_is_a_loss() -> None:
-    """The first burst is stopped by the ceiling: counted as ``dropped_rate``, of unknown probability."""
+    """The first burst is stopped by the ceiling: counted as ``rate_limited``, of unknown probability."""
     sampler = RateLimitSampler(clock=ManualClock())
     decisions = second_of(sampler, 50)
     assert [decision.sampled for decision in decisions] == [True] * 10 + [False] * 40
-    assert {(d.outcome, d.probability) for d in decisions[10:]} == {("dropped_rate", None)}
+    assert {(d.outcome, d.probability) for d in decisions[10:]} == {("rate_limited", None)}
 
 
 def test_steady_traffic_is_sampled_with_a_known_probability() -> None:
@@ -61,7 +61,7 @@ def test_steady_traffic_is_sampled_with_a_known_probability() -> None:
         decisions = second_of(sampler, 200)
         assert {decision.probability for decision in decisions} <= {0.04, None}
         taken += sum(decision.sampled for decision in decisions)
-        lost += sum(decision.outcome == "dropped_rate" for decision in decisions)
+        lost += sum(decision.outcome == "rate_limited" for decision in decisions)
         weight += sum(1 / 0.04 for decision in decisions if decision.sampled)
     assert lost < taken / 5
     assert 0.75 < weight / (100 * 200) < 1.1

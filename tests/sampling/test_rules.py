@@ -163,7 +163,7 @@ def test_a_rate_limit_inside_counts_a_call_once() -> None:
     sampler = AnyOfSampler(samplers=(limit, ErrorSampler(), PatternSampler(pattern="never")))
     decisions = [last_word(sampler, LOW, FINE) for _ in range(8)]
     assert [decision.sampled for decision in decisions] == [True] * 5 + [False] * 3
-    assert {decision.outcome for decision in decisions[5:]} == {"dropped_rate"}
+    assert {decision.outcome for decision in decisions[5:]} == {"rate_limited"}
     assert last_word(sampler, LOW, FAILED) == SamplingDecision(True, 1.0, "error")
 
 

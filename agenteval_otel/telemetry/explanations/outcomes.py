@@ -32,6 +32,18 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         ),
         True,
     ),
+    names.SHED: Explanation(
+        "was sampled, but not evaluated because load shedding had reduced sampling; the others carry its weight",
+        (
+            "the queued answers needed more than ten seconds to be evaluated: " + SLOW,
+            "the host's event loop was late while answers were evaluated",
+        ),
+        (
+            "Look at `agenteval.sampling.level` and at the log line `sampling_reduced`: it names the measure.",
+            "Sample less, or give expensive evaluators a `sample_rate` of their own.",
+            "Raise `max_drain_s` or `max_loop_lag_s`, or switch load shedding off: docs/load-shedding.md.",
+        ),
+    ),
     names.DISABLED: Explanation(
         "came while evaluation was switched off",
         (
@@ -57,7 +69,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
             "Raise the dispatcher's `max_items` or `max_bytes` for bursts; they are memory of your process.",
         ),
     ),
-    names.DROPPED_RATE: Explanation(
+    names.RATE_LIMITED: Explanation(
         "came above the limit per second before the ratio could adjust; a loss, not a sample",
         (
             "a burst: the ratio of one second is made from the traffic of the second before",
@@ -66,18 +78,6 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         (
             "Nothing, where it is a small share.",
             "Set `sample_rate` (it takes the limit away), or raise `max_per_s` of `rate_limit`.",
-        ),
-    ),
-    names.SHED: Explanation(
-        "was sampled, but not evaluated because load shedding had reduced sampling; the others carry its weight",
-        (
-            "the queued answers needed more than ten seconds to be evaluated: " + SLOW,
-            "the host's event loop was late while answers were evaluated",
-        ),
-        (
-            "Look at `agenteval.sampling.level` and at the log line `sampling_reduced`: it names the measure.",
-            "Sample less, or give expensive evaluators a `sample_rate` of their own.",
-            "Raise `max_drain_s` or `max_loop_lag_s`, or switch load shedding off: docs/load-shedding.md.",
         ),
     ),
     names.DROPPED_SHUTDOWN: Explanation(
