@@ -87,7 +87,8 @@ class Engine:
         settings: HandlerSettings = call.settings
         try:
             if call.evaluation is not None:  # another thread had begun it, and was held up
-                return call.evaluation.begin()
+                evaluation: _Evaluation = call.evaluation
+                return evaluation.begin()
             evaluation_input = self._input_of(call, settings)
             if call.decision is not None and not call.decision.settled:
                 outcome = self._decide(evaluation_input, call, settings)

@@ -91,7 +91,9 @@ class EvaluatedResponse:
             overall=(self.overall_score, self._errors),
         )  # fmt: skip
         facts: dict[str, Any] = {
-            "span": self.span, "response_ended_ns": self.response_ended_ns, **self._sampled,
+            "span": self.span,
+            "response_ended_ns": self.response_ended_ns,
+            **self._sampled,
         }
         if self._settings.content:
             aggregated = with_content(aggregated, {**facts, "input_snapshot": self.input_snapshot})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, SpanReference
+from agenteval_otel.models import EvaluationResult, SpanReference
 from agenteval_otel.models.value import replaced
 from agenteval_otel.objectives.callbacks import Callback, Callbacks
 from agenteval_otel.objectives.crossing import ObjectiveCrossing, attributes_of
@@ -63,6 +63,19 @@ class Watched(Protocol):
     def emitter(self) -> Emitter | None: ...
 
 
+class Evaluated(Protocol):
+    """What is looked at of one evaluated response."""
+
+    @property
+    def results(self) -> Sequence[EvaluationResult]: ...
+    @property
+    def agent(self) -> str | None: ...
+    @property
+    def span(self) -> SpanReference | None: ...
+    @property
+    def sampling_clustered(self) -> bool: ...
+
+
 class Objectives:
     """Watches the objectives of a pipeline's handlers.
 
@@ -87,7 +100,7 @@ class Objectives:
     def __repr__(self) -> str:
         return f"<Objectives {self.tracks!r} {self._callbacks!r}>"
 
-    def attend(self, watched: Watched, aggregated: AggregatedEvaluationResult) -> None:
+    def attend(self, watched: Watched, response: Evaluated) -> None:
         """Take the verdicts of one answer in; emits and has told what they change. Never raises.
 
         On the pool's thread; a few microseconds for each verdict.
@@ -96,7 +109,7 @@ class Objectives:
             return
         try:
             self._callbacks.look()
-            for crossing in self._crossings(watched, aggregated):
+            for crossing in self._crossings(watched, response):
                 self._tell(crossing, watched.emitter)
         except Exception as error:
             self._broken("objectives", error)
@@ -119,19 +132,19 @@ class Objectives:
         self.tracks.reset()
         self._callbacks.reset()
 
-    def _crossings(self, watched: Watched, aggregated: AggregatedEvaluationResult) -> list[ObjectiveCrossing]:
-        verdicts = list(_verdicts(watched, aggregated))
+    def _crossings(self, watched: Watched, response: Evaluated) -> list[ObjectiveCrossing]:
+        verdicts = list(_verdicts(watched, response))
         found: list[ObjectiveCrossing] = []
         tracks, now_s, too_many = self.tracks, self._clock(), False
         with tracks.lock:
-            agent = tracks.agent(aggregated.agent) if verdicts else None
+            agent = tracks.agent(response.agent) if verdicts else None
             for criterion, objective, verdict in verdicts:
                 track = tracks.of(agent, criterion, objective)
                 if track is None:
                     too_many = True
                 elif (change := track.add(verdict, now_s)) is not None:
                     crossing = _crossing(change, agent, criterion, objective, verdict.at_ns)
-                    found.append(replaced(crossing, {"clustered": aggregated.sampling_clustered}))
+                    found.append(replaced(crossing, {"clustered": response.sampling_clustered}))
         if too_many:  # told where nobody waits for the lock
             self._broken("objectives", OverflowError("too many are watched"))
         return found
@@ -154,13 +167,13 @@ class Objectives:
             self._broken("on_recovery", error)
 
 
-def _verdicts(watched: Watched, aggregated: AggregatedEvaluationResult) -> Iterator[tuple[str, float, Verdict]]:
-    for result in aggregated.results:
+def _verdicts(watched: Watched, response: Evaluated) -> Iterator[tuple[str, float, Verdict]]:
+    for result in response.results:
         objective = watched.objectives.get(result.criterion_name)
         if objective is None or result.passed is None or result.status != "scored":
             continue
         if result.probability:
-            verdict = _verdict(result, result.probability, aggregated.span, watched.floor)
+            verdict = _verdict(result, result.probability, response.span, watched.floor)
             yield result.criterion_name, objective, verdict
         else:  # it speaks for an unknown number of answers: taken for one it could tell of a drop that is none
             log.warning("verdict_left_out", part=result.criterion_name, why="its probability is unknown")

@@ -1,5 +1,121 @@
-"""The logger's former place: kept until dispatch, pipeline, restraint, runner and storage/otlp are rewritten."""
+"""Our own few log lines: structlog over the standard library's logger ``agenteval_otel``.
 
-from agenteval_otel.runtime.log import log
+The host's structlog configuration is neither used nor changed. Where the host has not loaded structlog the same lines
+are written without it: importing it then would take a tenth of a second of the host's interpreter, load `rich` where
+that is installed, which draws from the host's random numbers, and leave a child forked meanwhile unable to import it.
+
+The same event is written at most once a minute, with the number of times it was left out: a log handler that exports
+could otherwise feed itself. What the host's handlers and filters raise stays here.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any
+
+from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["log"]
+
+_EVERY_S = 60.0
+_MAX_CAUSES = 256
+_OTHERS = "other causes"
+_NAME = "agenteval_otel"
+
+
+class _Cause:
+    """One event of one part: when it may be written again, and how often it was not.
+
+    Its one ticket goes to whoever pops it, so of several threads that meet (or of a handler that warns again on the
+    same thread) one writes, without a lock that a signal handler or a forked child could find taken.
+    """
+
+    def __init__(self) -> None:
+        self.due, self.left_out = 0.0, 0
+        self._ticket = [None]
+
+    def turn(self, now: float) -> int | None:
+        """How many lines were left out, for the one whose turn it is to write; None for everybody else."""
+        if now >= self.due:
+            try:
+                self._ticket.pop()
+            except IndexError:
+                pass
+            else:
+                mine, left_out = now >= self.due, self.left_out
+                if mine:
+                    self.due, self.left_out = now + _EVERY_S, 0
+                self._ticket.append(None)
+                if mine:
+                    return left_out
+        self.left_out += 1
+        return None
+
+
+class _Plain:
+    """Writes the same lines where structlog is not loaded."""
+
+    def warning(self, event: str, **facts: Any) -> None:
+        logging.getLogger(_NAME).warning(
+            " ".join(f"{name}={fact!r}" for name, fact in {"event": event, **facts}.items())
+        )
+
+
+class _Log:
+    """Writes ``event='...' part='...'`` lines as warnings; at most one a minute of each event and part."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, _Cause] = {}
+        self._made: Any = None
+
+    def warning(self, event: str, **facts: Any) -> None:
+        """Write a warning, or count that it was left out; never raises."""
+        try:
+            now = time.monotonic()
+            left_out = self._cause(f"{event}:{facts.get('part', '')}"[:200], now).turn(now)
+            if left_out is not None:
+                self._structured().warning(event, **facts, **({"left_out": left_out} if left_out else {}))
+        except Exception:
+            return
+
+    def forget(self) -> None:
+        """Begin anew, in a forked child: a ticket may have been out while its parent forked."""
+        self._last = {}
+
+    def _cause(self, key: str, now: float) -> _Cause:
+        causes = self._last
+        known = causes.get(key)
+        if known is not None:
+            return known
+        if len(causes) >= _MAX_CAUSES:
+            # More causes than anybody reads: from here on they share one line a minute, and then old ones make room.
+            others = causes.setdefault(_OTHERS, _Cause())
+            if now < others.due:
+                return others
+            for old in [name for name, cause in list(causes.items()) if cause.due <= now and cause is not others]:
+                causes.pop(old, None)
+            if len(causes) >= _MAX_CAUSES:
+                return others
+        return causes.setdefault(key, _Cause())
+
+    def _structured(self) -> Any:
+        if self._made is not None:
+            return self._made
+        structlog: Any = sys.modules.get("structlog")
+        if getattr(structlog, "wrap_logger", None) is None:  # not there, or just being imported
+            return _Plain()
+        self._made = structlog.wrap_logger(
+            logging.getLogger(_NAME),
+            processors=(structlog.processors.KeyValueRenderer(key_order=["event"]),),
+            wrapper_class=structlog.stdlib.BoundLogger,
+            context_class=dict,
+            cache_logger_on_first_use=False,
+        )
+        return self._made
+
+
+log = _Log()
+"""The one logger: what it left out is known across the packages."""
+reset_in_child(log.forget)

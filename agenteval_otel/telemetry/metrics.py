@@ -7,16 +7,16 @@ an exemplar. Everything here runs on the pool's thread, or on the exporter's whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from agenteval_otel import semconv as names
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.models import EvaluationResult
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.series import SeriesBudget
@@ -150,6 +150,17 @@ def _attributes(criterion: str, agent: str | None, model: str | None) -> dict[st
     return dict(_labels(criterion, agent, model))
 
 
+class Timed(Protocol):
+    """When a response was complete, and when it was evaluated, in nanoseconds since the epoch."""
+
+    @property
+    def started_ns(self) -> int | None: ...
+    @property
+    def ended_ns(self) -> int | None: ...
+    @property
+    def response_ended_ns(self) -> int | None: ...
+
+
 class Instruments:
     """The instruments on one meter.
 
@@ -157,7 +168,7 @@ class Instruments:
         meter: Where they are created.
         totals: What the emitter adds to.
         accounting: Outcomes of calls.
-        queue: Gives the queue's gauges: ``size``, ``capacity``, ``bytes``.
+        queue: Gives the queue's gauges: ``size``, ``bytes``, ``max_bytes``.
     """
 
     def __init__(
@@ -165,7 +176,7 @@ class Instruments:
         meter: metrics.Meter,
         totals: ResultTotals,
         accounting: Accounting | None,
-        queue: Callable[[], dict[str, int]] | None,
+        queue: Callable[[], Mapping[str, float]] | None,
     ) -> None:
         self._totals, self._accounting, self._queue = totals, accounting, queue
         self._score = _histogram(meter, names.METRIC_SCORE)
@@ -181,13 +192,13 @@ class Instruments:
             seconds = max(0, result.ended_ns - result.started_ns) / 1e9
             self._duration.record(seconds, _attributes(result.criterion_name, None, None), context=context)
 
-    def record_run(self, aggregated: AggregatedEvaluationResult, agent: str | None, context: Context) -> None:
+    def record_run(self, response: Timed, agent: str | None, context: Context) -> None:
         """Record the duration of the whole run and the lag behind the answer."""
-        if aggregated.started_ns is None or aggregated.ended_ns is None:
+        if response.started_ns is None or response.ended_ns is None:
             return
-        self._duration.record(max(0, aggregated.ended_ns - aggregated.started_ns) / 1e9, context=context)
-        if aggregated.response_ended_ns is not None:
-            lag_s = max(0, aggregated.ended_ns - aggregated.response_ended_ns) / 1e9
+        self._duration.record(max(0, response.ended_ns - response.started_ns) / 1e9, context=context)
+        if response.response_ended_ns is not None:
+            lag_s = max(0, response.ended_ns - response.response_ended_ns) / 1e9
             self._lag.record(lag_s, {names.AGENT_NAME: agent} if agent else {}, context=context)
 
     def _observe(self, meter: metrics.Meter) -> None:

@@ -234,4 +234,5 @@ def _retry_delay(metadata: Any) -> float | None:
         delay = RetryInfo.FromString(dict(metadata)["google.rpc.retryinfo-bin"]).retry_delay
     except Exception:
         return None
-    return min(max(delay.seconds + delay.nanos / 1e9, 0.0), MAX_WAIT_S)
+    wait_s: float = delay.seconds + delay.nanos / 1e9
+    return min(max(wait_s, 0.0), MAX_WAIT_S)

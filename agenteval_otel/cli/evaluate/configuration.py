@@ -64,7 +64,7 @@ def _from_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Seque
     settings, agent = loaded.settings, arguments.agent
     if agent is not None and agent not in settings.agents:
         raise ConfigurationError(f"no agent {agent!r}{choices(agent, sorted(settings.agents))}", path="--agent")
-    runner = build_loaded(loaded).plan(agent or "").runner
+    runner = build_loaded(loaded).handler(agent or "").runner
     fields = {
         "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redaction,
         "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,

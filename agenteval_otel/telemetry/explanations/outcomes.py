@@ -63,7 +63,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
             "an evaluator blocks the pool's event loop: it says that its lane is `free` or `model`, and does not await",
         ),
         (
-            "Compare `agenteval.queue.bytes` with `agenteval.queue.max_bytes`, and look at `agenteval.queue.drain_time`.",
+            "Compare `agenteval.queue.bytes` with `agenteval.queue.max_bytes`; look at `agenteval.queue.drain_time`.",
             "Sample less, limit the rate, or give the dear evaluators a `sample_rate` of their own.",
             "Give slow evaluators a shorter `timeout_s`, or the dispatcher a higher `concurrency`.",
             "Raise the dispatcher's `max_items` or `max_bytes` for bursts; they are memory of your process.",
