@@ -47,6 +47,7 @@ class Providers:
         self._target = target or OtlpTarget()
         self.on_lost: Callable[[str, str, int], object] = lambda signal, reason, count: None
         self.lost: dict[tuple[str, str], int] = {}
+        self.warns = True
         self._forget()
         reset_in_child(self._forget)
 
@@ -249,7 +250,7 @@ class Providers:
 
     def _warn_once(self) -> None:
         """Say which signals go nowhere, and the fix: one warning for all of them."""
-        if self._warned or self._unbuildable:
+        if self._warned or self._unbuildable or not self.warns:
             return
         self._warned = True
         missing = [

@@ -25,11 +25,11 @@ def test_the_defaults() -> None:
     """Bare settings: health of everything, at most ten a second, on the pool, through OpenTelemetry."""
     made = build(Settings())
     assert made.enabled
-    assert made.evaluators == (ResponseHealth(),)
-    assert isinstance(made.sampler, RateLimitSampler)
-    assert (made.sampler.max_per_s, made.sampler.ratio) == (10, 1.0)
+    assert made.defaults.evaluators == (ResponseHealth(),)
+    assert isinstance(made.defaults.sampler, RateLimitSampler)
+    assert (made.defaults.sampler.max_per_s, made.defaults.sampler.ratio) == (10, 1.0)
     assert isinstance(made.dispatcher, PoolDispatcher)
-    assert [type(one) for one in made.storage] == [OtlpStorageProvider]
+    assert [type(one) for one in made.defaults.storage] == [OtlpStorageProvider]
     assert made.own_span == "sampled"
 
 
@@ -58,13 +58,13 @@ def test_all_forms_are_taken() -> None:
         "storage": [{"type": "console"}], "dispatcher": {"type": "inline"},
     }  # fmt: skip
     made = build(Settings(**settings))
-    assert [one.label for one in made.evaluators] == [
+    assert [one.label for one in made.defaults.evaluators] == [
         "ResponseHealth:response_health",
         "KeywordCoverage:kw",
         "Func:short",
     ]
-    assert isinstance(made.evaluators[1], KeywordCoverage)
-    assert made.sampler == RateLimitSampler(max_per_s=3)
+    assert isinstance(made.defaults.evaluators[1], KeywordCoverage)
+    assert made.defaults.sampler == RateLimitSampler(max_per_s=3)
     assert isinstance(made.dispatcher, InlineDispatcher)
 
 

@@ -138,9 +138,9 @@ def test_what_says_the_same_is_kept(tmp_path: Path) -> None:
     assert reload()
     after = default_pipeline()
     assert after is not before
-    assert after.sampler is before.sampler
-    assert [one is two for one, two in zip(after.storage, before.storage, strict=True)] == [True, True]
-    assert [one is two for one, two in zip(after.evaluators, before.evaluators, strict=True)] == [True, False]
+    assert after.defaults.sampler is before.defaults.sampler
+    assert [one is two for one, two in zip(after.defaults.storage, before.defaults.storage, strict=True)] == [True, True]
+    assert [one is two for one, two in zip(after.defaults.evaluators, before.defaults.evaluators, strict=True)] == [True, False]
     assert reload()
     assert default_pipeline() is after
 
@@ -152,7 +152,7 @@ def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
     configure(tmp_path / "settings.yaml")
     handler = monitor(str.upper)
     handler("a")
-    (provider,) = default_pipeline().storage
+    (provider,) = default_pipeline().defaults.storage
     assert flush(10)
     assert provider._files
     said(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {second}}}")
@@ -171,7 +171,7 @@ def test_a_profile_is_kept(tmp_path: Path) -> None:
     configured(tmp_path, "profiles: {a: {sample_rate: 0}}", profile="a")
     said(tmp_path, "profiles: {a: {sample_rate: 0.5}}")
     assert reload()
-    assert default_pipeline().sampler.ratio == 0.5  # type: ignore[attr-defined]
+    assert default_pipeline().defaults.sampler.ratio == 0.5  # type: ignore[attr-defined]
     said(tmp_path, "profiles: {b: {}}")
     assert not reload()
 
@@ -204,7 +204,7 @@ def test_a_signal_in_the_middle_of_a_reload(tmp_path: Path, monkeypatch: pytest.
     finally:
         signal.signal(signal.SIGHUP, before)
     assert inner == [False]
-    assert default_pipeline().sampler.ratio == 0.25  # type: ignore[attr-defined]
+    assert default_pipeline().defaults.sampler.ratio == 0.25  # type: ignore[attr-defined]
 
 
 def test_disable_holds_through_reload_and_configure(tmp_path: Path) -> None:

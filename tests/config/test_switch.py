@@ -51,11 +51,11 @@ def test_a_bare_handler_follows_the_file_of_the_environment(tmp_path: Path, monk
     monkeypatch.setenv("AGENTEVAL_SETTINGS", str(said(tmp_path, text)))
     monitor(str.upper)
     made = default_pipeline()
-    assert made.sampler == RatioSampler(ratio=0.5)
-    assert made.storage == (JsonFileStorageProvider(path=Path("a.jsonl")),)
+    assert made.defaults.sampler == RatioSampler(ratio=0.5)
+    assert made.defaults.storage == (JsonFileStorageProvider(path=Path("a.jsonl")),)
     said(tmp_path, text.replace("0.5", "0.25"))
     assert reload()
-    assert default_pipeline().sampler == RatioSampler(ratio=0.25)
+    assert default_pipeline().defaults.sampler == RatioSampler(ratio=0.25)
     monkeypatch.setenv("AGENTEVAL_PROFILE", "none")
     assert configure().sample_rate == 0
     assert configure(own_span="never").sample_rate == 0

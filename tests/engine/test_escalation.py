@@ -60,7 +60,7 @@ def run(
 ) -> RunOutcome:  # fmt: skip
     runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation, redaction=redaction)
     try:
-        return asyncio.run(runner.run(made, draw=draw, **arguments))
+        return asyncio.run(runner.run(made, randomness=draw, **arguments))
     finally:
         runner.executor.close()
 
@@ -93,7 +93,7 @@ def test_the_floor_takes_some_whatever_was_found() -> None:
     """Its draw lies below the floor: it goes on, with the floor's probability, unless a rule knows a larger one."""
     for value, expected in ((0.9, 0.02), (0.1, 1.0)):
         judge = Asked()
-        outcome = run(LOW, Free(value=value), Thinking(action=judge), draw=ALWAYS, probability=1.0)
+        outcome = run(LOW, Free(value=value), Thinking(action=judge), randomness=ALWAYS, probability=1.0)
         assert told(outcome)[1] == ("thinking", "scored", expected, "score" if value < 0.5 else "floor")
         assert len(judge.inputs) == 1
 
@@ -110,7 +110,7 @@ def test_what_the_floor_takes_waits_for_nobody() -> None:
         assert judged.wait(10), "the first stage was waited for"
         return Score(value=0.9)
 
-    outcome = run(LOW, Fixed(action=cheap), Thinking(action=judge), draw=ALWAYS)
+    outcome = run(LOW, Fixed(action=cheap), Thinking(action=judge), randomness=ALWAYS)
     assert [result.status for result in outcome.results] == ["scored", "scored"]
 
 
@@ -174,14 +174,14 @@ def test_a_rule_that_raises_is_told_and_costs_nothing_else() -> None:
 def test_stepped_down_is_said_first() -> None:
     """While models sit out, that is why: no rule has passed the answer over."""
     for value in (0.1, 0.9):
-        assert told(run(LOW, Free(value=value), Thinking(), code_only=True))[1][1] == "stepped_down"
+        assert told(run(LOW, Free(value=value), Thinking(), skip_models=True))[1][1] == "stepped_down"
 
 
 def test_an_own_rate_lowers_the_probability_as_well() -> None:
     """The rate cuts from the draw that sampled the answer, the escalation from another: both multiply."""
     judge = Thinking(sample_rate=0.5)
-    assert told(run(LOW, Free(value=0.1), judge, draw=0, probability=0.8))[1] == ("thinking", "scored", 0.5, "score")
-    assert len(run(LOW, Free(value=0.1), judge, draw=DRAW_RANGE - 1, probability=0.8).results) == 1
+    assert told(run(LOW, Free(value=0.1), judge, randomness=0, probability=0.8))[1] == ("thinking", "scored", 0.5, "score")
+    assert len(run(LOW, Free(value=0.1), judge, randomness=DRAW_RANGE - 1, probability=0.8).results) == 1
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_cancelled_run_leaves_nothing_behind() -> None:
         escalation = Escalation(floor=0.02, rules=[{"type": "failure"}], criteria=["large"])
         evaluators = (Thinking(criterion_name="small", action=wait), Thinking(criterion_name="large", action=judge))
         runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation)
-        task = asyncio.create_task(runner.run(INPUT, draw=NEVER))
+        task = asyncio.create_task(runner.run(INPUT, randomness=NEVER))
         await entered.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -196,7 +196,7 @@ def test_an_own_rate_sees_a_subset() -> None:
     seen: dict[str, set[int]] = {"dear": set(), "cheap": set(), "always": set()}
     for step in range(100):
         draw = step * (DRAW_RANGE // 200) + 1_000  # the half of the draws that a ratio of 0.5 lets through
-        outcome = run(dear, cheap, Free(criterion_name="always"), draw=draw, probability=0.5)
+        outcome = run(dear, cheap, Free(criterion_name="always"), randomness=draw, probability=0.5)
         for result in outcome.results:
             seen[result.criterion_name].add(step)
             expected = {"dear": 0.1, "cheap": 0.5, "always": 0.5}[result.criterion_name]
@@ -208,14 +208,14 @@ def test_an_own_rate_sees_a_subset() -> None:
 def test_own_rates_of_none_and_all() -> None:
     """A rate of 0 never evaluates, one of 1 always; without a draw (offline) rates do not count."""
     for draw in (0, DRAW_RANGE - 1):
-        assert not run(Free(sample_rate=0), draw=draw).results
-        assert len(run(Free(sample_rate=1), draw=draw).results) == 1
+        assert not run(Free(sample_rate=0), randomness=draw).results
+        assert len(run(Free(sample_rate=1), randomness=draw).results) == 1
     assert len(run(Free(sample_rate=0)).results) == 1
 
 
 def test_an_unknown_probability_stays_unknown() -> None:
     """Without a known probability of the response none is made up."""
-    assert run(Free(sample_rate=0.5), draw=0).results[0].probability is None
+    assert run(Free(sample_rate=0.5), randomness=0).results[0].probability is None
 
 
 def test_code_only_leaves_out_who_asks_a_model() -> None:
@@ -225,7 +225,7 @@ def test_code_only_leaves_out_who_asks_a_model() -> None:
     async def ask(_: EvaluationInput) -> None:
         asked.append(True)
 
-    results = run(Free(), Thinking(action=ask), code_only=True).results
+    results = run(Free(), Thinking(action=ask), skip_models=True).results
     assert [(result.status, result.skip_reason) for result in results] == [
         ("scored", None),
         ("skipped", "stepped_down"),
@@ -241,7 +241,7 @@ def test_live_and_offline_agree() -> None:
         ResponseHealth(), KeywordCoverage(criterion_name="kw", expected_keywords=["answer", "missing"]),
         RuleBased.load({"rules": [{"criterionName": "short", "config": {"type": "length", "max": 3}}]}),
     )  # fmt: skip
-    live = run(*evaluators, draw=0, probability=1.0).results
+    live = run(*evaluators, randomness=0, probability=1.0).results
     offline = run_evaluation_sync(INPUT, config_of(*evaluators)).results
     assert [(r.criterion_name, r.score, r.label) for r in live] == [
         (r.criterion_name, r.score, r.label) for r in offline
