@@ -144,7 +144,7 @@ class CapturedCall:
     def _keep_fact(self, value: Any) -> Any:
         taken = take(value)
         self.size_bytes += taken.size_bytes
-        self.left_out += taken.left_out
+        self.left_out += taken.left_out + taken.truncated  # a fact bears no mark: what is cut is counted
         return taken.value
 
     def release(self) -> None:

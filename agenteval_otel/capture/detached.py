@@ -19,7 +19,7 @@ from agenteval_otel.capture.values import ATOMS, CUT, GROUPS, LEFT_OUT, Detached
 
 __all__ = ["Taken", "list_bytes", "take"]
 
-_BUDGET: Final = 20_000
+_BUDGET: Final = 5_000
 _CONTAINER_COSTS: Final = 10
 _DEPTH: Final = 24
 _HEAD: Final = 512

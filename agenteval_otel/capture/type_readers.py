@@ -52,11 +52,12 @@ _bases_of: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].
 _members_of: Final[Callable[[type], Any]] = type.__dict__["__dict__"].__get__
 name_of: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
 _stored: Final[Callable[[Any, str], Any]] = object.__getattribute__
+_module_from: Final[Callable[[type], Any]] = type.__dict__["__module__"].__get__
 _flags_of: Final[Callable[[type], int]] = type.__dict__["__flags__"].__get__
 
 
 def _module_of(kind: type) -> str:
-    module = _members_of(kind).get("__module__")
+    module = _module_from(kind)
     return module if type(module) is str else "builtins"
 
 
@@ -192,7 +193,7 @@ def _make_reader(kind: type) -> Reader:
         return str
     for base in bases:
         module, members = _module_of(base), _members_of(base)
-        if module == "pydantic.networks" and "_url" in members:
+        if module == "pydantic.networks" and name_of(base) in ("_BaseUrl", "_BaseMultiHostUrl"):
             return _text_of_url
         if module == "numpy" and name_of(base) == "generic":
             item: Reader = members["item"]  # a method that is not written in Python
