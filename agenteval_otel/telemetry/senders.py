@@ -232,7 +232,6 @@ def _retry_delay(metadata: Any) -> float | None:
 
     try:
         delay = RetryInfo.FromString(dict(metadata)["google.rpc.retryinfo-bin"]).retry_delay
+        return min(max(float(delay.seconds + delay.nanos / 1e9), 0.0), MAX_WAIT_S)
     except Exception:
         return None
-    wait_s: float = delay.seconds + delay.nanos / 1e9
-    return min(max(wait_s, 0.0), MAX_WAIT_S)

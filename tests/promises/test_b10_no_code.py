@@ -247,7 +247,6 @@ IMPORTS = {
     "runner/__init__.py": "modules of the room, by names of ours",
     "evaluators/imports.py": "in the fork server: the module of an evaluator that the host has imported",
     "dispatch/own.py": "the standard library's room of sub-interpreters, by the names it has had",
-    "telemetry/private.py": "rooms of the SDK, by names of ours",
 }
 """Where a module is imported by a name that is worked out, and whose name that is."""
 

@@ -237,6 +237,30 @@ def test_the_oldest_goes_where_there_is_no_room(
     assert "0" not in receiver.taken
 
 
+@pytest.mark.parametrize(
+    ("count", "max_bytes"),
+    [(20_000, 512 * 1024), pytest.param(600_000, 32 * 1024 * 1024, marks=pytest.mark.full)],
+    ids=["shortened", "ten minutes at 500 answers a second"],
+)  # fmt: skip
+def test_ten_minutes_of_outage_stay_within_the_bound(
+    exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int],
+    monkeypatch: pytest.MonkeyPatch, count: int, max_bytes: int,
+) -> None:  # fmt: skip
+    """Two spans an answer wait through an outage within their bound, and arrived and lost ones add up to all."""
+    monkeypatch.setattr(MEMORY.encoded_batches, "max_bytes", max_bytes)
+    receiver.delivery = AWAY
+    for start in range(0, count, 250):
+        for number in range(start, start + 250):
+            exporter.put("TRACES", spans[number % 300], 1_500)
+        assert not exporter.flush()
+        receiver.asked.clear()
+        assert MEMORY.encoded_batches.used_bytes <= max_bytes
+    receiver.delivery = DELIVERED
+    assert exporter.flush()
+    assert len(receiver.taken) + lost.get(("traces", "no_room"), 0) == count
+    assert set(lost) <= {("traces", "no_room")}
+
+
 def test_an_item_that_never_fits_is_counted(
     exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int]
 ) -> None:
