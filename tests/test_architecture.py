@@ -123,10 +123,10 @@ def test_each_vendor_is_met_in_one_place(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_files_and_functions_are_short_and_documented(file: Path) -> None:
-    """One file, one idea: 300 lines a file, 40 a function, a module docstring and `__all__`."""
+    """One file, one idea: 500 lines a file, 40 a function, a module docstring and `__all__`."""
     text = file.read_text()
     tree = ast.parse(text)
-    assert len(text.splitlines()) <= 300, f"{name_of(file)} wants to become a folder"
+    assert len(text.splitlines()) <= 500, f"{name_of(file)} wants to become a folder"
     assert ast.get_docstring(tree), f"{name_of(file)} has no docstring"
     if file.name != "__main__.py":
         assert any(isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" for node in tree.body)

@@ -16,6 +16,7 @@ from agenteval_otel.config.assemble import build, build_loaded, close_what_is_go
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.config.switch import SWITCH
+from agenteval_otel.dispatch.own import in_own_process
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import (
     Pipeline,
@@ -60,7 +61,7 @@ def configure(
     """Set up the process's pipeline; handlers that were decorated before use it from now on.
 
     Calls under way finish where they began, and the outcomes so far stay in `accounting`. Call it at start; it reads
-    files, and blocks for as long.
+    files, and blocks for as long. In a worker process it reads the settings and changes nothing.
 
     Args:
         settings: A file (YAML, TOML, JSON), or Settings, which are taken as they are. Left out: the file that
@@ -77,6 +78,9 @@ def configure(
         raise ConfigurationError("give Settings or keyword arguments, not both")
     if settings is not None and given is None and not isinstance(settings, str | os.PathLike):
         raise ConfigurationError(f"expected the path of a file or Settings, found {type(settings).__name__}")
+    request = _Request(settings if isinstance(settings, str | os.PathLike) else None, profile, fields)
+    if in_own_process():  # the application's module is imported once more for its evaluators only
+        return given or _load(request).settings
     with _assembling() as free:
         if not free:
             raise ConfigurationError("configure is under way on this thread")
@@ -84,7 +88,6 @@ def configure(
             _close_after(_apply(given, None))
             _STATE.request, _STATE.settings = None, given
             return given
-        request = _Request(settings if isinstance(settings, str | os.PathLike) else None, profile, fields)
         loaded = _load(request)
         _close_after(_apply(loaded.settings, loaded))
         _STATE.request, _STATE.settings = request, loaded.settings

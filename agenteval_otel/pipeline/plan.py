@@ -101,11 +101,7 @@ class Plan:
         self.agent, self.capture, self.function = agent, capture, function
         self._thin, self._broken = pipeline.restraint.thin, pipeline.broken
         self.sampler, self.own_span = (sampler, own_span) if enabled else (_Off(), "never")
-        parts: dict[str, Any] = {
-            "executor": pipeline.executor,
-            "redaction": pipeline.redaction,
-            "escalation": escalation,
-        }
+        parts: Any = {"executor": pipeline.executor, "redaction": pipeline.redaction, "escalation": escalation}
         self.runner = EvaluationRunner(evaluators, **parts)
         self.criteria = _changed(self.runner.criteria, criteria) if criteria else ()
         if self.criteria:
