@@ -18,7 +18,7 @@ class RestraintSettings(BaseModel, metaclass=Explained):
             would be full within ten seconds; below it, within two.
         pool_cpu_share: CPU time of the pool's thread, which competes with the host for the interpreter, as a share of
             one core.
-        cpu_share: CPU time of the pool's thread, of the lanes' threads and of their child processes together, as a
+        cpu_share: CPU time of the pool's thread, of the threads and processes of evaluators together, as a
             share of one core.
         loop_lag_s: Lateness of the host's event loop, in seconds, of which nine in ten measurements of the last five
             seconds stay below; it counts only while the package itself is at work.

@@ -46,7 +46,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         (
             SLOW,
             "a burst above what the evaluators manage",
-            "an evaluator blocks the pool's event loop: it says that its lane is `free` or `model`, and does not await",
+            "an evaluator blocks the background thread: it is `inline` or `async`, and does not await",
         ),
         (
             "Compare `agenteval.queue.size` with `agenteval.queue.capacity`, and look at `agenteval.evaluation.lag`.",
@@ -124,7 +124,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         ),
         (
             "Look at `failures` and at the log line `part_failed`: they name the part.",
-            "Move an evaluator that blocks to the lane `cpu`: it has a process of its own and a time limit.",
+            "Give an evaluator that blocks `execution: thread` or `process`: it has a time limit there.",
         ),
     ),
 }
