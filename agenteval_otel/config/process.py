@@ -17,6 +17,7 @@ from agenteval_otel.config.current import current_pipeline, set_current_pipeline
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.config.switch import SWITCH
+from agenteval_otel.dispatch.own import in_own_process
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
 from agenteval_otel.runtime.fork import reset_in_child
@@ -56,7 +57,7 @@ def configure(
     """Set up the process's pipeline; handlers that were decorated before use it from now on.
 
     Calls under way finish where they began, and the outcomes so far stay in `accounting`. Call it at start; it reads
-    files, and blocks for as long.
+    files, and blocks for as long. In a worker process it reads the settings and changes nothing.
 
     Args:
         settings: A file (YAML, TOML, JSON), or Settings, which are taken as they are. Left out: the file that
@@ -73,6 +74,9 @@ def configure(
         raise ConfigurationError("give Settings or keyword arguments, not both")
     if settings is not None and given is None and not isinstance(settings, str | os.PathLike):
         raise ConfigurationError(f"expected the path of a file or Settings, found {type(settings).__name__}")
+    request = _Request(settings if isinstance(settings, str | os.PathLike) else None, profile, fields)
+    if in_own_process():  # the application's module is imported once more for its evaluators only
+        return given or _load(request).settings
     with _assembling() as free:
         if not free:
             raise ConfigurationError("configure is under way on this thread")
@@ -80,7 +84,6 @@ def configure(
             _close_after(_apply(given, None))
             _STATE.request, _STATE.settings = None, given
             return given
-        request = _Request(settings if isinstance(settings, str | os.PathLike) else None, profile, fields)
         loaded = _load(request)
         _close_after(_apply(loaded.settings, loaded))
         _STATE.request, _STATE.settings = request, loaded.settings

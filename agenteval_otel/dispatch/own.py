@@ -19,7 +19,8 @@ from contextvars import ContextVar
 from typing import Final
 
 __all__ = [
-    "EVALUATION", "THREAD", "Evaluation", "OwnThread", "in_sub_interpreter", "take_process", "under_evaluation",
+    "EVALUATION", "THREAD", "Evaluation", "OwnThread", "in_own_process", "in_sub_interpreter", "take_process",
+    "under_evaluation",
 ]  # fmt: skip
 
 
@@ -79,10 +80,15 @@ def take_process() -> None:
     _own_processes.add(os.getpid())
 
 
+def in_own_process() -> bool:
+    """Whether this process does nothing but evaluate: a fork server or a worker process."""
+    return os.getpid() in _own_processes
+
+
 def under_evaluation() -> bool:
     """Whether this thread is ours, or was started by an evaluator whose evaluation goes on."""
     thread = threading.current_thread()
-    if isinstance(thread, OwnThread) or os.getpid() in _own_processes:
+    if isinstance(thread, OwnThread) or in_own_process():
         return True
     evaluation: object = thread.daemon
     if isinstance(evaluation, Evaluation):

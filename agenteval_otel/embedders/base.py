@@ -40,8 +40,8 @@ class Embedder(BareCopies, Component, contract="embedder"):
     """Turns texts into vectors; the nearer two texts, the nearer to 1 is the cosine of the angle between theirs.
 
     Implement `embed`, with ``type="..."`` in the class line where settings should name it. A plain method computes: its
-    evaluator runs in the lane ``cpu``. An ``async def`` asks a model over the network: its evaluator runs in the lane
-    ``model`` and gets redacted text.
+    evaluator runs in a worker process. An ``async def`` asks a model over the network: its evaluator is ``async`` and
+    gets redacted text.
     """
 
     @property

@@ -1,7 +1,7 @@
 """The embedder that runs a sentence-embedding model on this machine, by the package sentence-transformers.
 
 The package brings PyTorch, which is far too heavy for somebody else's process: in a monitored one it is imported in the
-child process of the lane ``cpu``, at the lowest priority, and the model's weights are loaded there once.
+worker process, at the lowest priority, and the model's weights are loaded there once.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
 
     @cached_property
     def _preferred_execution(self) -> Execution | None:
-        if any(expectation.arguments_match is not None for expectation in self.expectations):
+        if any(each.arguments_match or callable(each.argument_checks) for each in self.expectations):
             return None  # a function of the user's: importing its module once more could have effects of its own
         return "inline" if all(expectation.is_quick for expectation in self.expectations) else "process"
 

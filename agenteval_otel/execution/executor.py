@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import thread_time
@@ -20,6 +19,7 @@ from agenteval_otel.execution.state import CHEAP_S, EvaluatorState
 from agenteval_otel.execution.tasks import Tasks
 from agenteval_otel.execution.threads import Threads
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
 __all__ = ["ASYNC_TIMEOUT_S", "TIMEOUT_S", "Executor", "ModeLoad"]
@@ -62,6 +62,7 @@ class Executor:
         self._states: dict[int, EvaluatorState] = {}
         self._reset()
         _EXECUTORS.add(self)
+        reset_in_child(self._forked)
 
     def _reset(self) -> None:
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = weakref.WeakKeyDictionary()
@@ -284,15 +285,9 @@ def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
 _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
-def _forked_in_child() -> None:
-    for executor in list(_EXECUTORS):
-        executor._forked()
-
-
 def _at_exit() -> None:
     for executor in list(_EXECUTORS):
         executor._exit()  # the fork server ends when its socket is closed; Python would warn of one that stays open
 
 
-os.register_at_fork(after_in_child=_forked_in_child)
 atexit.register(_at_exit)

@@ -28,6 +28,7 @@ from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.execution.portable import load_evaluator, with_environment
 from agenteval_otel.execution.wire import Lines, line
 from agenteval_otel.execution.worker_process import work
+from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["main"]
 
@@ -143,7 +144,7 @@ class ForkServer:
         for number in _SIGNALS:
             # Still not for us, but what evaluators start takes them again: only what is ignored is handed down.
             signal.signal(number, lambda *_: None)
-        os.register_at_fork(after_in_child=_take_signals)
+        reset_in_child(_take_signals)
         _die_before_the_host(_OOM_WORKER)
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)  # what it starts itself is killed with it

@@ -1,8 +1,8 @@
 """Judges: models that are asked to judge an answer, met here and nowhere else.
 
 `base` holds the contract and the values that are exchanged; `hosted` what providers have in common, with one module for
-each; `given` takes other people's objects; `answers` reads what a model wrote. Runs on the event loop of the lane
-``model``. A judge gives one JSON object or a `JudgeError` that says which way it failed; it never guesses, never
+each; `given` takes other people's objects; `answers` reads what a model wrote. Runs on the event loop of async
+evaluators. A judge gives one JSON object or a `JudgeError` that says which way it failed; it never guesses, never
 outlives its deadline, and never shows its key. Importing this room loads no vendor; the first question does.
 """
 

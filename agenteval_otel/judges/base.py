@@ -108,7 +108,7 @@ class Judge(BareCopies, Component, contract="judge"):
     """Asks a model, and gives its answer as one JSON object.
 
     Implement `judge`, with ``type="..."`` in the class line where settings should name it. Runs on the event loop of
-    whoever asks (in a monitored process the lane ``model``'s), must not block it, and ends within a time of its own.
+    whoever asks (in a monitored process the background thread's), must not block it, and ends within a time of its own.
     Several questions may be under way at once, and on several loops.
 
     Attributes:

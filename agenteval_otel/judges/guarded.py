@@ -136,7 +136,7 @@ class Guarded:
             passage.failed(error)
             raise
         except asyncio.CancelledError as error:
-            # The lane says so when it ends what took too long; what else is cancelled says nothing of the endpoint.
+            # The executor says so when it ends what took too long; what else is cancelled says nothing of the endpoint.
             if TIMED_OUT in error.args:
                 passage.failed(JudgeError("no answer in time", error_type="timeout"))
             passage.abandoned()

@@ -8,7 +8,7 @@ jumps only, of which the statement has none.
 
 from __future__ import annotations
 
-import os
+from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["MEMORY", "MemoryBudget", "MemoryPart"]
 
@@ -77,4 +77,4 @@ class MemoryBudget:
 
 MEMORY = MemoryBudget()
 """This process's."""
-os.register_at_fork(after_in_child=MEMORY.begin_again)
+reset_in_child(MEMORY.begin_again)

@@ -57,8 +57,8 @@ def test_a_right_file_tells_what_will_run(
     assert (code, err) == (0, "")
     for line in (
         "settings.yaml is right (no profile; also right: production, ci).", "support: 25 % of the calls",
-        "  ResponseHealth [free]: response_health (binary, weight 2, objective 95 %)",
-        "  KeywordCoverage [free, 50 % of the sampled]: kw (numeric, passes from 0.5)", "quiet: off",
+        "  ResponseHealth [inline]: response_health (binary, weight 2, objective 95 %)",
+        "  KeywordCoverage [inline, 50 % of the sampled]: kw (numeric, passes from 0.5)", "quiet: off",
         "every other handler: first of: error; all calls, at most 3 a second; 10 % of the calls",
         "  otlp: to http://***@collector:4317; signals metrics; content no_content; detail result; "
         "headers api_key, authorization (values hidden)",

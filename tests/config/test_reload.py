@@ -139,8 +139,14 @@ def test_what_says_the_same_is_kept(tmp_path: Path) -> None:
     after = default_pipeline()
     assert after is not before
     assert after.defaults.sampler is before.defaults.sampler
-    assert [one is two for one, two in zip(after.defaults.storage, before.defaults.storage, strict=True)] == [True, True]
-    assert [one is two for one, two in zip(after.defaults.evaluators, before.defaults.evaluators, strict=True)] == [True, False]
+    assert [one is two for one, two in zip(after.defaults.storage, before.defaults.storage, strict=True)] == [
+        True,
+        True,
+    ]
+    assert [one is two for one, two in zip(after.defaults.evaluators, before.defaults.evaluators, strict=True)] == [
+        True,
+        False,
+    ]
     assert reload()
     assert default_pipeline() is after
 

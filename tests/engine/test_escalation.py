@@ -180,7 +180,12 @@ def test_stepped_down_is_said_first() -> None:
 def test_an_own_rate_lowers_the_probability_as_well() -> None:
     """The rate cuts from the draw that sampled the answer, the escalation from another: both multiply."""
     judge = Thinking(sample_rate=0.5)
-    assert told(run(LOW, Free(value=0.1), judge, randomness=0, probability=0.8))[1] == ("thinking", "scored", 0.5, "score")
+    assert told(run(LOW, Free(value=0.1), judge, randomness=0, probability=0.8))[1] == (
+        "thinking",
+        "scored",
+        0.5,
+        "score",
+    )
     assert len(run(LOW, Free(value=0.1), judge, randomness=DRAW_RANGE - 1, probability=0.8).results) == 1
 
 

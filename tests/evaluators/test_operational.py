@@ -255,7 +255,7 @@ def test_functions_reach_the_child_process_by_name() -> None:
     evaluator = ToolUse(expectations=[{"name": "search", "arguments_match": is_x, "argument_checks": bool}])
     again = load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator))))
     assert again == evaluator
-    assert evaluator.resolved_execution == "process"
+    assert evaluator.preferred_execution() is None
     with pytest.raises(NotPortable):
         serialize_evaluator(ToolUse(expectations=[{"name": "search", "arguments_match": lambda raw: True}]))
 

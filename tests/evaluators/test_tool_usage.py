@@ -259,7 +259,7 @@ def test_functions_answer_in_several_forms(answer: Any, passed: bool, reason: st
     assert seen == [{"a": [1]}]
     assert result.score is passed
     assert reason in (result.reasoning or "")
-    assert evaluator.resolved_execution == "process"
+    assert evaluator.preferred_execution() is None
 
 
 @pytest.mark.parametrize("answer", [None, 1, "yes", {}, {"isValid": "no"}, (1, 2, 3)])

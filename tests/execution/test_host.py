@@ -87,6 +87,26 @@ def test_nothing_stays_when_the_host_ends_while_a_module_is_imported(tmp_path: P
     assert gone(*finished.lines("pids")[0].split())
 
 
+CONFIGURING = """
+    import asyncio
+    from agenteval_otel.evaluators import Func
+    from agenteval_otel.execution import Executor
+    from agenteval_otel.models import EvaluationInput
+    from tests.testing.configuring import is_inert
+
+    executor, evaluator = Executor(live=True), Func.of(is_inert, execution="process")
+    (result,) = asyncio.run(executor.run(evaluator, EvaluationInput(response="x"), evaluator.criteria()))
+    executor.close()
+    print("inert", result.score, executor.mode(evaluator), flush=True)
+"""
+
+
+def test_a_module_that_configures_does_nothing_there() -> None:
+    """The application's module is imported once more; its `configure` and its monitored handlers have no effect."""
+    finished = run_program(CONFIGURING)
+    assert (finished.code, finished.lines("inert")) == (0, ["True process"])
+
+
 def test_a_forked_host_has_a_child_of_its_own() -> None:
     """After a fork both processes evaluate, each in its own worker process; the parent's is not disturbed."""
     finished = run_program(PROGRAM, "fork", flags=("-W", "error"))

@@ -11,28 +11,28 @@ __all__ = ["ERROR_TYPES", "explanation_of_error"]
 
 ERROR_TYPES: Final[dict[str, Explanation]] = {
     "timeout": Explanation(
-        "The evaluator took longer than its limit: 5 s in the lane `cpu`, 30 s in `model`, or its `timeout_s`.",
+        "The evaluator took longer than its limit: 5 s, 30 s where it is `async`, or its `timeout_s`.",
         ("a judge that answers late", "a pattern of a rule that searched longer than its limit"),
         ("Give it a `timeout_s` that fits, or a smaller `sample_rate`.",),
     ),
     "quarantined": Explanation(
-        "The evaluator would not stop at its limit, or ended its process, three times; since then it fails at once.",
+        "The evaluator would not stop at its limit, ended its process or blocked the background thread, three times.",
         ("it blocks or computes without a limit of its own, or swallows its cancellation", "it crashes: see `crashed`"),
         ("Give what it waits for a time limit, and restart the process.",),
     ),
     "crashed": Explanation(
-        "The child process of the lane `cpu` ended while it was at this evaluation.",
+        "The worker process ended during this evaluation.",
         ("a crash in an extension module, `os._exit`, or the system's memory limit",),
         ("Run the evaluator on the same input with `run_evaluation`, in a process that may die.",),
     ),
-    "lane_full": Explanation("8,192 evaluations waited for the lane `cpu`.", (SLOW,), ("Sample less.",)),
+    "queue_full": Explanation("8,192 evaluations waited for the same execution.", (SLOW,), ("Sample less.",)),
     "cancelled": Explanation(
         "The evaluator cancelled itself.", ("its own code cancels its task",), ("Raise `EvaluationSkipped` instead.",)
     ),
-    "wrong_lane": Explanation(
-        "An evaluator in the lane `cpu` awaited something.",
-        ("`evaluate` awaits, and `lane` says `cpu`",),
-        ("Let `lane` give `model`.",),
+    "awaits": Explanation(
+        "An evaluator in a worker process awaited something.",
+        ("`evaluate` awaits, and `execution` is `process`",),
+        ("Leave `execution` out, or let it be `async`.",),
     ),
     "invalid_score": Explanation(
         "What the evaluator returned is no score: NaN, an infinity, a number outside of the criterion's scale (the "
@@ -49,7 +49,7 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("Check it with `agenteval_otel.testing.check_evaluator`.",),
     ),
     "invalid_input": Explanation(
-        "The child process of the lane `cpu` could not read the input.",
+        "The worker process could not read the input.",
         ("an input that is nested too deeply, given to `run_evaluation` or by `capture=`",),
         ("Run the evaluator on the same input with `run_evaluation`.",),
     ),

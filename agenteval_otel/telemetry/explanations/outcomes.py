@@ -60,7 +60,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
             SLOW,
             "a burst larger than the queue",
             "very large answers, prompts, or facts given to `annotate`",
-            "an evaluator blocks the pool's event loop: it says that its lane is `free` or `model`, and does not await",
+            "an evaluator blocks the background thread: it is `inline` or `async`, and does not await",
         ),
         (
             "Compare `agenteval.queue.bytes` with `agenteval.queue.max_bytes`; look at `agenteval.queue.drain_time`.",
@@ -116,7 +116,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         ),
         (
             "Look at `failures` and at the log line `part_failed`: they name the part.",
-            "Move an evaluator that blocks to the lane `cpu`: it has a process of its own and a time limit.",
+            "Give an evaluator that blocks `execution: thread` or `process`: it has a time limit there.",
         ),
     ),
 }
