@@ -88,7 +88,7 @@ class Engine:
         try:
             if call.evaluation is not None:  # another thread had begun it, and was held up
                 evaluation: _Evaluation = call.evaluation
-                return evaluation.begin()
+                return evaluation.begin_again()
             evaluation_input = self._input_of(call, settings)
             if call.decision is not None and not call.decision.settled:
                 outcome = self._decide(evaluation_input, call, settings)
@@ -205,6 +205,7 @@ class _Evaluation:
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
         self._sampled: dict[str, Any] = {}
+        self._superseded = self._looks_up = self._is_second = self._is_emitting = self._is_emitted = False
 
     def __repr__(self) -> str:
         return f"<_Evaluation {self._call!r}>"
@@ -213,12 +214,27 @@ class _Evaluation:
         """`begin`, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
+        if self._superseded:
+            return PIPELINE_FAILED
+        self._looks_up = True
         self._input = await with_ground_truth(self._input, store, self._engine._ground_truth_failed)
         outcome = self.begin()
         return outcome if isinstance(outcome, str) else await outcome
 
+    def begin_again(self) -> str | Awaitable[str]:
+        """Go on with what another thread had begun."""
+        if self._is_emitted:
+            self._engine.broken("storage", EvaluationError("nobody knows whether it was saved", error_type="blocked"))
+            return EVALUATED
+        if self._outcome is not None:
+            return self.finish()
+        has_input = self._run is not None or self._settings.ground_truth is None
+        return self.begin() if has_input else self.begin_with_ground_truth()
+
     def begin(self) -> str | Awaitable[str]:
         """Evaluate: the call's outcome where that is known at once."""
+        if self._superseded:  # this thread was held up, and another one goes on
+            return PIPELINE_FAILED
         engine, call, settings = self._engine, self._call, self._settings
         if self._run is None:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
@@ -264,13 +280,17 @@ class _Evaluation:
         return None if self._run is None else self._run.present()
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
-        """The same evaluation for another thread; None where it had not begun."""
-        if self._run is None or self._outcome is not None:
+        """The same evaluation for another thread; None where emission, or the ground truth twice, holds the thread."""
+        self._superseded = True
+        is_held_again = self._run is None and self._looks_up and self._is_second
+        if is_held_again or (self._is_emitting and not self._is_emitted):
             return None
         other = _Evaluation(self._engine, self._call, self._settings, self._input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
-        other._sampled = self._sampled
-        other._run = self._run.taken_over(blamed, error, other._over)
+        other._sampled, other._is_second = self._sampled, self._is_second or self._looks_up
+        other._outcome, other._is_emitted = self._outcome, self._is_emitted
+        if self._run is not None and self._outcome is None:
+            other._run = self._run.taken_over(blamed, error, other._over)
         return other
 
     def _over(self, outcome: RunOutcome) -> None:
@@ -285,8 +305,12 @@ class _Evaluation:
         """Emit, count and store; the call's outcome where that is known at once."""
         assert self._outcome is not None
         later, settings, engine = self._later, self._settings, self._engine
+        if self._superseded:
+            return PIPELINE_FAILED
+        self._is_emitting = True
         try:
             response = self._emit(self._outcome)
+            self._is_emitted = True
             if settings.storage is None:
                 if later is not None and not later.done():
                     later.set_result(EVALUATED)
