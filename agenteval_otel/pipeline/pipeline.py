@@ -123,8 +123,7 @@ class Pipeline:
         # Every provider that a handler of this pipeline saves to: it may hold what is not written yet when the handler
         # is gone already.
         self._providers: dict[int, Any] = {}
-        self._open = True
-        self._unsaved = 0
+        self._open, self._unsaved = True, 0
         self._unended: list[CapturedCall] = []
         self._ending_thread: int | None = None
         for provider in (telemetry, *storage):
