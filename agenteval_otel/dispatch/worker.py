@@ -24,6 +24,7 @@ __all__ = ["Entry", "Marker", "Worker", "new_loop"]
 
 _END_S = 1.0
 _WORK_S, _REST_S = 1e-3, 5e-5
+_LIST: Final = 64
 _TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.005, 0.1
 # While calls come in, the worker looks for them by itself this often, for so long after the last one: to wake it costs
 # the caller a write to a pipe, and a thread that wants the interpreter at once.
@@ -192,23 +193,25 @@ class Worker:
             self._awake.set()
 
     def _work_off(self) -> None:
-        """Process calls one after the other, for a millisecond; then whoever waits for the interpreter gets it."""
-        began, count = time.monotonic(), 0
-        deadline = began + _WORK_S
-        while self._queue and not self.superseded:
-            entry = self._queue.popleft()
+        """Process a list of calls, one after the other; whoever waits for the interpreter gets it every millisecond."""
+        began = rested = time.monotonic()
+        count, idle_s, queue, running = 0, 0.0, self._queue, self.running
+        while queue and count < _LIST and len(running) < self._settings.concurrency and not self.superseded:
+            entry = queue.popleft()
             if isinstance(entry, Marker):
                 self._watch(entry)
                 continue
             self._process(entry)
             count += 1
-            self.beat = self._last_call = time.monotonic()
-            if self.beat > deadline or len(self.running) >= self._settings.concurrency:
-                break
+            self.beat = now = time.monotonic()
+            if now - rested > _WORK_S:
+                # At once, instead of after the 5 ms that the interpreter lets a busy thread have.
+                time.sleep(_REST_S)
+                rested = time.monotonic()
+                idle_s += rested - now
         if count and not self.superseded:
-            self._pool.on_work(count, self.beat - began)
-            # At once, instead of after the 5 ms that the interpreter lets a busy thread have.
-            time.sleep(_REST_S)
+            self._last_call = self.beat
+            self._pool.on_work(count, self.beat - began - idle_s)
 
     def _process(self, entry: Entry) -> None:
         evaluation = Evaluation()
