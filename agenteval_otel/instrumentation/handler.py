@@ -44,7 +44,7 @@ __all__ = ["Handler"]
 _now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
 _current_context, _fresh_call, _thread = current_context, fresh_call, THREAD
 _LOOP_EVERY = 64
-_CALL_BYTES = 640
+_CALL_BYTES = 540
 
 
 class Bound:

@@ -43,7 +43,7 @@ from agenteval_otel.telemetry.emitter import Emitter
 
 __all__ = ["OPEN_SPAN_BYTES", "Pipeline"]
 
-OPEN_SPAN_BYTES: Final = 1_536
+OPEN_SPAN_BYTES: Final = 3_000
 """About what an open agent span of the SDK keeps alive."""
 _LOOK_AGAIN_S: Final = 0.005
 
