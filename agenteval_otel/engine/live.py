@@ -104,7 +104,12 @@ class Engine:
             pause()
         over: list[_Evaluation] = []
         for evaluation in begun:
-            later = evaluation.start()
+            try:
+                later: Awaitable[str] | str | None = evaluation.start()
+            except Exception as error:
+                self.broken("pipeline", error)
+                self.end_span(evaluation.call)
+                later = PIPELINE_FAILED
             if later is None:
                 over.append(evaluation)
             else:
@@ -121,7 +126,7 @@ class Engine:
         self._present = None
         try:
             if evaluation is not None:  # another thread had begun it, and was held up
-                return evaluation
+                return evaluation.again()
             evaluation_input = self._input_of(call, settings)
             if call.decision is not None and not call.decision.settled:
                 outcome = self._decide(evaluation_input, call, settings)
@@ -156,7 +161,7 @@ class Engine:
             return call is not self._reading
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
         call.evaluation = evaluation.taken_over(blamed, error)
-        return True
+        return call.evaluation is not None
 
     def end_span(self, call: CapturedCall, scores: Any = None) -> None:
         """End the call's own span, if it still is this process's to end; raises nothing."""
@@ -242,6 +247,7 @@ class _Evaluation:
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
         self._sampled: dict[str, Any] = {}
+        self._superseded = self._looks_up = self._is_second = self._is_emitting = self._is_emitted = False
 
     def __repr__(self) -> str:
         return f"<_Evaluation {self.call!r}>"
@@ -250,15 +256,26 @@ class _Evaluation:
         """Evaluate to the end, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
+        if self._superseded:
+            return PIPELINE_FAILED
+        self._looks_up = True
         self._input = await with_ground_truth(self._input, store, self._engine._ground_truth_failed)
         later = self.start()
         outcome = self.finish() if later is None else later
         return outcome if isinstance(outcome, str) else await outcome
 
+    def again(self) -> _Evaluation | str | Awaitable[str]:
+        """Go on with what another thread had begun."""
+        if self._is_emitted:
+            self._engine.broken("storage", EvaluationError("nobody knows whether it was saved", error_type="blocked"))
+            return EVALUATED
+        has_input = self._run is not None or self._outcome is not None or self._settings.ground_truth is None
+        return self if has_input else self.start_with_ground_truth()
+
     def start(self) -> Awaitable[str] | None:
         """Start the evaluators; None where all of them are done, else what gives the call's outcome."""
         engine, call, settings = self._engine, self.call, self._settings
-        if self._outcome is not None:  # known since before another thread took over
+        if self._outcome is not None or self._superseded:  # known before another thread took over; or held up itself
             return None
         if self._run is None:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
@@ -301,11 +318,16 @@ class _Evaluation:
         """The evaluator that runs inline at this moment."""
         return None if self._run is None else self._run.present()
 
-    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation:
-        """The same evaluation for another thread: what is known stays, `blamed` has failed."""
+    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
+        """The same evaluation for another thread; None where emission, or the ground truth twice, holds the thread."""
+        self._superseded = True
+        is_held_again = self._run is None and self._looks_up and self._is_second
+        if is_held_again or (self._is_emitting and not self._is_emitted):
+            return None
         other = _Evaluation(self._engine, self.call, self._settings, self._input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
-        other._sampled, other._outcome = self._sampled, self._outcome
+        other._sampled, other._is_second = self._sampled, self._is_second or self._looks_up
+        other._outcome, other._is_emitted = self._outcome, self._is_emitted
         if self._run is not None and self._outcome is None:
             other._run = self._run.taken_over(blamed, error, other._over)
         return other
@@ -320,10 +342,13 @@ class _Evaluation:
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
-        assert self._outcome is not None
         later, settings, engine = self._later, self._settings, self._engine
+        if self._superseded or self._outcome is None:  # this thread was held up, and another one goes on
+            return PIPELINE_FAILED
+        self._is_emitting = True
         try:
             response = self._emit(self._outcome)
+            self._is_emitted = True
             if settings.storage is None:
                 if later is not None and not later.done():
                     later.set_result(EVALUATED)
