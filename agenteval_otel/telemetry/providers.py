@@ -21,7 +21,7 @@ from opentelemetry import metrics, trace
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.backpressure import Backpressure, is_batch_processor, processors_of
+from agenteval_otel.telemetry.backpressure import Backpressure, are_seen, is_batch_processor, processors_of
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
 from agenteval_otel.telemetry.exporter import Exporter
 from agenteval_otel.telemetry.handover import can_take, is_shut_down
@@ -90,7 +90,7 @@ class Providers:
         self._losses = self._told_losses = 0
         self._warned = False
         self._backpressure = Backpressure()
-        self._judged: tuple[tuple[Any, ...], bool] = ((), True)
+        self._judged: tuple[Any, tuple[Any, ...], bool] = (None, (), False)
         self._flushing: threading.Thread | None = None
         self._flushed = True
 
@@ -126,18 +126,23 @@ class Providers:
 
     def takes_late_spans(self) -> bool:
         """Whether a span may end on another thread than the caller's, later: not where a processor of the host's is not
-        the SDK's batch processor, because that may act on spans while the handler runs. Cheap, on any thread."""
-        processors = processors_of(
-            self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
-        )
-        if processors is not self._judged[0]:
-            self._judged = (processors, all(map(is_batch_processor, processors)))
-        return self._judged[1]
+        the SDK's batch processor, because that may act on spans while the handler runs, nor where the provider is not the
+        SDK's and shows none. Cheap, on any thread."""
+        provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
+        processors, judged = processors_of(provider), self._judged
+        if provider is not judged[0] or processors is not judged[1]:
+            judged = provider, processors, are_seen(provider) and all(map(is_batch_processor, processors))
+            self._judged = judged
+        return judged[2]
 
     def has_room(self) -> bool:
         """Whether the host's span and log processors take what the next answer emits. Background thread only."""
         hosts = [host for signal, host in self._hosts.items() if signal != "METRICS"]
         return self._backpressure.has_room(hosts) or self._backpressure.is_stuck()
+
+    def sent(self, items: int) -> None:
+        """Count what was emitted, where the host's queues cannot be seen."""
+        self._backpressure.sent(items)
 
     def has_room_for_spans(self) -> bool:
         """False while the host's processors have been full for seconds: then our own spans are left out."""
