@@ -131,6 +131,9 @@ class Engine:
         if span is None or call.pid != os.getpid():
             return
         try:
+            emitter = call.settings.emitter
+            if emitter is not None and span.is_recording():
+                emitter.providers.is_gone("TRACES")  # counts what a provider that was shut down drops in silence
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, scores=scores)
         except Exception as error:
             self.broken("agent_span", error)

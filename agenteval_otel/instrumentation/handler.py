@@ -208,6 +208,8 @@ class Handler:
         except Exception as failure:
             self._broken("dispatcher", failure, call)
             self._end_span(call)
+            MEMORY.open_spans.release(call.span_bytes)
+            call.span_bytes = 0
 
     def leave_stream(
         self, call: CapturedCall, chunks: list[Any], end: StreamEnd, error: BaseException | None, *, truncated: bool

@@ -46,6 +46,8 @@ class Providers:
         self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
         self._target = target or OtlpTarget()
         self.on_lost: Callable[[str, str, int], object] = lambda signal, reason, count: None
+        self.on_host: Callable[[], object] = lambda: None
+        """Called when a provider of the application's is first used; on any thread."""
         self.lost: dict[tuple[str, str], int] = {}
         self.warns = True
         self._forget()
@@ -106,9 +108,20 @@ class Providers:
                 except Exception as error:
                     log.warning("wrong_telemetry", part=signal.lower(), error_type=type(error).__name__)
 
+    def is_gone(self, signal: str) -> bool:
+        """Whether the application has shut its provider down; what would have gone there is counted as lost."""
+        host = self._hosts.get(signal)
+        if host is None and signal not in self._private:
+            host = self._of_host(signal)
+        if host is None or not is_shut_down(host) or _sdk_disabled():
+            return False
+        self.lose(signal.lower(), "provider_shut_down")
+        log.warning("provider_shut_down", part=signal.lower())
+        return True
+
     def tracer(self) -> trace.Tracer | None:
         """The tracer; None when no provider is to be had. May build a provider: pool thread only."""
-        if self._is_gone("TRACES"):
+        if self.is_gone("TRACES"):
             return None
         tracer: trace.Tracer | None = self._resolve(
             "TRACES", lambda provider: provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
@@ -117,7 +130,7 @@ class Providers:
 
     def tracer_now(self) -> trace.Tracer | None:
         """The tracer if it is there already or costs no time to have: for the caller's thread."""
-        if self._is_gone("TRACES"):
+        if self.is_gone("TRACES"):
             return None
         tracer: trace.Tracer | None = self._resolved.get("TRACES")
         if tracer is None and (self._explicit["TRACES"] is not None or _global_provider("TRACES") is not None):
@@ -126,8 +139,8 @@ class Providers:
 
     def takes_late_spans(self) -> bool:
         """Whether a span may end on another thread than the caller's, later: not where a processor of the host's is not
-        the SDK's batch processor, because that may act on spans while the handler runs, nor where the provider is not the
-        SDK's and shows none. Cheap, on any thread."""
+        the SDK's batch processor, because that may act on spans while the handler runs, nor where the provider shows
+        none because it is not the SDK's. Cheap, on any thread."""
         provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
         processors, judged = processors_of(provider), self._judged
         if provider is not judged[0] or processors is not judged[1]:
@@ -150,7 +163,7 @@ class Providers:
 
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Pool thread only."""
-        if self._is_gone("LOGS"):
+        if self.is_gone("LOGS"):
             return None
         events: EventLog | None = self._resolve("LOGS", EventLog)
         return events
@@ -225,18 +238,8 @@ class Providers:
         resolved = self._resolved[signal] = make(provider)
         if signal not in self._private:
             self._hosts[signal] = provider
+            self.on_host()
         return resolved
-
-    def _is_gone(self, signal: str) -> bool:
-        """Whether the application has shut its provider down; what would have gone there is counted as lost."""
-        host = self._hosts.get(signal)
-        if host is None and signal not in self._private:
-            host = self._of_host(signal)
-        if host is None or not is_shut_down(host) or _sdk_disabled():
-            return False
-        self.lose(signal.lower(), "provider_shut_down")
-        log.warning("provider_shut_down", part=signal.lower())
-        return True
 
     def _build(self, signal: str) -> Any:
         """A private provider; None, for good, where it cannot be built: an endpoint or protocol that is none."""
