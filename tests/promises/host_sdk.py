@@ -52,11 +52,17 @@ class HostSdk:
     Args:
         exporter: Takes the spans.
         processor: Makes the span processor; the SDK's batch processor with its defaults when left out.
+        sampler: Of the tracer provider; the SDK's default when left out.
     """
 
-    def __init__(self, exporter: Keeper | None = None, processor: Callable[[Any], Any] = BatchSpanProcessor) -> None:
+    def __init__(
+        self,
+        exporter: Keeper | None = None,
+        processor: Callable[[Any], Any] = BatchSpanProcessor,
+        sampler: Any = None,
+    ) -> None:
         self.exporter = exporter or Keeper()
-        self.tracer_provider = TracerProvider(shutdown_on_exit=False)
+        self.tracer_provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
         self.tracer_provider.add_span_processor(processor(self.exporter))
         self._logs = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
         self.logger_provider = LoggerProvider(shutdown_on_exit=False)
