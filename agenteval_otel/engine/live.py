@@ -246,11 +246,12 @@ class _Evaluation:
     def _start(self, run: Run) -> None:
         """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
+        if emitter is not None:
+            emitter.prepare()  # first: where an evaluator hangs for good, the metrics have to say so
         if emitter is None or not (settings.calls_model or settings.runner.leaves_thread):
             run.start()
             return
         if self._run_span is None:
-            emitter.prepare()
             self._ensure_agent_span()
             self._run_span = emitter.open_run_span(self._call.agent, self._call.span_context, self._started_ns)
         if settings.calls_model:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import signal
-from collections import Counter
+import textwrap
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.backends.faults import free_ports
 from tests.promises.figures import Recorder
 from tests.promises.programs import Finished, run_program
 from tests.promises.receiver import Receiver
+from tests.promises.test_d1_sigterm import get, server
 
 CALLS = 300
 SDK = """
@@ -56,10 +64,16 @@ SDK = """
 PROGRAM = (
     SDK
     + """
-    how, order, calls = sys.argv[2], sys.argv[3], int(sys.argv[4])
+    how, order, calls, judge = sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
+    from agenteval_otel.evaluators import Func
+
+    def hangs(evaluation_input):
+        threading.Event().wait(30)
 
     def settings():
-        configure(evaluators=["ResponseHealth"], sample_rate=1.0, handle_sigterm=how == "SIGTERM")
+        evaluators = [Func.of(hangs, execution="inline")] if judge == "hangs" else ["ResponseHealth"]
+        configure(evaluators=evaluators, sample_rate=1.0, handle_sigterm=how == "SIGTERM",
+                  dispatcher={"type": "pool", "stall_s": 30.0})
 
     if order == "provider first":
         providers()
@@ -162,7 +176,7 @@ def instance_of(resource: Any) -> str:
 )  # fmt: skip
 def test_every_way_to_end(how: str, order: str, receiver: Receiver, promise: Recorder) -> None:
     """The last answer and then the end: whatever the host's batch processor had, and we had, arrives, once."""
-    finished = run_program(PROGRAM, receiver.endpoint, how, order, str(CALLS))
+    finished = run_program(PROGRAM, receiver.endpoint, how, order, str(CALLS), "healthy")
     assert finished.code == CODES[how], finished
     assert ("Traceback" in finished.stderr) == (how == "exception"), finished.stderr
     complete(receiver, CALLS, finished)
@@ -171,10 +185,24 @@ def test_every_way_to_end(how: str, order: str, receiver: Receiver, promise: Rec
     promise("C17", figure=f"{how}, {order}: {CALLS} of {CALLS} agent spans")
 
 
+@pytest.mark.parametrize("how", ["end", "SIGTERM", "child"])
+def test_what_is_dropped_at_the_end_has_its_span(how: str, receiver: Receiver, promise: Recorder) -> None:
+    """An evaluator holds the background thread: the calls are dropped, and their spans are written all the same."""
+    finished = run_program(PROGRAM, receiver.endpoint, how, "provider first", str(CALLS), "hangs")
+    assert (finished.code, finished.stderr) == (CODES[how], "")
+    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
+    counted = lost(receiver)["traces", "shutdown"]
+    assert (len(agents) + counted, counted) == (CALLS, 0), finished
+    assert {span.parent_span_id for span in named(receiver, "application")} == agents
+    outcomes = receiver.totals("agenteval.responses", "agenteval.outcome")
+    assert {outcome: count for outcome, count in outcomes.items() if count} == {"dropped_shutdown": CALLS}
+    promise("C17", figure=f"{how}, hung evaluator: {len(agents)} of {CALLS} agent spans")
+
+
 def test_with_exporters_of_our_own(receiver: Receiver, promise: Recorder) -> None:
     """Without a provider of the application's, where an endpoint is known."""
     finished = run_program(
-        PROGRAM, receiver.endpoint, "end", "none", str(CALLS), OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
+        PROGRAM, receiver.endpoint, "end", "none", str(CALLS), "healthy", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
         OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
     )  # fmt: skip
     assert (finished.code, finished.stderr) == (0, "")
@@ -280,3 +308,74 @@ def test_a_fork_inside_the_handler(end: str, providers: str, receiver: Receiver,
     assert (len(agents), len(runs), len(receiver.events())) == (2, 3, 3), [span.name for span in receiver.spans()]
     assert {span.parent_span_id for span in runs} == ids
     promise("C17", figure=f"fork in the handler, {providers} providers, {end}: the span once, both answers evaluated")
+
+
+# --- servers ---------------------------------------------------------------------------------------------------------
+
+APPLICATION = (
+    SDK.replace("sys.argv[1]", "os.environ['RECEIVER']")
+    + """
+    providers()
+    configure(evaluators=["ResponseHealth"], sample_rate=1.0)
+
+    @monitor(agent="support")
+    def answer(question):
+        inner()
+        return "An answer to " + question
+
+    def wsgi(environ, start_response):
+        start_response("200 OK", [("content-type", "text/plain"), ("connection", "close")])
+        return [f"{os.getpid()} {answer(environ['PATH_INFO'])}".encode()]
+"""
+)
+
+
+def test_gunicorn_with_preload_and_four_workers(receiver: Receiver, tmp_path: Path, promise: Recorder) -> None:
+    """Four instances on all signals, whose sums add up, and each span once: the providers are made before the fork."""
+    (tmp_path / "application.py").write_text(textwrap.dedent(APPLICATION))
+    (port,) = free_ports(1)
+    command = ("gunicorn", "--preload", "--workers=4", f"--bind=127.0.0.1:{port}", "application:wsgi")
+    answered: Counter[str] = Counter()
+    with server(*command, folder=tmp_path, RECEIVER=receiver.endpoint) as process:
+        deadline = time.monotonic() + 60
+        while len(answered) < 4 or sum(answered.values()) < 80:
+            assert time.monotonic() < deadline, answered
+            # Four at once: one after the other, a single worker could take them all.
+            with ThreadPoolExecutor(4) as callers:
+                for body in callers.map(lambda path: get(port, path, deadline), ["/a", "/b", "/c", "/d"]):
+                    answered[body.split()[0]] += 1
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(30)
+    assert (code, len(answered)) == (0, 4), (tmp_path / "stderr").read_text()
+    calls = sum(answered.values())
+    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
+    inner, runs = named(receiver, "application"), named(receiver, "evaluation support")
+    assert (len(agents), len(inner), len(runs), len(receiver.events())) == (calls,) * 4
+    assert {span.parent_span_id for span in (*inner, *runs)} == agents
+    found = by_instance(receiver)
+    promise("C17", figure=f"gunicorn, preload, 4 workers: {len(found)} instances, {len(agents)} of {calls} agent spans")
+    assert len(found) == 4
+    for name in ("spans", "events", "evaluated"):
+        assert sorted(counts[name] for counts in found.values()) == sorted(
+            count * (3 if name == "spans" else 1) for count in answered.values()
+        ), (name, found)
+
+
+def by_instance(receiver: Receiver) -> dict[str, Counter[str]]:
+    """For each process: spans and events that arrived, and the calls that its newest metrics count as evaluated."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for body in receiver.bodies["/v1/traces"]:
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            found[instance_of(resource)]["spans"] += sum(len(scope.spans) for scope in resource.scope_spans)
+    for body in receiver.bodies["/v1/logs"]:
+        for resource in ExportLogsServiceRequest.FromString(body).resource_logs:
+            found[instance_of(resource)]["events"] += sum(len(scope.log_records) for scope in resource.scope_logs)
+    for body in receiver.bodies["/v1/metrics"]:
+        for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                if metric.name == "agenteval.responses":
+                    found[instance_of(resource)]["evaluated"] = sum(
+                        point.as_int for point in metric.sum.data_points
+                        if any(pair.value.string_value == "evaluated" for pair in point.attributes)
+                    )  # fmt: skip
+    return dict(found)
