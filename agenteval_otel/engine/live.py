@@ -169,6 +169,9 @@ class Engine:
         if span is None or call.pid != os.getpid():
             return
         try:
+            emitter = call.settings.emitter
+            if emitter is not None and span.is_recording():
+                emitter.providers.is_gone("TRACES")  # counts what a provider that was shut down drops in silence
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, scores=scores)
         except Exception as error:
             self.broken("agent_span", error)
@@ -298,11 +301,12 @@ class _Evaluation:
     def _start(self, run: Run) -> None:
         """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
+        if emitter is not None:
+            emitter.prepare()  # first: where an evaluator hangs for good, the metrics have to say so
         if emitter is None or not (settings.calls_model or settings.runner.leaves_thread):
             run.start()
             return
         if self._run_span is None:
-            emitter.prepare()
             self._ensure_agent_span()
             self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, self._started_ns)
         if settings.calls_model:
@@ -408,3 +412,4 @@ class _Evaluation:
         if tracer is not None:
             call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
             call.span_context = call.span.get_span_context()
+            call.pid = os.getpid()

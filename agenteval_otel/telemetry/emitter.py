@@ -236,6 +236,7 @@ class Emitter:
             instruments.record_run(response, agent, context)
         if wants_span:
             self._write_spans(response, evaluated, run_span, shown)
+        self.providers.sent(2 + len(response.results))  # at most: the agent span, the run span and the events
         totals.last_success = time.time()
 
     def emit_event(
