@@ -345,4 +345,4 @@ class _Evaluation:
         tracer = settings.emitter.tracer()
         if tracer is not None:
             call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
-            call.span_context = call.span.get_span_context()
+            call.span_context, call.pid = call.span.get_span_context(), os.getpid()
