@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns, time_ns
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
 from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.dispatch import Done
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import Run, RunOutcome
@@ -77,18 +78,50 @@ class Engine:
         self.emitters: set[Emitter] = set()
         self._waiting: deque[_Evaluation] = deque()
         self._present: _Evaluation | None = None
+        self._reading: CapturedCall | None = None
 
     def __repr__(self) -> str:
         return f"<Engine waiting_for_room={len(self._waiting)}>"
 
-    def process(self, call: CapturedCall) -> str | Awaitable[str]:
-        """Evaluate one call: its outcome, or what gives the outcome later. Raises nothing."""
+    def process(self, calls: Sequence[CapturedCall], done: Done, pause: Callable[[], None]) -> None:
+        """Evaluate a list of calls: build every input, then run the evaluators, then emit. Raises nothing of its own.
+
+        The same step for all calls, one after the other, is a quarter faster than all steps for each.
+
+        Args:
+            calls: What to evaluate.
+            done: Takes each call once, with its outcome or with what gives it later.
+            pause: Called between two steps; what it raises ends the work on this thread.
+        """
         CURRENT.set(EVALUATING)
+        begun: list[_Evaluation] = []
+        for call in calls:
+            outcome = self._prepared(call)
+            if isinstance(outcome, _Evaluation):
+                begun.append(outcome)
+            else:
+                done(call, outcome)
+            pause()
+        over: list[_Evaluation] = []
+        for evaluation in begun:
+            later = evaluation.start()
+            if later is None:
+                over.append(evaluation)
+            else:
+                done(evaluation.call, later)
+            pause()
+        for evaluation in over:
+            done(evaluation.call, evaluation.finish())
+            pause()
+
+    def _prepared(self, call: CapturedCall) -> _Evaluation | str | Awaitable[str]:
+        """The evaluation of a call; its outcome where it goes no further."""
         settings: HandlerSettings = call.settings
+        evaluation: _Evaluation | None = call.evaluation
+        self._present = None
         try:
-            if call.evaluation is not None:  # another thread had begun it, and was held up
-                evaluation: _Evaluation = call.evaluation
-                return evaluation.begin()
+            if evaluation is not None:  # another thread had begun it, and was held up
+                return evaluation
             evaluation_input = self._input_of(call, settings)
             if call.decision is not None and not call.decision.settled:
                 outcome = self._decide(evaluation_input, call, settings)
@@ -96,7 +129,7 @@ class Engine:
                     self.end_span(call)
                     return outcome
             evaluation = call.evaluation = _Evaluation(self, call, settings, evaluation_input)
-            return evaluation.begin() if settings.ground_truth is None else evaluation.begin_with_ground_truth()
+            return evaluation if settings.ground_truth is None else evaluation.start_with_ground_truth()
         except Exception as error:
             captured = isinstance(error, _CaptureFailed)
             self.broken("capture" if captured else "pipeline", error.__cause__ or error)
@@ -111,19 +144,19 @@ class Engine:
             self._waiting.popleft().finish()
         return self._emitters_have_room()
 
-    def culprit(self, call: CapturedCall | None) -> Evaluator | None:
-        """The evaluator that holds the thread at this moment: that of the call, or the one that runs inline."""
-        evaluation = self._present if call is None else call.evaluation
-        return None if evaluation is None else evaluation.culprit()
+    def culprit(self) -> Evaluator | None:
+        """The evaluator that runs inline at this moment; from another thread, which cannot know for sure."""
+        return None if self._present is None else self._present.present()
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
         """Have the next thread go on with a call of a thread that is held up; False where it cannot."""
         evaluation: _Evaluation | None = call.evaluation
         if evaluation is None:
-            return False
+            # Its input is not built. The call that holds the thread while it is read fails; the others were not begun.
+            return call is not self._reading
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
         call.evaluation = evaluation.taken_over(blamed, error)
-        return call.evaluation is not None
+        return True
 
     def end_span(self, call: CapturedCall, scores: Any = None) -> None:
         """End the call's own span, if it still is this process's to end; raises nothing."""
@@ -148,12 +181,15 @@ class Engine:
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._look_again)
 
     def _input_of(self, call: CapturedCall, settings: HandlerSettings) -> EvaluationInput:
+        self._reading = call
         try:
             evaluation_input = build_input(
                 call, on_bad_fact=self._bad_fact, capture=settings.capture, function=settings.function
             )
         except Exception as error:
             raise _CaptureFailed from error
+        finally:
+            self._reading = None
         if call.left_out:
             self.broken("capture", CaptureError(f"{call.left_out} parts cannot be read: capture= reads them"))
         call.release()
@@ -198,7 +234,8 @@ class _Evaluation:
     def __init__(
         self, engine: Engine, call: CapturedCall, settings: HandlerSettings, evaluation_input: EvaluationInput
     ) -> None:
-        self._engine, self._call, self._settings, self._input = engine, call, settings, evaluation_input
+        self.call = call
+        self._engine, self._settings, self._input = engine, settings, evaluation_input
         self._run: Run | None = None
         self._run_span: Span | None = None
         self._outcome: RunOutcome | None = None
@@ -207,19 +244,22 @@ class _Evaluation:
         self._sampled: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        return f"<_Evaluation {self._call!r}>"
+        return f"<_Evaluation {self.call!r}>"
 
-    async def begin_with_ground_truth(self) -> str:
-        """`begin`, with the reference answer where the store has one."""
+    async def start_with_ground_truth(self) -> str:
+        """Evaluate to the end, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
         self._input = await with_ground_truth(self._input, store, self._engine._ground_truth_failed)
-        outcome = self.begin()
+        later = self.start()
+        outcome = self.finish() if later is None else later
         return outcome if isinstance(outcome, str) else await outcome
 
-    def begin(self) -> str | Awaitable[str]:
-        """Evaluate: the call's outcome where that is known at once."""
-        engine, call, settings = self._engine, self._call, self._settings
+    def start(self) -> Awaitable[str] | None:
+        """Start the evaluators; None where all of them are done, else what gives the call's outcome."""
+        engine, call, settings = self._engine, self.call, self._settings
+        if self._outcome is not None:  # known since before another thread took over
+            return None
         if self._run is None:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
@@ -228,15 +268,13 @@ class _Evaluation:
                 settings.runner, self._input, self._over, call.draw, probability, upstream,
                 engine.shedding.skip_models and settings.calls_model,
             )  # fmt: skip
-        run = self._run
         engine._present = self
-        self._start(run)
+        self._start(self._run)
+        engine._present = None
         if self._outcome is not None:
-            return self.finish()
-        if run.superseded:  # this thread was held up, and another one goes on
-            return PIPELINE_FAILED
+            return None
         # It waits for no thread, no process and no judge: the span has ended when the answer was there.
-        engine.end_span(call, score_attributes(run.ready()))
+        engine.end_span(call, score_attributes(self._run.ready()))
         self._later = asyncio.get_running_loop().create_future()
         return self._later
 
@@ -249,9 +287,9 @@ class _Evaluation:
         if self._run_span is None:
             emitter.prepare()
             self._ensure_agent_span()
-            self._run_span = emitter.open_run_span(self._call.agent, self._call.span_context, self._started_ns)
+            self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, self._started_ns)
         if settings.calls_model:
-            emitter.watch_judges(self._call.span_context)
+            emitter.watch_judges(self.call.span_context)
         token = otel_context.attach(trace.set_span_in_context(self._run_span)) if self._run_span is not None else None
         try:
             run.start()
@@ -259,18 +297,17 @@ class _Evaluation:
             if token is not None:
                 otel_context.detach(token)
 
-    def culprit(self) -> Evaluator | None:
+    def present(self) -> Evaluator | None:
         """The evaluator that runs inline at this moment."""
         return None if self._run is None else self._run.present()
 
-    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
-        """The same evaluation for another thread; None where it had not begun."""
-        if self._run is None or self._outcome is not None:
-            return None
-        other = _Evaluation(self._engine, self._call, self._settings, self._input)
+    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation:
+        """The same evaluation for another thread: what is known stays, `blamed` has failed."""
+        other = _Evaluation(self._engine, self.call, self._settings, self._input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
-        other._sampled = self._sampled
-        other._run = self._run.taken_over(blamed, error, other._over)
+        other._sampled, other._outcome = self._sampled, self._outcome
+        if self._run is not None and self._outcome is None:
+            other._run = self._run.taken_over(blamed, error, other._over)
         return other
 
     def _over(self, outcome: RunOutcome) -> None:
@@ -294,7 +331,7 @@ class _Evaluation:
             saving = settings.storage.save_result(response.aggregated())
         except Exception as error:
             engine.broken("pipeline", error)
-            engine.end_span(self._call)
+            engine.end_span(self.call)
             if later is not None and not later.done():
                 later.set_result(PIPELINE_FAILED)
             return PIPELINE_FAILED
@@ -309,7 +346,7 @@ class _Evaluation:
         return EVALUATED
 
     def _emit(self, outcome: RunOutcome) -> EvaluatedResponse:
-        engine, call, settings = self._engine, self._call, self._settings
+        engine, call, settings = self._engine, self.call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
         response = EvaluatedResponse(
@@ -335,11 +372,11 @@ class _Evaluation:
 
     def _evaluated_span(self) -> SpanContext | None:
         self._ensure_agent_span()
-        return self._call.span_context
+        return self.call.span_context
 
     def _ensure_agent_span(self) -> None:
         """Start the agent span afterwards, where no tracer was there when the call began."""
-        call, settings = self._call, self._settings
+        call, settings = self.call, self._settings
         if call.span_context is not None or settings.agent_span == "never" or settings.emitter is None:
             return
         tracer = settings.emitter.tracer()

@@ -232,11 +232,9 @@ class Pipeline:
 
     # --- the background thread is held up ----------------------------------------------------------------------------
 
-    def blame(self, call: Any, held_s: float) -> Evaluator | None:
+    def blame(self, task: Any, held_s: float) -> Evaluator | None:
         """Find, log and move the evaluator that holds the background thread; from the watchdog's thread."""
-        evaluator = self.executor.started_async().get(call) if isinstance(call, asyncio.Task) else None
-        if evaluator is None and not isinstance(call, asyncio.Task):
-            evaluator = self.engine.culprit(call)
+        evaluator = self.executor.started_async().get(task) or self.engine.culprit()
         self.accounting.fail("background_thread")
         culprit = "unknown" if evaluator is None else evaluator.label
         log.warning("background_thread_replaced", part=culprit, held_s=round(held_s, 2))
