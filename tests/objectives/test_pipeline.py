@@ -230,12 +230,14 @@ def test_a_logger_that_raises_hurts_nothing(telemetry: RecordedTelemetry) -> Non
             raise RuntimeError("full")
 
     storage.providers.events()._logger = Bad()  # type: ignore[union-attr]
-    # The events of results break too, but as a failure of the storage.
+    # The events of results break too, but as failures of telemetry, each of them counted as lost.
     ask("bad", times=30)
     assert pipeline.flush(5.0) is False
     assert len(breaches) == 1
     assert pipeline.accounting.failures["objectives"] == 1
+    assert pipeline.accounting.failures["telemetry"] == pipeline.accounting.failures["export:logs"] == 30
     assert pipeline.accounting.outcomes()["evaluated"] == 31
+    assert len(telemetry.spans("evaluation")) == 31
     pipeline.shutdown(5.0)
 
 
