@@ -308,7 +308,11 @@ class _Evaluation:
             return
         if self._run_span is None:
             self._ensure_agent_span()
-            self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, self._started_ns)
+            try:
+                emitter.prepare()
+                self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, self._started_ns)
+            except Exception as error:
+                self._engine.broken("telemetry", error)
         if settings.calls_model:
             emitter.watch_judges(self.call.span_context)
         token = otel_context.attach(trace.set_span_in_context(self._run_span)) if self._run_span is not None else None
@@ -386,10 +390,13 @@ class _Evaluation:
         if call.span is not None:
             engine.end_span(call, score_attributes(response.results))
         if settings.emitter is not None:
-            settings.emitter.emit(
-                response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
-                spans=settings.emitter.has_room_for_spans(),
-            )  # fmt: skip
+            try:
+                settings.emitter.emit(
+                    response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
+                    spans=settings.emitter.has_room_for_spans(),
+                )  # fmt: skip
+            except Exception as error:  # a provider of the host's raises: the results are stored and watched
+                engine.broken("telemetry", error)
         # Results are those of the responses that are counted as evaluated, and of no others.
         if not call.settled:
             if settings.objectives:
@@ -408,7 +415,10 @@ class _Evaluation:
         call, settings = self.call, self._settings
         if call.span_context is not None or settings.agent_span == "never" or settings.emitter is None:
             return
-        tracer = settings.emitter.tracer()
-        if tracer is not None:
-            call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
-            call.span_context, call.pid = call.span.get_span_context(), os.getpid()
+        try:
+            tracer = settings.emitter.tracer()
+            if tracer is not None:
+                call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
+                call.span_context, call.pid = call.span.get_span_context(), os.getpid()
+        except Exception as error:
+            self._engine.broken("telemetry", error)
