@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns, time_ns
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
 from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.dispatch import Done
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import Run, RunOutcome
@@ -77,18 +78,55 @@ class Engine:
         self.emitters: set[Emitter] = set()
         self._waiting: deque[_Evaluation] = deque()
         self._present: _Evaluation | None = None
+        self._reading: CapturedCall | None = None
 
     def __repr__(self) -> str:
         return f"<Engine waiting_for_room={len(self._waiting)}>"
 
-    def process(self, call: CapturedCall) -> str | Awaitable[str]:
-        """Evaluate one call: its outcome, or what gives the outcome later. Raises nothing."""
+    def process(self, calls: Sequence[CapturedCall], done: Done, pause: Callable[[], None]) -> None:
+        """Evaluate a list of calls: build every input, then run the evaluators, then emit. Raises nothing of its own.
+
+        The same step for all calls, one after the other, is a quarter faster than all steps for each.
+
+        Args:
+            calls: What to evaluate.
+            done: Takes each call once, with its outcome or with what gives it later.
+            pause: Called between two steps; what it raises ends the work on this thread.
+        """
         CURRENT.set(EVALUATING)
+        begun: list[_Evaluation] = []
+        for call in calls:
+            outcome = self._prepared(call)
+            if isinstance(outcome, _Evaluation):
+                begun.append(outcome)
+            else:
+                done(call, outcome)
+            pause()
+        over: list[_Evaluation] = []
+        for evaluation in begun:
+            try:
+                later: Awaitable[str] | str | None = evaluation.start()
+            except Exception as error:
+                self.broken("pipeline", error)
+                self.end_span(evaluation.call)
+                later = PIPELINE_FAILED
+            if later is None:
+                over.append(evaluation)
+            else:
+                done(evaluation.call, later)
+            pause()
+        for evaluation in over:
+            done(evaluation.call, evaluation.finish())
+            pause()
+
+    def _prepared(self, call: CapturedCall) -> _Evaluation | str | Awaitable[str]:
+        """The evaluation of a call; its outcome where it goes no further."""
         settings: HandlerSettings = call.settings
+        evaluation: _Evaluation | None = call.evaluation
+        self._present = None
         try:
-            if call.evaluation is not None:  # another thread had begun it, and was held up
-                evaluation: _Evaluation = call.evaluation
-                return evaluation.begin_again()
+            if evaluation is not None:  # another thread had begun it, and was held up
+                return evaluation.again()
             evaluation_input = self._input_of(call, settings)
             if call.decision is not None and not call.decision.settled:
                 outcome = self._decide(evaluation_input, call, settings)
@@ -96,7 +134,7 @@ class Engine:
                     self.end_span(call)
                     return outcome
             evaluation = call.evaluation = _Evaluation(self, call, settings, evaluation_input)
-            return evaluation.begin() if settings.ground_truth is None else evaluation.begin_with_ground_truth()
+            return evaluation if settings.ground_truth is None else evaluation.start_with_ground_truth()
         except Exception as error:
             captured = isinstance(error, _CaptureFailed)
             self.broken("capture" if captured else "pipeline", error.__cause__ or error)
@@ -111,16 +149,16 @@ class Engine:
             self._waiting.popleft().finish()
         return self._emitters_have_room()
 
-    def culprit(self, call: CapturedCall | None) -> Evaluator | None:
-        """The evaluator that holds the thread at this moment: that of the call, or the one that runs inline."""
-        evaluation = self._present if call is None else call.evaluation
-        return None if evaluation is None else evaluation.culprit()
+    def culprit(self) -> Evaluator | None:
+        """The evaluator that runs inline at this moment; from another thread, which cannot know for sure."""
+        return None if self._present is None else self._present.present()
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
         """Have the next thread go on with a call of a thread that is held up; False where it cannot."""
         evaluation: _Evaluation | None = call.evaluation
         if evaluation is None:
-            return False
+            # Its input is not built. The call that holds the thread while it is read fails; the others were not begun.
+            return call is not self._reading
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
         call.evaluation = evaluation.taken_over(blamed, error)
         return call.evaluation is not None
@@ -131,6 +169,9 @@ class Engine:
         if span is None or call.pid != os.getpid():
             return
         try:
+            emitter = call.settings.emitter
+            if emitter is not None and span.is_recording():
+                emitter.providers.is_gone("TRACES")  # counts what a provider that was shut down drops in silence
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, scores=scores)
         except Exception as error:
             self.broken("agent_span", error)
@@ -148,12 +189,15 @@ class Engine:
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._look_again)
 
     def _input_of(self, call: CapturedCall, settings: HandlerSettings) -> EvaluationInput:
+        self._reading = call
         try:
             evaluation_input = build_input(
                 call, on_bad_fact=self._bad_fact, capture=settings.capture, function=settings.function
             )
         except Exception as error:
             raise _CaptureFailed from error
+        finally:
+            self._reading = None
         if call.left_out:
             self.broken("capture", CaptureError(f"{call.left_out} parts cannot be read: capture= reads them"))
         call.release()
@@ -198,7 +242,8 @@ class _Evaluation:
     def __init__(
         self, engine: Engine, call: CapturedCall, settings: HandlerSettings, evaluation_input: EvaluationInput
     ) -> None:
-        self._engine, self._call, self._settings, self._input = engine, call, settings, evaluation_input
+        self.call = call
+        self._engine, self._settings, self._input = engine, settings, evaluation_input
         self._run: Run | None = None
         self._run_span: Span | None = None
         self._outcome: RunOutcome | None = None
@@ -208,34 +253,33 @@ class _Evaluation:
         self._superseded = self._looks_up = self._is_second = self._is_emitting = self._is_emitted = False
 
     def __repr__(self) -> str:
-        return f"<_Evaluation {self._call!r}>"
+        return f"<_Evaluation {self.call!r}>"
 
-    async def begin_with_ground_truth(self) -> str:
-        """`begin`, with the reference answer where the store has one."""
+    async def start_with_ground_truth(self) -> str:
+        """Evaluate to the end, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
         if self._superseded:
             return PIPELINE_FAILED
         self._looks_up = True
         self._input = await with_ground_truth(self._input, store, self._engine._ground_truth_failed)
-        outcome = self.begin()
+        later = self.start()
+        outcome = self.finish() if later is None else later
         return outcome if isinstance(outcome, str) else await outcome
 
-    def begin_again(self) -> str | Awaitable[str]:
+    def again(self) -> _Evaluation | str | Awaitable[str]:
         """Go on with what another thread had begun."""
         if self._is_emitted:
             self._engine.broken("storage", EvaluationError("nobody knows whether it was saved", error_type="blocked"))
             return EVALUATED
-        if self._outcome is not None:
-            return self.finish()
-        has_input = self._run is not None or self._settings.ground_truth is None
-        return self.begin() if has_input else self.begin_with_ground_truth()
+        has_input = self._run is not None or self._outcome is not None or self._settings.ground_truth is None
+        return self if has_input else self.start_with_ground_truth()
 
-    def begin(self) -> str | Awaitable[str]:
-        """Evaluate: the call's outcome where that is known at once."""
-        if self._superseded:  # this thread was held up, and another one goes on
-            return PIPELINE_FAILED
-        engine, call, settings = self._engine, self._call, self._settings
+    def start(self) -> Awaitable[str] | None:
+        """Start the evaluators; None where all of them are done, else what gives the call's outcome."""
+        engine, call, settings = self._engine, self.call, self._settings
+        if self._outcome is not None or self._superseded:  # known before another thread took over; or held up itself
+            return None
         if self._run is None:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
@@ -244,30 +288,33 @@ class _Evaluation:
                 settings.runner, self._input, self._over, call.draw, probability, upstream,
                 engine.shedding.skip_models and settings.calls_model,
             )  # fmt: skip
-        run = self._run
         engine._present = self
-        self._start(run)
+        self._start(self._run)
+        engine._present = None
         if self._outcome is not None:
-            return self.finish()
-        if run.superseded:  # this thread was held up, and another one goes on
-            return PIPELINE_FAILED
+            return None
         # It waits for no thread, no process and no judge: the span has ended when the answer was there.
-        engine.end_span(call, score_attributes(run.ready()))
+        engine.end_span(call, score_attributes(self._run.ready()))
         self._later = asyncio.get_running_loop().create_future()
         return self._later
 
     def _start(self, run: Run) -> None:
         """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
+        if emitter is not None:
+            emitter.prepare()  # first: where an evaluator hangs for good, the metrics have to say so
         if emitter is None or not (settings.calls_model or settings.runner.leaves_thread):
             run.start()
             return
         if self._run_span is None:
-            emitter.prepare()
             self._ensure_agent_span()
-            self._run_span = emitter.open_run_span(self._call.agent, self._call.span_context, self._started_ns)
+            try:
+                emitter.prepare()
+                self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, self._started_ns)
+            except Exception as error:
+                self._engine.broken("telemetry", error)
         if settings.calls_model:
-            emitter.watch_judges(self._call.span_context)
+            emitter.watch_judges(self.call.span_context)
         token = otel_context.attach(trace.set_span_in_context(self._run_span)) if self._run_span is not None else None
         try:
             run.start()
@@ -275,7 +322,7 @@ class _Evaluation:
             if token is not None:
                 otel_context.detach(token)
 
-    def culprit(self) -> Evaluator | None:
+    def present(self) -> Evaluator | None:
         """The evaluator that runs inline at this moment."""
         return None if self._run is None else self._run.present()
 
@@ -285,7 +332,7 @@ class _Evaluation:
         is_held_again = self._run is None and self._looks_up and self._is_second
         if is_held_again or (self._is_emitting and not self._is_emitted):
             return None
-        other = _Evaluation(self._engine, self._call, self._settings, self._input)
+        other = _Evaluation(self._engine, self.call, self._settings, self._input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
         other._sampled, other._is_second = self._sampled, self._is_second or self._looks_up
         other._outcome, other._is_emitted = self._outcome, self._is_emitted
@@ -303,9 +350,8 @@ class _Evaluation:
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
-        assert self._outcome is not None
         later, settings, engine = self._later, self._settings, self._engine
-        if self._superseded:
+        if self._superseded or self._outcome is None:  # this thread was held up, and another one goes on
             return PIPELINE_FAILED
         self._is_emitting = True
         try:
@@ -318,7 +364,7 @@ class _Evaluation:
             saving = settings.storage.save_result(response.aggregated())
         except Exception as error:
             engine.broken("pipeline", error)
-            engine.end_span(self._call)
+            engine.end_span(self.call)
             if later is not None and not later.done():
                 later.set_result(PIPELINE_FAILED)
             return PIPELINE_FAILED
@@ -333,7 +379,7 @@ class _Evaluation:
         return EVALUATED
 
     def _emit(self, outcome: RunOutcome) -> EvaluatedResponse:
-        engine, call, settings = self._engine, self._call, self._settings
+        engine, call, settings = self._engine, self.call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
         response = EvaluatedResponse(
@@ -344,10 +390,13 @@ class _Evaluation:
         if call.span is not None:
             engine.end_span(call, score_attributes(response.results))
         if settings.emitter is not None:
-            settings.emitter.emit(
-                response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
-                spans=settings.emitter.has_room_for_spans(),
-            )  # fmt: skip
+            try:
+                settings.emitter.emit(
+                    response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
+                    spans=settings.emitter.has_room_for_spans(),
+                )  # fmt: skip
+            except Exception as error:  # a provider of the host's raises: the results are stored and watched
+                engine.broken("telemetry", error)
         # Results are those of the responses that are counted as evaluated, and of no others.
         if not call.settled:
             if settings.objectives:
@@ -359,14 +408,17 @@ class _Evaluation:
 
     def _evaluated_span(self) -> SpanContext | None:
         self._ensure_agent_span()
-        return self._call.span_context
+        return self.call.span_context
 
     def _ensure_agent_span(self) -> None:
         """Start the agent span afterwards, where no tracer was there when the call began."""
-        call, settings = self._call, self._settings
+        call, settings = self.call, self._settings
         if call.span_context is not None or settings.agent_span == "never" or settings.emitter is None:
             return
-        tracer = settings.emitter.tracer()
-        if tracer is not None:
-            call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
-            call.span_context = call.span.get_span_context()
+        try:
+            tracer = settings.emitter.tracer()
+            if tracer is not None:
+                call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
+                call.span_context, call.pid = call.span.get_span_context(), os.getpid()
+        except Exception as error:
+            self._engine.broken("telemetry", error)
