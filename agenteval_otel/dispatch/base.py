@@ -28,12 +28,13 @@ Settle = Callable[[Any, str], None]
 class Stall(Protocol):
     """What is asked when the background thread is held up; from the watchdog's thread."""
 
-    def blame(self, call: Any, held_s: float) -> Any:
-        """Find, name and move the evaluator that holds the thread; gives it, where it is known.
+    def blame(self, call: Any, held_s: float, thread_id: int) -> Any:
+        """Find, name and move what holds the thread; gives it, where it is an evaluator.
 
         Args:
             call: The call that was being processed, or the task that was running; None where neither is known.
             held_s: For how long.
+            thread_id: The thread that is held up.
         """
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:

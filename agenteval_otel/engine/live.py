@@ -7,6 +7,7 @@ when `process` returns, with an outcome; any other gives something to wait for, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
 from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import Run, RunOutcome
@@ -40,6 +42,7 @@ from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 __all__ = ["Engine"]
 
 _LOOK_AGAIN_S = 0.005
+_TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
 
 
 class Shedding(Protocol):
@@ -88,7 +91,7 @@ class Engine:
         try:
             if call.evaluation is not None:  # another thread had begun it, and was held up
                 evaluation: _Evaluation = call.evaluation
-                return evaluation.begin()
+                return evaluation.resume()
             evaluation_input = self._input_of(call, settings)
             if call.decision is not None and not call.decision.settled:
                 outcome = self._decide(evaluation_input, call, settings)
@@ -96,7 +99,7 @@ class Engine:
                     self.end_span(call)
                     return outcome
             evaluation = call.evaluation = _Evaluation(self, call, settings, evaluation_input)
-            return evaluation.begin() if settings.ground_truth is None else evaluation.begin_with_ground_truth()
+            return evaluation.resume()
         except Exception as error:
             captured = isinstance(error, _CaptureFailed)
             self.broken("capture" if captured else "pipeline", error.__cause__ or error)
@@ -122,6 +125,8 @@ class Engine:
         if evaluation is None:
             return False
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
+        with contextlib.suppress(ValueError):  # it may wait for room in the host's processors
+            self._waiting.remove(evaluation)
         call.evaluation = evaluation.taken_over(blamed, error)
         return call.evaluation is not None
 
@@ -163,7 +168,8 @@ class Engine:
         """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
         try:
             context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
-            decision = settings.sampler.decide(context)
+            with part_of("sampler", settings.sampler):
+                decision = settings.sampler.decide(context)
             if decision.sampled and decision.applies:
                 decision = self.shedding.thin(decision, call.draw)
             call.decision = decision
@@ -204,10 +210,21 @@ class _Evaluation:
         self._outcome: RunOutcome | None = None
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
+        self._emitting = self._emitted = self._superseded = False
         self._sampled: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"<_Evaluation {self._call!r}>"
+
+    def resume(self) -> str | Awaitable[str]:
+        """Begin, or go on where another thread was held up: the call's outcome where that is known at once."""
+        if self._emitted:
+            return EVALUATED
+        if self._outcome is not None:
+            return self.finish()
+        if self._run is None and self._settings.ground_truth is not None:
+            return self.begin_with_ground_truth()
+        return self.begin()
 
     async def begin_with_ground_truth(self) -> str:
         """`begin`, with the reference answer where the store has one."""
@@ -264,13 +281,18 @@ class _Evaluation:
         return None if self._run is None else self._run.present()
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
-        """The same evaluation for another thread; None where it had not begun."""
-        if self._run is None or self._outcome is not None:
+        """The same evaluation for another thread; None where a part of it may have been emitted already."""
+        if self._emitting and not self._emitted:
             return None
+        self._superseded = True
         other = _Evaluation(self._engine, self._call, self._settings, self._input)
+        other._outcome, other._emitted = self._outcome, self._emitted
+        if self._emitted and self._settings.storage is not None:
+            self._settings.storage.interrupted(error)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
         other._sampled = self._sampled
-        other._run = self._run.taken_over(blamed, error, other._over)
+        if self._run is not None and self._outcome is None:
+            other._run = self._run.taken_over(blamed, error, other._over)
         return other
 
     def _over(self, outcome: RunOutcome) -> None:
@@ -287,6 +309,8 @@ class _Evaluation:
         later, settings, engine = self._later, self._settings, self._engine
         try:
             response = self._emit(self._outcome)
+            if response is None:
+                return PIPELINE_FAILED
             if settings.storage is None:
                 if later is not None and not later.done():
                     later.set_result(EVALUATED)
@@ -308,7 +332,7 @@ class _Evaluation:
         await saving  # what providers raise is counted there
         return EVALUATED
 
-    def _emit(self, outcome: RunOutcome) -> EvaluatedResponse:
+    def _emit(self, outcome: RunOutcome) -> EvaluatedResponse | None:
         engine, call, settings = self._engine, self._call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
@@ -317,13 +341,15 @@ class _Evaluation:
             started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
             response_ended_ns=call.ended_ns, sampled=self._sampled,
         )  # fmt: skip
-        if call.span is not None:
-            engine.end_span(call, score_attributes(response.results))
-        if settings.emitter is not None:
-            settings.emitter.emit(
-                response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
-                spans=settings.emitter.has_room_for_spans(),
-            )  # fmt: skip
+        if self._superseded:  # this thread was held up in a redactor, and another one goes on
+            return None
+        self._emitting = True
+        _TELEMETRY.begin()
+        try:
+            self._emit_response(response)
+        finally:
+            _TELEMETRY.end()
+        self._emitted = True
         # Results are those of the responses that are counted as evaluated, and of no others.
         if not call.settled:
             if settings.objectives:
@@ -332,6 +358,16 @@ class _Evaluation:
             for result in outcome.results:
                 results[result.status] += 1
         return response
+
+    def _emit_response(self, response: EvaluatedResponse) -> None:
+        engine, call, settings = self._engine, self._call, self._settings
+        if call.span is not None:
+            engine.end_span(call, score_attributes(response.results))
+        if settings.emitter is not None:
+            settings.emitter.emit(
+                response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
+                spans=settings.emitter.has_room_for_spans(),
+            )  # fmt: skip
 
     def _evaluated_span(self) -> SpanContext | None:
         self._ensure_agent_span()
