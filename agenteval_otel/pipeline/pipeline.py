@@ -233,11 +233,9 @@ class Pipeline:
 
     # --- the background thread is held up ----------------------------------------------------------------------------
 
-    def blame(self, call: Any, held_s: float, thread_id: int) -> Evaluator | None:
+    def blame(self, task: Any, held_s: float, thread_id: int) -> Evaluator | None:
         """Find, log and move what holds the background thread; from the watchdog's thread."""
-        evaluator = self.executor.started_async().get(call) if isinstance(call, asyncio.Task) else None
-        if evaluator is None and not isinstance(call, asyncio.Task):
-            evaluator = self.engine.culprit(call)
+        evaluator = self.executor.started_async().get(task) or self.engine.culprit()
         self.accounting.fail("background_thread")
         part = running_part(thread_id) if evaluator is None else None
         name = evaluator.label if evaluator is not None else part.name if part is not None else "unknown"

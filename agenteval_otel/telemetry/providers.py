@@ -84,6 +84,7 @@ class Providers:
         self.lost.clear()
         self._exporter: Exporter | None = None
         self._resolved: dict[str, Any] = {}
+        self._hosts: dict[str, Any] = {}
         self._private: dict[str, Any] = {}
         self._unbuildable: set[str] = set()
         self._losses = self._told_losses = 0
@@ -135,10 +136,7 @@ class Providers:
 
     def has_room(self) -> bool:
         """Whether the host's span and log processors take what the next answer emits. Background thread only."""
-        hosts = [
-            self._explicit[signal] or _global_provider(signal)
-            for signal in ("TRACES", "LOGS") if signal in self._resolved and signal not in self._private
-        ]  # fmt: skip
+        hosts = [host for signal, host in self._hosts.items() if signal != "METRICS"]
         return self._backpressure.has_room(hosts) or self._backpressure.is_stuck()
 
     def has_room_for_spans(self) -> bool:
@@ -200,6 +198,7 @@ class Providers:
     def close(self) -> None:
         """Shut the private providers down on this thread, however long the SDK takes; they are built anew if needed."""
         private, self._private, self._resolved = self._private, {}, {}
+        self._hosts.clear()
         exporter, self._exporter = self._exporter, None
         if exporter is not None:
             exporter.close()
@@ -219,12 +218,16 @@ class Providers:
             self._warn_once()
             return None
         resolved = self._resolved[signal] = make(provider)
+        if signal not in self._private:
+            self._hosts[signal] = provider
         return resolved
 
     def _is_gone(self, signal: str) -> bool:
         """Whether the application has shut its provider down; what would have gone there is counted as lost."""
-        host = None if signal in self._private else self._of_host(signal)
-        if host is None or _sdk_disabled() or not is_shut_down(host):
+        host = self._hosts.get(signal)
+        if host is None and signal not in self._private:
+            host = self._of_host(signal)
+        if host is None or not is_shut_down(host) or _sdk_disabled():
             return False
         self.lose(signal.lower(), "provider_shut_down")
         log.warning("provider_shut_down", part=signal.lower())

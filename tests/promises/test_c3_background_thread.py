@@ -115,7 +115,7 @@ CASES: dict[str, tuple[dict[str, int], int, str]] = {
 
 @pytest.mark.parametrize("what", CASES)
 def test_the_background_thread_never_dies_for_good(what: str, promise: Recorder) -> None:
-    """Eight stalls of a part in a row: every call that waited behind is evaluated, the part is named and quarantined."""
+    """Eight stalls in a row: every call that waited behind is evaluated, the part is named and quarantined."""
     expected, times, name = CASES[what]
     finished = run_program(PROGRAM, what, str(STALLS), timeout_s=110.0)
     assert finished.code == 0, finished.stderr
