@@ -33,7 +33,7 @@ NAMES: dict[str, list[str]] = {
         "set_current_pipeline", "shutdown",
     ],
     "agenteval_otel.dispatch": [
-        "Dispatcher", "InlineDispatcher", "PoolDispatcher",
+        "Dispatcher", "Done", "InlineDispatcher", "PoolDispatcher", "one_by_one",
     ],
     "agenteval_otel.embedders": [
         "Embedded", "Embedder", "EmbedderUsage", "GivenEmbedder", "HashingEmbedder", "OpenAICompatibleEmbedder",
@@ -93,7 +93,7 @@ NAMES: dict[str, list[str]] = {
         "Registry",
     ],
     "agenteval_otel.execution": [
-        "Executor", "MAX_STRIKES",
+        "Executor", "MAX_STRIKES", "let_processes_go",
     ],
     "agenteval_otel.engine": [
         "EvaluationRunConfig", "EvaluationRunner", "RunOutcome", "Suite", "SuiteResult", "SuiteScore",

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
+from agenteval_otel.dispatch.base import Process
 from agenteval_otel.dispatch.executor import DaemonExecutor
 from agenteval_otel.dispatch.own import EVALUATION, Evaluation, OwnThread
 from agenteval_otel.semconv import PIPELINE_FAILED
@@ -63,7 +64,7 @@ class Pool(Protocol):
     queue: deque[Entry | Marker]
     worker: Worker | None
     not_before: float
-    process: Callable[[Any], str | Awaitable[str]] | None
+    process: Process | None
     has_room: Callable[[], bool]
     on_work: Callable[[int, float], None]
 
