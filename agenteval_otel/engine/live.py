@@ -29,7 +29,7 @@ from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.ground_truth import with_ground_truth
-from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.models.value import replaced
 from agenteval_otel.objectives import Objectives
 from agenteval_otel.runtime.log import log
@@ -252,6 +252,7 @@ class _Evaluation:
         self._started_ns = self._tick = 0
         self._emitting = self._emitted = self._superseded = False
         self._looks_up = self._looked_up_before = False
+        self._unsaved: AggregatedEvaluationResult | None = None
         self._sampled: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -335,7 +336,8 @@ class _Evaluation:
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
         other._sampled, other._outcome, other._emitted = self._sampled, self._outcome, self._emitted
         other._looked_up_before = self._looks_up
-        if self._emitted and self._settings.storage is not None:
+        other._unsaved = self._unsaved
+        if self._emitted and self._settings.storage is not None and self._unsaved is None:
             self._settings.storage.interrupted(error)
         if self._run is not None and self._outcome is None:
             other._run = self._run.taken_over(blamed, error, other._over)
@@ -351,8 +353,8 @@ class _Evaluation:
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
-        if self._emitted:
-            return EVALUATED
+        if self._emitted:  # on the thread before; what that had not begun to store is stored now
+            return EVALUATED if self._unsaved is None else self._saved(self._unsaved)
         if self._superseded or self._outcome is None:  # this thread was held up, and another one goes on
             return PIPELINE_FAILED
         later, settings, engine = self._later, self._settings, self._engine
@@ -364,7 +366,7 @@ class _Evaluation:
                 if later is not None and not later.done():
                     later.set_result(EVALUATED)
                 return EVALUATED
-            saving = settings.storage.save_result(response.aggregated())
+            self._unsaved = response.aggregated()
         except Exception as error:
             engine.broken("pipeline", error)
             engine.end_span(self.call)
@@ -372,13 +374,15 @@ class _Evaluation:
                 later.set_result(PIPELINE_FAILED)
             return PIPELINE_FAILED
         if later is None:
-            return self._saved(saving)
-        task = asyncio.get_running_loop().create_task(self._saved(saving))
+            return self._saved(self._unsaved)
+        task = asyncio.get_running_loop().create_task(self._saved(self._unsaved))
         task.add_done_callback(lambda _: None if later.done() else later.set_result(EVALUATED))
         return later
 
-    async def _saved(self, saving: Awaitable[Any]) -> str:
-        await saving  # what providers raise is counted there
+    async def _saved(self, aggregated: AggregatedEvaluationResult) -> str:
+        storage, self._unsaved = self._settings.storage, None
+        if storage is not None and not self._superseded:
+            await storage.save_result(aggregated)  # what providers raise is counted there
         return EVALUATED
 
     def _emit(self, outcome: RunOutcome) -> EvaluatedResponse | None:
