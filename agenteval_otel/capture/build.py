@@ -15,8 +15,10 @@ from agenteval_otel.capture.shapes import Reading, read_calls, usage_of
 from agenteval_otel.capture.shapes.fields import MAX_ITEMS, short
 from agenteval_otel.capture.shapes.prompts import history_fields, last_question
 from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
+from agenteval_otel.components.blocking import part_of
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.value import made
 
 __all__ = ["FACTS", "SNAPSHOT", "TRUNCATED", "build_input"]
 
@@ -61,7 +63,7 @@ def build_input(
     fields |= said
     if "response" not in said and (call.truncated or _is_long(call.answer)):
         fields["metadata"] = _marked(said.get("metadata"), on_bad_fact)
-    return _validated(fields, on_bad_fact)
+    return _validated(fields, on_bad_fact, own=not said and "metadata" not in fields)
 
 
 def _read(call: CapturedCall, *, has_response: bool) -> Reading:
@@ -115,7 +117,8 @@ def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: C
     args, kwargs = call.arguments or ((), {})
     try:
         arguments = dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
-        facts = capture(arguments, call.originals())
+        with part_of("capture", capture):
+            facts = capture(arguments, call.originals())
     except Exception as error:
         raise CaptureError(f"capture= raised {type(error).__name__}") from error
     if not isinstance(facts, Mapping):
@@ -163,7 +166,13 @@ def _first(value: Any) -> Any:
     return value[:MAX_ITEMS] if isinstance(value, list | tuple) else value
 
 
-def _validated(fields: dict[str, Any], on_bad_fact: Callable[[str], None]) -> EvaluationInput:
+_NESTED = ("message_history", "tool_calls", "usage")
+
+
+def _validated(fields: dict[str, Any], on_bad_fact: Callable[[str], None], *, own: bool) -> EvaluationInput:
+    """The input of these fields; `own` says that all of them come from our own readers, which clean what they give."""
+    if own and all(fields[name] is None for name in _NESTED):
+        return made(EvaluationInput, fields)
     try:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:

@@ -65,6 +65,8 @@ def sanitise(text: str) -> str:
     """Lone surrogates become U+FFFD and NUL is removed; other text comes back as the same object."""
     if "\0" in text:
         text = text.replace("\0", "")
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

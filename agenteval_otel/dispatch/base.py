@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -17,10 +17,13 @@ from agenteval_otel.dispatch.executor import DaemonExecutor
 from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 
-__all__ = ["Dispatcher", "InlineDispatcher", "Process", "Settle", "Stall"]
+__all__ = ["Dispatcher", "Done", "InlineDispatcher", "Process", "Settle", "Stall", "one_by_one"]
 
-Process = Callable[[Any], str | Awaitable[str]]
-"""Evaluates one captured call: gives its outcome, or what gives it later."""
+Done = Callable[[Any, "str | Awaitable[str]"], None]
+"""Takes a call with its outcome, or with what gives it later."""
+Process = Callable[[Sequence[Any], Done, Callable[[], None]], None]
+"""Evaluates a list of captured calls: each is given to `done`, once. Between two steps it calls the third argument,
+which lets whoever waits for the interpreter have it, and may raise to end a thread that another one has replaced."""
 Settle = Callable[[Any, str], None]
 """Told the outcome of a captured call, exactly once for each; must not block."""
 
@@ -28,12 +31,13 @@ Settle = Callable[[Any, str], None]
 class Stall(Protocol):
     """What is asked when the background thread is held up; from the watchdog's thread."""
 
-    def blame(self, call: Any, held_s: float) -> Any:
-        """Find, name and move the evaluator that holds the thread; gives it, where it is known.
+    def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
+        """Find, name and move what holds the thread; gives it, where it is an evaluator.
 
         Args:
-            call: The call that was being processed, or the task that was running; None where neither is known.
+            task: The task that was running on the thread's event loop, where that is known.
             held_s: For how long.
+            thread_id: The thread that is held up.
         """
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
@@ -55,7 +59,7 @@ class Dispatcher(Component, contract="dispatcher"):
         """Set what is done with calls; starts no thread yet.
 
         Args:
-            process: Evaluates a call.
+            process: Evaluates a list of calls.
             settle: Takes its outcome.
             has_room: Whether the next call may be processed now; asked again a few milliseconds later.
             on_work: Takes the number of calls that were processed in a row, and the seconds that took.
@@ -81,12 +85,6 @@ class Dispatcher(Component, contract="dispatcher"):
         Returns at once. A call that comes nevertheless is taken as before.
         """
 
-    def when_replaced(self, report: Callable[[Component | None], object]) -> None:
-        """Have `report` called each time a thread that was held is replaced, with the evaluator that holds it if known.
-
-        On a thread of the dispatcher's. A dispatcher that replaces no thread never calls it.
-        """
-
     def state(self) -> dict[str, int]:
         """Gauges of the queue: ``size`` in calls, ``bytes`` and ``max_bytes``."""
         return {"size": 0, "bytes": 0, "max_bytes": 0}
@@ -108,7 +106,7 @@ class InlineDispatcher(Dispatcher, type="inline"):
             settle(call, DROPPED_SHUTDOWN)
             return False
         try:
-            outcome = _run_to_end(_guarded(self._parts["process"], call))
+            outcome = _run_to_end(_processed(self._parts["process"], call))
         except Exception:
             outcome = PIPELINE_FAILED
         settle(call, outcome)
@@ -122,13 +120,29 @@ class InlineDispatcher(Dispatcher, type="inline"):
         return True
 
 
-async def _guarded(process: Process, call: Any) -> str:
+async def _processed(process: Process, call: Any) -> str:
     # Inside of the task: an exception that cannot even be shown would keep `asyncio.run` from cleaning up.
+    outcomes: list[str | Awaitable[str]] = []
     try:
-        outcome = process(call)
-        return outcome if isinstance(outcome, str) else await outcome
+        process([call], lambda _, outcome: outcomes.append(outcome), lambda: None)
+        return outcomes[0] if isinstance(outcomes[0], str) else await outcomes[0]
     except Exception:
         return PIPELINE_FAILED
+
+
+def one_by_one(process: Callable[[Any], str | Awaitable[str]]) -> Process:
+    """The processing of lists whose calls have nothing to do with each other."""
+
+    def processed(calls: Sequence[Any], done: Done, pause: Callable[[], None]) -> None:
+        for call in calls:
+            try:
+                outcome = process(call)
+            except BaseException:
+                outcome = PIPELINE_FAILED
+            done(call, outcome)
+            pause()
+
+    return processed
 
 
 def _run(work: Coroutine[Any, Any, str]) -> str:

@@ -44,7 +44,16 @@ class Evaluation(int):
         return super().__new__(cls, 1)
 
     def __init__(self) -> None:
-        self.over = False
+        self.over, self._open = False, 1
+
+    def opened(self) -> None:
+        """Something more belongs to it."""
+        self._open += 1
+
+    def closed(self) -> None:
+        """Something that belonged to it has ended; with the last of it the evaluation is over."""
+        self._open -= 1
+        self.over = self._open <= 0
 
     def __repr__(self) -> str:
         return "True"

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,8 @@ __all__ = ["Entry", "Marker", "Worker", "new_loop"]
 
 _END_S = 1.0
 _WORK_S, _REST_S = 1e-3, 5e-5
-_TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.005, 0.1
+_LIST: Final = 32
+_TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
 # While calls come in, the worker looks for them by itself this often, for so long after the last one: to wake it costs
 # the caller a write to a pipe, and a thread that wants the interpreter at once.
 _LOOK_EVERY_S: Final = 0.05
@@ -34,6 +36,10 @@ _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
 Entry = tuple[Any, int]
 """A call in the queue and the bytes that it holds; a plain tuple, which the caller's thread makes without a call."""
+
+
+class _Superseded(BaseException):
+    """Another thread took over what this one had begun."""
 
 
 class Marker:
@@ -62,7 +68,9 @@ class Worker:
         self.beat = time.monotonic()
         self.markers: list[Marker] = []
         """Those that wait for what is under evaluation."""
-        self._present: Entry | None = None
+        self._present: dict[int, Entry] = {}
+        self._idle_s = 0.0
+        self._evaluation = Evaluation()
         self._closing = self._ticking = self._looking = False
         self._last_call = self._rested = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -95,23 +103,15 @@ class Worker:
 
     def is_busy(self) -> bool:
         """Whether a heartbeat is to be expected: work is under way, or waits to be taken."""
-        return self._present is not None or bool(self.running) or (not self.sleeping and bool(self._queue))
+        return bool(self._present) or bool(self.running) or (not self.sleeping and bool(self._queue))
 
     def under_way(self) -> list[Entry]:
         """What this worker has begun and not ended."""
-        present = self._present
-        return [*([] if present is None else [present]), *list(self.running.values())]
+        return [*list(self._present.values()), *list(self.running.values())]
 
-    def present_call(self) -> Any:
-        """The call that holds the thread: the one that is being processed, or whose task is running; None for neither.
-
-        From another thread, which cannot know for sure.
-        """
-        if self._present is not None:
-            return self._present[0]
-        task = asyncio.current_task(self._loop) if self._loop is not None else None
-        entry = self.running.get(task) if task is not None else None
-        return task if entry is None else entry[0]
+    def present_task(self) -> Any:
+        """The task that runs at this moment, from another thread, which cannot know for sure; None while none does."""
+        return asyncio.current_task(self._loop) if self._loop is not None else None
 
     def _rise(self, after_s: float) -> None:
         if self._awake is None:
@@ -192,42 +192,62 @@ class Worker:
             self._awake.set()
 
     def _work_off(self) -> None:
-        """Process calls one after the other, for a millisecond; then whoever waits for the interpreter gets it."""
-        began, count = time.monotonic(), 0
-        deadline = began + _WORK_S
-        while self._queue and not self.superseded:
-            entry = self._queue.popleft()
+        """Process a list of calls; whoever waits for the interpreter gets it every millisecond."""
+        queue, taken = self._queue, self._present
+        most = min(_LIST, self._settings.concurrency - len(self.running))
+        while queue and len(taken) < most:
+            entry = queue.popleft()
             if isinstance(entry, Marker):
+                if taken:  # it waits for the calls before it: those of this list too
+                    queue.appendleft(entry)
+                    break
                 self._watch(entry)
-                continue
-            self._process(entry)
-            count += 1
-            self.beat = self._last_call = time.monotonic()
-            if self.beat > deadline or len(self.running) >= self._settings.concurrency:
-                break
-        if count and not self.superseded:
-            self._pool.on_work(count, self.beat - began)
-            # At once, instead of after the 5 ms that the interpreter lets a busy thread have.
-            time.sleep(_REST_S)
-
-    def _process(self, entry: Entry) -> None:
-        evaluation = Evaluation()
+            else:
+                taken[id(entry[0])] = entry
+        if not taken:
+            return
+        calls = [call for call, _ in taken.values()]
+        evaluation = self._evaluation = Evaluation()
         EVALUATION.set(evaluation)
-        self._present = entry
-        process = self._pool.process
+        began = self.beat = self._rested = self._last_call = time.monotonic()
+        self._idle_s, process = 0.0, self._pool.process
         assert process is not None
         try:
-            outcome = process(entry[0])
-        except BaseException:
-            outcome = PIPELINE_FAILED  # also SystemExit: an evaluation never ends the thread
-        self._present = None
+            process(calls, self._done, self._pause)
+        except _Superseded:
+            return
+        except BaseException:  # also SystemExit: an evaluation never ends the thread
+            if self.superseded:
+                return
+        for call in calls:
+            self._done(call, PIPELINE_FAILED)  # those that `process` has lost
+        evaluation.closed()
+        self.beat = time.monotonic()
+        self._pool.on_work(len(calls), self.beat - began - self._idle_s)
+
+    def _pause(self) -> None:
+        """Called by the processing between two steps."""
+        if self.superseded:
+            raise _Superseded
+        self.beat = now = time.monotonic()
+        if now - self._rested > _WORK_S:
+            # At once, instead of after the 5 ms that the interpreter lets a busy thread have.
+            time.sleep(_REST_S)
+            self._rested = time.monotonic()
+            self._idle_s += self._rested - now
+
+    def _done(self, call: Any, outcome: str | Awaitable[str]) -> None:
+        """The outcome of a call of the present list, or what gives it later; once for each."""
+        entry = self._present.pop(id(call), None)
+        if entry is None:
+            return
         if isinstance(outcome, str):
-            evaluation.over = True
             self._pool.close(entry, outcome)
             return
         future = asyncio.ensure_future(outcome)
         self.running[future] = entry
-        future.add_done_callback(partial(self._finished, evaluation))
+        self._evaluation.opened()
+        future.add_done_callback(partial(self._finished, self._evaluation))
         if not self._ticking:
             self._ticking = True
             self._tick()
@@ -242,7 +262,7 @@ class Worker:
 
     def _finished(self, evaluation: Evaluation, future: asyncio.Future[str]) -> None:
         entry = self.running.pop(future, None)
-        evaluation.over = True
+        evaluation.closed()
         self.beat = time.monotonic()
         failed = future.cancelled() or future.exception() is not None
         outcome = PIPELINE_FAILED if failed else future.result()

@@ -216,13 +216,15 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         EvaluationError: (``invalid_score``) The score is none of these, or its value is NaN, infinite or a number
             outside of the criterion's scale.
     """
-    if isinstance(score, bool | int | float | str):
-        score = Score(value=score)
-    if not isinstance(score, Score):
+    value = score
+    if isinstance(score, Score):
+        value = score.value
+    elif isinstance(score, bool | int | float | str):
+        score = _BARE
+    else:
         raise EvaluationError(
             f"expected a Score, a boolean, a number or text, found {type(score).__name__}", error_type="invalid_score"
         )
-    value = score.value
     if isinstance(value, float) and not math.isfinite(value):
         raise EvaluationError("the score is not a finite number", error_type="invalid_score")
     normalized = normalize(value, criterion)
@@ -254,6 +256,8 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
     return result
 
 
+_BARE = Score(value=False)
+"""What else a `Score` says where an evaluator returns the value alone: nothing."""
 _VALIDATED: set[tuple[type, ...]] = set()
 """Types of a result's fields that validation took as they are: it would do so again, and takes its time."""
 

@@ -44,7 +44,7 @@ __all__ = ["Handler"]
 _now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
 _current_context, _fresh_call, _thread = current_context, fresh_call, THREAD
 _LOOP_EVERY = 64
-_CALL_BYTES = 640
+_CALL_BYTES = 540
 
 
 class Bound:
@@ -184,16 +184,7 @@ class Handler:
             if call.settings is None or not (decision is None or decision.settled or self._decide_after(call)):
                 self._end_span(call)
                 return
-            # What was taken part by part was measured then; text that was taken as it is has its size in its header.
-            size = _CALL_BYTES + getsizeof(call.prompt) if type(call.prompt) is str else _CALL_BYTES
-            if type(answer) is str:
-                call.answer = answer
-                size += getsizeof(answer)
-            elif answer is not None:
-                call.keep_answer(answer)
-            if call.facts is not None:
-                call.keep_facts()
-            size += call.size_bytes
+            size = self._keep(call, answer)
             if call.span is not None and not self._ends_late(call):
                 self._end_span(call)
         except Exception as failure:
@@ -208,6 +199,21 @@ class Handler:
         except Exception as failure:
             self._broken("dispatcher", failure, call)
             self._end_span(call)
+            MEMORY.open_spans.release(call.span_bytes)
+            call.span_bytes = 0
+
+    def _keep(self, call: CapturedCall, answer: Any) -> int:
+        """Detach the answer from the host; gives about how many bytes the call keeps alive."""
+        # What was taken part by part was measured then; text that was taken as it is has its size in its header.
+        size = _CALL_BYTES + getsizeof(call.prompt) if type(call.prompt) is str else _CALL_BYTES
+        if type(answer) is str:
+            call.answer = answer
+            size += getsizeof(answer)
+        elif answer is not None:
+            call.keep_answer(answer)
+        if call.facts is not None:
+            call.keep_facts()
+        return size + call.size_bytes
 
     def leave_stream(
         self, call: CapturedCall, chunks: list[Any], end: StreamEnd, error: BaseException | None, *, truncated: bool

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from agenteval_otel.telemetry.backpressure import processors_of
+
 __all__ = ["can_take", "is_shut_down"]
 
 
 def is_shut_down(provider: Any) -> bool:
-    """Whether the provider takes nothing any more."""
+    """Whether the provider takes nothing any more. Cheap: it is asked with every answer."""
     try:
-        processors = _processors(provider)
-        if processors is None:
+        processors = processors_of(provider)
+        if not processors:
             return getattr(provider, "_shutdown", False) is True  # a meter provider
-        return bool(processors) and all(map(_is_shut_down, processors))
+        return all(map(_is_shut_down, processors))
     except Exception:
         return False
 
@@ -25,24 +27,16 @@ def is_shut_down(provider: Any) -> bool:
 def can_take(provider: Any) -> bool:
     """Whether every processor of the provider has room and runs; False where there is none."""
     try:
-        processors = _processors(provider)
-        if processors is None:
-            return not is_shut_down(provider)
-        return bool(processors) and not any(_is_shut_down(one) or _is_full(one) for one in processors)
+        processors = processors_of(provider)
+        if not processors:
+            return _takes_metrics(provider) and not is_shut_down(provider)
+        return not any(_is_shut_down(one) or _is_full(one) for one in processors)
     except Exception:
         return True
 
 
-def _processors(provider: Any) -> list[Any] | None:
-    """A tracer or logger provider's processors; None for what is neither."""
-    for outer, inner in (
-        ("_active_span_processor", "_span_processors"),
-        ("_multi_log_record_processor", "_log_record_processors"),
-    ):
-        several = getattr(getattr(provider, outer, None), inner, None)
-        if isinstance(several, tuple | list):
-            return list(several)
-    return None
+def _takes_metrics(provider: Any) -> bool:
+    return not hasattr(provider, "add_span_processor") and not hasattr(provider, "add_log_record_processor")
 
 
 def _is_shut_down(processor: Any) -> bool:
