@@ -16,6 +16,7 @@ from typing import Any, Final
 from agenteval_otel.capture import CapturedCall
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.components.blocking import running_part
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
 from agenteval_otel.engine.live import Engine
@@ -43,7 +44,7 @@ from agenteval_otel.telemetry.emitter import Emitter
 
 __all__ = ["OPEN_SPAN_BYTES", "Pipeline"]
 
-OPEN_SPAN_BYTES: Final = 6_000
+OPEN_SPAN_BYTES: Final = 6_400
 """About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will wait with it."""
 _LOOK_AGAIN_S: Final = 0.005
 
@@ -123,8 +124,7 @@ class Pipeline:
         # Every provider that a handler of this pipeline saves to: it may hold what is not written yet when the handler
         # is gone already.
         self._providers: dict[int, Any] = {}
-        self._open = True
-        self._unsaved = 0
+        self._open, self._unsaved = True, 0
         self._unended: list[CapturedCall] = []
         self._ending_thread: int | None = None
         for provider in (telemetry, *storage):
@@ -235,14 +235,17 @@ class Pipeline:
 
     # --- the background thread is held up ----------------------------------------------------------------------------
 
-    def blame(self, task: Any, held_s: float) -> Evaluator | None:
-        """Find, log and move the evaluator that holds the background thread; from the watchdog's thread."""
+    def blame(self, task: Any, held_s: float, thread_id: int) -> Evaluator | None:
+        """Find, log and move what holds the background thread; from the watchdog's thread."""
         evaluator = self.executor.started_async().get(task) or self.engine.culprit()
         self.accounting.fail("background_thread")
-        culprit = "unknown" if evaluator is None else evaluator.label
-        log.warning("background_thread_replaced", part=culprit, held_s=round(held_s, 2))
+        part = running_part(thread_id) if evaluator is None else None
+        name = evaluator.label if evaluator is not None else part.name if part is not None else "unknown"
+        log.warning("background_thread_replaced", part=name, held_s=round(held_s, 2))
         if evaluator is not None:
             self.executor.blame(evaluator, held_s)
+        elif part is not None:
+            part.blocked(held_s)
         return evaluator
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
@@ -308,7 +311,10 @@ class _Load:
         settings: LoadSheddingSettings | None,
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
-        self._meter = CostMeter(executor.waiting()["async"].at_once)
+        at_once = executor.waiting()["async"].at_once
+        if isinstance(dispatcher, PoolDispatcher):  # only so many answers are under evaluation
+            at_once = min(at_once, dispatcher.concurrency)
+        self._meter = CostMeter(at_once)
         self._async_before = 0
         self._looking: Any = None
         self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)

@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import Any
 
-from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.dispatch import PoolDispatcher, one_by_one
 from tests.dispatch.support import Record, pool_of
 
 
@@ -29,7 +29,7 @@ def test_threads_submit_at_once() -> None:
     assert pool.shutdown(20)
     assert sorted(record.settled) == [((n, i), "evaluated") for n in range(8) for i in range(200)]
     assert len(record.threads) == 1
-    assert pool.state() == {"size": 0, "capacity": 100_000, "bytes": 0}
+    assert pool.state() == {"size": 0, "bytes": 0, "max_bytes": pool.max_bytes}
 
 
 def test_a_signal_handler_may_submit() -> None:
@@ -113,7 +113,7 @@ def test_settling_may_submit() -> None:
         if call == "second":
             pool.submit("from settle", 1)
 
-    pool.start(record.process, settle)
+    pool.start(one_by_one(record.process), settle)
     pool.submit("blocking", 1)
     pool.submit("second", 1)
     assert record.settled == [("second", "dropped_queue_full"), ("from settle", "dropped_queue_full")]

@@ -328,9 +328,7 @@ def test_another_part_fails(host: HostSdk, where: str) -> None:
 
 def test_a_shutdown_comes_between(host: HostSdk, release: threading.Event) -> None:
     """What a shutdown drops, and what comes after it, has its span."""
-    pipeline = host.pipeline(
-        Free(action=lambda given: release.wait(HANG_S)), dispatcher=PoolDispatcher(stall_s=HANG_S)
-    )
+    pipeline = host.pipeline(Free(action=lambda given: release.wait(HANG_S)), dispatcher=PoolDispatcher(stall_s=HANG_S))
     handler = answers(pipeline)
     assert not pipeline.shutdown(0.2)
     handler("too late")
@@ -417,9 +415,7 @@ def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
 
 def test_a_provider_that_was_shut_down_is_noticed(host: HostSdk, release: threading.Event) -> None:
     """What the application's provider drops because it was shut down first is counted as lost."""
-    pipeline = host.pipeline(
-        Free(action=lambda given: release.wait(HANG_S)), dispatcher=PoolDispatcher(stall_s=HANG_S)
-    )
+    pipeline = host.pipeline(Free(action=lambda given: release.wait(HANG_S)), dispatcher=PoolDispatcher(stall_s=HANG_S))
     answers(pipeline, 10)
     host.tracer_provider.shutdown()
     release.set()
