@@ -256,6 +256,7 @@ class _Evaluation:
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
         self._emitting = self._emitted = self._superseded = False
+        self._looks_up = self._looked_up_before = False
         self._sampled: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -273,7 +274,9 @@ class _Evaluation:
         """Evaluate to the end, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
+        self._looks_up = True
         self.input = await with_ground_truth(self.input, store, self._engine._ground_truth_failed)
+        self._looks_up = False
         later = self.start()
         if later is not None:
             return await later
@@ -329,14 +332,16 @@ class _Evaluation:
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
         """The same evaluation for another thread: what is known stays, `blamed` has failed.
 
-        None where some of it may have been emitted; where all was, and is being stored, the save counts as failed.
+        None where some of it may have been emitted, or a second look-up holds the thread. Where all of it was emitted
+        and is being stored, the save counts as failed.
         """
-        if self._emitting and not self._emitted:
+        if (self._emitting and not self._emitted) or (self._looks_up and self._looked_up_before):
             return None
         self._superseded = True
         other = _Evaluation(self._engine, self.call, self._settings, self.input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
         other._sampled, other._outcome, other._emitted = self._sampled, self._outcome, self._emitted
+        other._looked_up_before = self._looks_up
         if self._emitted and self._settings.storage is not None:
             self._settings.storage.interrupted(error)
         if self._run is not None and self._outcome is None:
