@@ -232,7 +232,8 @@ class _Pool:
             self._held.append(worker.thread)
         task = worker.present_task()
         under_way = [entry for entry in worker.under_way() if id(entry) in self._open]
-        blamed = self.on_stall.blame(task, held_s) if self.on_stall is not None else None
+        thread_id = worker.thread.ident or 0
+        blamed = self.on_stall.blame(task, held_s, thread_id) if self.on_stall is not None else None
         for entry in reversed(under_way):
             if self.on_stall is not None and self.on_stall.take_over(entry[0], blamed, held_s):
                 self._again(entry)

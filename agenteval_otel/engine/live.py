@@ -7,6 +7,7 @@ when `process` returns, with an outcome; any other gives something to wait for, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +20,7 @@ from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
 from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.dispatch import Done
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
@@ -41,6 +43,7 @@ from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 __all__ = ["Engine"]
 
 _LOOK_AGAIN_S = 0.005
+_TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
 
 
 class Shedding(Protocol):
@@ -104,7 +107,12 @@ class Engine:
             pause()
         over: list[_Evaluation] = []
         for evaluation in begun:
-            later = evaluation.start()
+            try:
+                later: Awaitable[str] | str | None = evaluation.start()
+            except Exception as error:
+                self.broken("pipeline", error)
+                self.end_span(evaluation.call)
+                later = PIPELINE_FAILED
             if later is None:
                 over.append(evaluation)
             else:
@@ -120,16 +128,14 @@ class Engine:
         evaluation: _Evaluation | None = call.evaluation
         self._present = None
         try:
-            if evaluation is not None:  # another thread had begun it, and was held up
-                return evaluation
-            evaluation_input = self._input_of(call, settings)
-            if call.decision is not None and not call.decision.settled:
-                outcome = self._decide(evaluation_input, call, settings)
+            if evaluation is None:  # else another thread had begun it, and was held up
+                evaluation = call.evaluation = _Evaluation(self, call, settings, self._input_of(call, settings))
+            if call.decision is not None and not call.decision.settled and not evaluation.is_begun():
+                outcome = self._decide(evaluation.input, call, settings)
                 if outcome is not None:
                     self.end_span(call)
                     return outcome
-            evaluation = call.evaluation = _Evaluation(self, call, settings, evaluation_input)
-            return evaluation if settings.ground_truth is None else evaluation.start_with_ground_truth()
+            return evaluation.start_with_ground_truth() if evaluation.needs_ground_truth() else evaluation
         except Exception as error:
             captured = isinstance(error, _CaptureFailed)
             self.broken("capture" if captured else "pipeline", error.__cause__ or error)
@@ -155,8 +161,10 @@ class Engine:
             # Its input is not built. The call that holds the thread while it is read fails; the others were not begun.
             return call is not self._reading
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
+        with contextlib.suppress(ValueError):  # it may wait for room in the host's processors
+            self._waiting.remove(evaluation)
         call.evaluation = evaluation.taken_over(blamed, error)
-        return True
+        return call.evaluation is not None
 
     def end_span(self, call: CapturedCall, scores: Any = None) -> None:
         """End the call's own span, if it still is this process's to end; raises nothing."""
@@ -199,7 +207,8 @@ class Engine:
         """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
         try:
             context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
-            decision = settings.sampler.decide(context)
+            with part_of("sampler", settings.sampler):
+                decision = settings.sampler.decide(context)
             if decision.sampled and decision.applies:
                 decision = self.shedding.thin(decision, call.draw)
             call.decision = decision
@@ -235,22 +244,31 @@ class _Evaluation:
         self, engine: Engine, call: CapturedCall, settings: HandlerSettings, evaluation_input: EvaluationInput
     ) -> None:
         self.call = call
-        self._engine, self._settings, self._input = engine, settings, evaluation_input
+        self._engine, self._settings, self.input = engine, settings, evaluation_input
         self._run: Run | None = None
         self._run_span: Span | None = None
         self._outcome: RunOutcome | None = None
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
+        self._emitting = self._emitted = self._superseded = False
         self._sampled: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"<_Evaluation {self.call!r}>"
 
+    def is_begun(self) -> bool:
+        """Whether an evaluator was started."""
+        return self._run is not None or self._outcome is not None
+
+    def needs_ground_truth(self) -> bool:
+        """Whether the evaluators wait for a look-up."""
+        return self._settings.ground_truth is not None and not self.is_begun()
+
     async def start_with_ground_truth(self) -> str:
         """Evaluate to the end, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
-        self._input = await with_ground_truth(self._input, store, self._engine._ground_truth_failed)
+        self.input = await with_ground_truth(self.input, store, self._engine._ground_truth_failed)
         later = self.start()
         outcome = self.finish() if later is None else later
         return outcome if isinstance(outcome, str) else await outcome
@@ -258,14 +276,14 @@ class _Evaluation:
     def start(self) -> Awaitable[str] | None:
         """Start the evaluators; None where all of them are done, else what gives the call's outcome."""
         engine, call, settings = self._engine, self.call, self._settings
-        if self._outcome is not None:  # known since before another thread took over
+        if self._outcome is not None or self._superseded:  # known before another thread took over, or taken over
             return None
         if self._run is None:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
             probability, upstream, self._sampled = engine.sampled.of(call)
             self._run = Run(
-                settings.runner, self._input, self._over, call.draw, probability, upstream,
+                settings.runner, self.input, self._over, call.draw, probability, upstream,
                 engine.shedding.skip_models and settings.calls_model,
             )  # fmt: skip
         engine._present = self
@@ -301,11 +319,19 @@ class _Evaluation:
         """The evaluator that runs inline at this moment."""
         return None if self._run is None else self._run.present()
 
-    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation:
-        """The same evaluation for another thread: what is known stays, `blamed` has failed."""
-        other = _Evaluation(self._engine, self.call, self._settings, self._input)
+    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
+        """The same evaluation for another thread: what is known stays, `blamed` has failed.
+
+        None where some of it may have been emitted; where all was, and is being stored, the save counts as failed.
+        """
+        if self._emitting and not self._emitted:
+            return None
+        self._superseded = True
+        other = _Evaluation(self._engine, self.call, self._settings, self.input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
-        other._sampled, other._outcome = self._sampled, self._outcome
+        other._sampled, other._outcome, other._emitted = self._sampled, self._outcome, self._emitted
+        if self._emitted and self._settings.storage is not None:
+            self._settings.storage.interrupted(error)
         if self._run is not None and self._outcome is None:
             other._run = self._run.taken_over(blamed, error, other._over)
         return other
@@ -320,10 +346,15 @@ class _Evaluation:
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
-        assert self._outcome is not None
+        if self._emitted:
+            return EVALUATED
+        if self._superseded or self._outcome is None:  # this thread was held up, and another one goes on
+            return PIPELINE_FAILED
         later, settings, engine = self._later, self._settings, self._engine
         try:
             response = self._emit(self._outcome)
+            if response is None:
+                return PIPELINE_FAILED
             if settings.storage is None:
                 if later is not None and not later.done():
                     later.set_result(EVALUATED)
@@ -345,22 +376,24 @@ class _Evaluation:
         await saving  # what providers raise is counted there
         return EVALUATED
 
-    def _emit(self, outcome: RunOutcome) -> EvaluatedResponse:
+    def _emit(self, outcome: RunOutcome) -> EvaluatedResponse | None:
         engine, call, settings = self._engine, self.call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
         response = EvaluatedResponse(
-            self._input, outcome, settings, engine.redaction, engine.broken, evaluated=self._evaluated_span(),
+            self.input, outcome, settings, engine.redaction, engine.broken, evaluated=self._evaluated_span(),
             started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
             response_ended_ns=call.ended_ns, sampled=self._sampled,
         )  # fmt: skip
-        if call.span is not None:
-            engine.end_span(call, score_attributes(response.results))
-        if settings.emitter is not None:
-            settings.emitter.emit(
-                response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
-                spans=settings.emitter.has_room_for_spans(),
-            )  # fmt: skip
+        if self._superseded:  # this thread was held up in a redactor, and another one goes on
+            return None
+        self._emitting = True
+        _TELEMETRY.begin()
+        try:
+            self._emit_response(response)
+        finally:
+            _TELEMETRY.end()
+        self._emitted = True
         # Results are those of the responses that are counted as evaluated, and of no others.
         if not call.settled:
             if settings.objectives:
@@ -369,6 +402,19 @@ class _Evaluation:
             for result in outcome.results:
                 results[result.status] += 1
         return response
+
+    def _emit_response(self, response: EvaluatedResponse) -> None:
+        engine, call, settings = self._engine, self.call, self._settings
+        if call.span is not None:
+            engine.end_span(call, score_attributes(response.results))
+        if settings.emitter is not None:
+            try:
+                settings.emitter.emit(
+                    response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
+                    spans=settings.emitter.has_room_for_spans(),
+                )  # fmt: skip
+            except Exception as error:  # a provider of the host's raises: the results are stored and watched
+                engine.broken("telemetry", error)
 
     def _evaluated_span(self) -> SpanContext | None:
         self._ensure_agent_span()
@@ -379,7 +425,10 @@ class _Evaluation:
         call, settings = self.call, self._settings
         if call.span_context is not None or settings.agent_span == "never" or settings.emitter is None:
             return
-        tracer = settings.emitter.tracer()
-        if tracer is not None:
-            call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
-            call.span_context, call.pid = call.span.get_span_context(), os.getpid()
+        try:
+            tracer = settings.emitter.tracer()
+            if tracer is not None:
+                call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
+                call.span_context, call.pid = call.span.get_span_context(), os.getpid()
+        except Exception as error:
+            self._engine.broken("telemetry", error)

@@ -199,6 +199,8 @@ class Handler:
         except Exception as failure:
             self._broken("dispatcher", failure, call)
             self._end_span(call)
+            MEMORY.open_spans.release(call.span_bytes)
+            call.span_bytes = 0
 
     def _keep(self, call: CapturedCall, answer: Any) -> int:
         """Detach the answer from the host; gives about how many bytes the call keeps alive."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 from agenteval_otel.capture import CapturedCall
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.components.blocking import running_part
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
 from agenteval_otel.engine.live import Engine
@@ -28,7 +29,7 @@ from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
-from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit
+from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit, watch_exit_again
 from agenteval_otel.pipeline.load import CostMeter, Work
 from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, LoadShedder, LoadSheddingSettings
 from agenteval_otel.runtime.log import log
@@ -166,6 +167,7 @@ class Pipeline:
         emitter = settings.emitter
         if emitter is not None:
             emitter.providers.warns = emitter.providers.warns or settings.storage is None
+            emitter.providers.on_host = watch_exit_again
             self.engine.emitters.add(emitter)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
             emitter.observe(self.accounting, self.dispatcher.state, self.load_shedder.gauges, judges=judges)
@@ -203,13 +205,15 @@ class Pipeline:
         """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing was."""
         deadline = time.monotonic() + timeout_s
         # Half of the time for the evaluations, so that what they gave can still be exported.
-        self.dispatcher.flush(timeout_s / 2)
+        evaluated = self.dispatcher.flush(timeout_s / 2)
         exported = self._flush_emitters(deadline)
         # Not all that is left: the last metrics say what was dropped.
         self._ending_thread = threading.get_ident()
         delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4)
         self._ending_thread = None
         self._end_spans(deadline)
+        if not (evaluated and delivered):  # a process that a signal ends runs no exit handler of the host's providers
+            exported = self._flush_emitters(deadline) and exported
         self.executor.close()
         self.objectives.close(max(0.0, deadline - time.monotonic()) / 2)
         if self._open:
@@ -232,14 +236,17 @@ class Pipeline:
 
     # --- the background thread is held up ----------------------------------------------------------------------------
 
-    def blame(self, task: Any, held_s: float) -> Evaluator | None:
-        """Find, log and move the evaluator that holds the background thread; from the watchdog's thread."""
+    def blame(self, task: Any, held_s: float, thread_id: int) -> Evaluator | None:
+        """Find, log and move what holds the background thread; from the watchdog's thread."""
         evaluator = self.executor.started_async().get(task) or self.engine.culprit()
         self.accounting.fail("background_thread")
-        culprit = "unknown" if evaluator is None else evaluator.label
-        log.warning("background_thread_replaced", part=culprit, held_s=round(held_s, 2))
+        part = running_part(thread_id) if evaluator is None else None
+        name = evaluator.label if evaluator is not None else part.name if part is not None else "unknown"
+        log.warning("background_thread_replaced", part=name, held_s=round(held_s, 2))
         if evaluator is not None:
             self.executor.blame(evaluator, held_s)
+        elif part is not None:
+            part.blocked(held_s)
         return evaluator
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
@@ -266,7 +273,7 @@ class Pipeline:
         waiting, self._unended = self._unended, []
         while waiting:
             emitter = waiting[-1].settings.emitter
-            if emitter.has_room():
+            if emitter.has_room() and emitter.has_room_for_spans():
                 self.engine.end_span(waiting.pop())
             elif time.monotonic() < deadline:
                 threading.Event().wait(_LOOK_AGAIN_S)
@@ -305,7 +312,10 @@ class _Load:
         settings: LoadSheddingSettings | None,
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
-        self._meter = CostMeter(executor.waiting()["async"].at_once)
+        at_once = executor.waiting()["async"].at_once
+        if isinstance(dispatcher, PoolDispatcher):  # only so many answers are under evaluation
+            at_once = min(at_once, dispatcher.concurrency)
+        self._meter = CostMeter(at_once)
         self._async_before = 0
         self._looking: Any = None
         self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
