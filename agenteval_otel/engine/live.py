@@ -41,6 +41,7 @@ from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 __all__ = ["Engine"]
 
 _LOOK_AGAIN_S = 0.005
+_LOOK_EVERY_ITEMS = 64
 
 
 class Shedding(Protocol):
@@ -104,14 +105,24 @@ class Engine:
             pause()
         over: list[_Evaluation] = []
         for evaluation in begun:
-            later = evaluation.start()
+            try:
+                later: Awaitable[str] | str | None = evaluation.start()
+            except Exception as error:
+                self.broken("pipeline", error)
+                self.end_span(evaluation.call)
+                later = PIPELINE_FAILED
             if later is None:
                 over.append(evaluation)
             else:
                 done(evaluation.call, later)
             pause()
+        # A long list, or many criteria, would fill the host's processors between two looks at their room.
+        room, items = True, 0
         for evaluation in over:
-            done(evaluation.call, evaluation.finish())
+            if room and items >= _LOOK_EVERY_ITEMS:
+                room, items = self._emitters_have_room(), 0
+            items += evaluation.items
+            done(evaluation.call, evaluation.finish() if room else evaluation.finish_later())
             pause()
 
     def _prepared(self, call: CapturedCall) -> _Evaluation | str | Awaitable[str]:
@@ -121,7 +132,7 @@ class Engine:
         self._present = None
         try:
             if evaluation is not None:  # another thread had begun it, and was held up
-                return evaluation
+                return evaluation.again()
             evaluation_input = self._input_of(call, settings)
             if call.decision is not None and not call.decision.settled:
                 outcome = self._decide(evaluation_input, call, settings)
@@ -156,7 +167,7 @@ class Engine:
             return call is not self._reading
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
         call.evaluation = evaluation.taken_over(blamed, error)
-        return True
+        return call.evaluation is not None
 
     def end_span(self, call: CapturedCall, scores: Any = None) -> None:
         """End the call's own span, if it still is this process's to end; raises nothing."""
@@ -164,6 +175,9 @@ class Engine:
         if span is None or call.pid != os.getpid():
             return
         try:
+            emitter = call.settings.emitter
+            if emitter is not None and span.is_recording():
+                emitter.providers.is_gone("TRACES")  # counts what a provider that was shut down drops in silence
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, scores=scores)
         except Exception as error:
             self.broken("agent_span", error)
@@ -242,6 +256,7 @@ class _Evaluation:
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
         self._sampled: dict[str, Any] = {}
+        self._superseded = self._looks_up = self._is_second = self._is_emitting = self._is_emitted = False
 
     def __repr__(self) -> str:
         return f"<_Evaluation {self.call!r}>"
@@ -250,15 +265,26 @@ class _Evaluation:
         """Evaluate to the end, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
+        if self._superseded:
+            return PIPELINE_FAILED
+        self._looks_up = True
         self._input = await with_ground_truth(self._input, store, self._engine._ground_truth_failed)
         later = self.start()
         outcome = self.finish() if later is None else later
         return outcome if isinstance(outcome, str) else await outcome
 
+    def again(self) -> _Evaluation | str | Awaitable[str]:
+        """Go on with what another thread had begun."""
+        if self._is_emitted:
+            self._engine.broken("storage", EvaluationError("nobody knows whether it was saved", error_type="blocked"))
+            return EVALUATED
+        has_input = self._run is not None or self._outcome is not None or self._settings.ground_truth is None
+        return self if has_input else self.start_with_ground_truth()
+
     def start(self) -> Awaitable[str] | None:
         """Start the evaluators; None where all of them are done, else what gives the call's outcome."""
         engine, call, settings = self._engine, self.call, self._settings
-        if self._outcome is not None:  # known since before another thread took over
+        if self._outcome is not None or self._superseded:  # known before another thread took over; or held up itself
             return None
         if self._run is None:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
@@ -278,9 +304,22 @@ class _Evaluation:
         self._later = asyncio.get_running_loop().create_future()
         return self._later
 
+    @property
+    def items(self) -> int:
+        """About how many spans and events it is going to emit."""
+        return 2 + (len(self._outcome.results) if self._outcome is not None else 0)
+
+    def finish_later(self) -> Awaitable[str]:
+        """`finish`, once the host's processors have room; gives the call's outcome then."""
+        self._later = asyncio.get_running_loop().create_future()
+        self._engine._wait_for_room(self)
+        return self._later
+
     def _start(self, run: Run) -> None:
         """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
+        if emitter is not None:
+            emitter.prepare()  # first: where an evaluator hangs for good, the metrics have to say so
         if emitter is None or not (settings.calls_model or settings.runner.leaves_thread):
             run.start()
             return
@@ -304,11 +343,16 @@ class _Evaluation:
         """The evaluator that runs inline at this moment."""
         return None if self._run is None else self._run.present()
 
-    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation:
-        """The same evaluation for another thread: what is known stays, `blamed` has failed."""
+    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
+        """The same evaluation for another thread; None where emission, or the ground truth twice, holds the thread."""
+        self._superseded = True
+        is_held_again = self._run is None and self._looks_up and self._is_second
+        if is_held_again or (self._is_emitting and not self._is_emitted):
+            return None
         other = _Evaluation(self._engine, self.call, self._settings, self._input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
-        other._sampled, other._outcome = self._sampled, self._outcome
+        other._sampled, other._is_second = self._sampled, self._is_second or self._looks_up
+        other._outcome, other._is_emitted = self._outcome, self._is_emitted
         if self._run is not None and self._outcome is None:
             other._run = self._run.taken_over(blamed, error, other._over)
         return other
@@ -323,10 +367,13 @@ class _Evaluation:
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
-        assert self._outcome is not None
         later, settings, engine = self._later, self._settings, self._engine
+        if self._superseded or self._outcome is None:  # this thread was held up, and another one goes on
+            return PIPELINE_FAILED
+        self._is_emitting = True
         try:
             response = self._emit(self._outcome)
+            self._is_emitted = True
             if settings.storage is None:
                 if later is not None and not later.done():
                     later.set_result(EVALUATED)

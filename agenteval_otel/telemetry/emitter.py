@@ -247,6 +247,8 @@ class Emitter:
             self._guarded("metrics", instruments.record_run, response, agent, context)
         if wants_span:
             self._guarded("traces", self._write_spans, response, evaluated, run_span, shown)
+        # The run span, and the agent span that ended with it, beside the spans and events of results.
+        self.providers.sent(2 + len(shown) + (len(response.results) if events is not None else 0))
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
