@@ -85,7 +85,11 @@ class Backpressure:
             self._full_since = self._asked_at = now
             self._least_over = over
         # The SDK's thread can miss the wake-up of a full batch; the next item wakes it again.
-        if within_rate and now - self._asked_at >= _NUDGE_S and all(len(queue) < half for queue, _, half in self._queues):
+        if (
+            within_rate
+            and now - self._asked_at >= _NUDGE_S
+            and all(len(queue) < half for queue, _, half in self._queues)
+        ):
             self._asked_at = now
             return True
         return False

@@ -147,9 +147,14 @@ class Emitter:
         """Set, at start, whose outcomes, queue, load and judges the metrics show; imports what exporters will need."""
         self._accounting, self._queue, self._own = accounting, queue, own
         self.judge_totals.know(judges)
-        self.providers.on_lost = lambda signal, reason, count: accounting.fail(
-            "span_left_out" if reason == "host_queue_full" else f"export:{signal}", count
-        )
+
+        def lose(signal: str, reason: str, count: int) -> None:
+            if reason == "host_queue_full":
+                accounting.fail("span_left_out", count)
+            else:
+                accounting.fail(f"export:{signal}", count)
+
+        self.providers.on_lost = lose
         self.providers.prepare()
 
     def prepare(self) -> None:

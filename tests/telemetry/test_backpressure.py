@@ -89,7 +89,8 @@ def hosts() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "batch", "limit"), [(2_048, 512, 512), (4_096, 512, 1_024), (1_024, 512, 512), (100, 100, 50), (4, 1, 1)]
+    ("capacity", "batch", "limit"),
+    [(2_048, 512, 512), (4_096, 512, 1_024), (1_024, 512, 512), (100, 100, 50), (4, 1, 1)],
 )
 def test_there_is_room_below_a_quarter_or_a_batch(hosts: Any, capacity: int, batch: int, limit: int) -> None:
     """Up to a quarter of the queue, or a whole batch where that is more, but never above half of it."""
@@ -150,13 +151,12 @@ def test_five_seconds_without_progress_are_stuck(hosts: Any) -> None:
     clock = Clock()
     host, pressure = hosts(), Backpressure(clock)
     host.end(1_536)
-    for _ in range(3):
+    for _ in range(5):
         assert not pressure.has_room([host.provider])
         assert not pressure.is_stuck()
-        clock.now += 4.9
-    clock.now -= 4.9
+        clock.now += 1.0
     assert not pressure.is_stuck()
-    clock.now += 0.3
+    clock.now += 0.1
     assert not pressure.has_room([host.provider])
     assert pressure.is_stuck()
     host.exporter.released.set()
