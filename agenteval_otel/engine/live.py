@@ -120,11 +120,12 @@ class Engine:
             else:
                 done(evaluation.call, later)
             pause()
-        items = 0
+        room, items = True, 0
         for evaluation in over:
-            full = items >= _LOOK_EVERY_ITEMS and not self._emitters_have_room()
-            items = evaluation.items + (items if full or items < _LOOK_EVERY_ITEMS else 0)
-            done(evaluation.call, evaluation.finish_later() if full else evaluation.finish())
+            if room and items >= _LOOK_EVERY_ITEMS:
+                room, items = self._emitters_have_room(), 0
+            items += evaluation.items
+            done(evaluation.call, evaluation.finish() if room else evaluation.finish_later())
             pause()
 
     def _prepared(self, call: CapturedCall) -> _Evaluation | str | Awaitable[str]:
@@ -305,6 +306,17 @@ class _Evaluation:
         # It waits for no thread, no process and no judge: the span has ended when the answer was there.
         engine.end_span(call, score_attributes(self._run.ready()))
         self._later = asyncio.get_running_loop().create_future()
+        return self._later
+
+    @property
+    def items(self) -> int:
+        """About how many spans and events it is going to emit."""
+        return 2 + (len(self._outcome.results) if self._outcome is not None else 0)
+
+    def finish_later(self) -> Awaitable[str]:
+        """`finish`, once the host's processors have room; gives the call's outcome then."""
+        self._later = asyncio.get_running_loop().create_future()
+        self._engine._wait_for_room(self)
         return self._later
 
     def _start(self, run: Run) -> None:
