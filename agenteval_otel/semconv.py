@@ -111,7 +111,8 @@ OUTCOMES: Final = (
 
 # --- losses on the way out, by reason ---------------------------------------------------------------------------------
 LOST_REASONS: Final = (
-    "no_room", "rejected", "too_large", "unencodable", "shutdown", "provider_shut_down", "host_queue_full",
+    "no_room", "rejected", "too_large", "unencodable", "shutdown", "provider_shut_down", "provider_raised",
+    "host_queue_full",
 )  # fmt: skip
 
 # --- limits -----------------------------------------------------------------------------------------------------------

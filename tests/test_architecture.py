@@ -47,10 +47,10 @@ VENDORS = {
     "opentelemetry.proto": ("telemetry.signals", "sidecar", "testing"),
     "opentelemetry.sdk": ("telemetry.private", "instrumentation.span_processor", "testing"),
     "opentelemetry.exporter": ("telemetry.signals", "instrumentation.span_processor", "testing"),
-    "opentelemetry": ("telemetry", "capture", "sampling.ratio", "sampling.unit", "sampling.upstream", "pipeline",
+    "opentelemetry": ("telemetry", "capture", "sampling.ratio", "sampling.unit", "sampling.upstream", "engine", "pipeline",
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "hosted.quiet"),
     "sqlalchemy": ("storage.sql",),
-    "rich": ("cli", "runner.progress"),
+    "rich": ("cli", "engine.progress"),
     "yaml": ("config", "provisioning", "evaluators.catalogue"),
 }  # fmt: skip
 FREE = {"pydantic", "structlog", "agenteval_otel"}

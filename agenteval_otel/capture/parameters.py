@@ -49,6 +49,7 @@ class Arguments:
         """Put what there is beside the prompt on the call; microseconds, whatever its size."""
         if self._conversation is not None:
             call.conversation = self._conversation(args, kwargs)
+            call.size_bytes += sys.getsizeof(call.conversation)
         if self._others is not None:
             others = self._others(args, kwargs)
             call.others = others and {name: call.keep(value) for name, value in others.items()}

@@ -85,12 +85,6 @@ class Dispatcher(Component, contract="dispatcher"):
         Returns at once. A call that comes nevertheless is taken as before.
         """
 
-    def when_replaced(self, report: Callable[[Component | None], object]) -> None:
-        """Have `report` called each time a thread that was held is replaced, with the evaluator that holds it if known.
-
-        On a thread of the dispatcher's. A dispatcher that replaces no thread never calls it.
-        """
-
     def state(self) -> dict[str, int]:
         """Gauges of the queue: ``size`` in calls, ``bytes`` and ``max_bytes``."""
         return {"size": 0, "bytes": 0, "max_bytes": 0}

@@ -26,7 +26,7 @@ __all__ = ["Entry", "Marker", "Worker", "new_loop"]
 _END_S = 1.0
 _WORK_S, _REST_S = 1e-3, 5e-5
 _LIST: Final = 32
-_TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.005, 0.1
+_TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
 # While calls come in, the worker looks for them by itself this often, for so long after the last one: to wake it costs
 # the caller a write to a pipe, and a thread that wants the interpreter at once.
 _LOOK_EVERY_S: Final = 0.05

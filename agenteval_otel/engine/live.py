@@ -107,7 +107,12 @@ class Engine:
             pause()
         over: list[_Evaluation] = []
         for evaluation in begun:
-            later = evaluation.start()
+            try:
+                later: Awaitable[str] | str | None = evaluation.start()
+            except Exception as error:
+                self.broken("pipeline", error)
+                self.end_span(evaluation.call)
+                later = PIPELINE_FAILED
             if later is None:
                 over.append(evaluation)
             else:
@@ -271,7 +276,7 @@ class _Evaluation:
     def start(self) -> Awaitable[str] | None:
         """Start the evaluators; None where all of them are done, else what gives the call's outcome."""
         engine, call, settings = self._engine, self.call, self._settings
-        if self._outcome is not None:  # known since before another thread took over
+        if self._outcome is not None or self._superseded:  # known before another thread took over, or taken over
             return None
         if self._run is None:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
@@ -341,9 +346,10 @@ class _Evaluation:
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
-        assert self._outcome is not None
         if self._emitted:
             return EVALUATED
+        if self._superseded or self._outcome is None:  # this thread was held up, and another one goes on
+            return PIPELINE_FAILED
         later, settings, engine = self._later, self._settings, self._engine
         try:
             response = self._emit(self._outcome)
@@ -402,10 +408,13 @@ class _Evaluation:
         if call.span is not None:
             engine.end_span(call, score_attributes(response.results))
         if settings.emitter is not None:
-            settings.emitter.emit(
-                response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
-                spans=settings.emitter.has_room_for_spans(),
-            )  # fmt: skip
+            try:
+                settings.emitter.emit(
+                    response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
+                    spans=settings.emitter.has_room_for_spans(),
+                )  # fmt: skip
+            except Exception as error:  # a provider of the host's raises: the results are stored and watched
+                engine.broken("telemetry", error)
 
     def _evaluated_span(self) -> SpanContext | None:
         self._ensure_agent_span()
@@ -416,7 +425,10 @@ class _Evaluation:
         call, settings = self.call, self._settings
         if call.span_context is not None or settings.agent_span == "never" or settings.emitter is None:
             return
-        tracer = settings.emitter.tracer()
-        if tracer is not None:
-            call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
-            call.span_context = call.span.get_span_context()
+        try:
+            tracer = settings.emitter.tracer()
+            if tracer is not None:
+                call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
+                call.span_context, call.pid = call.span.get_span_context(), os.getpid()
+        except Exception as error:
+            self._engine.broken("telemetry", error)

@@ -370,9 +370,9 @@ class Run:
 
     def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
         """What an evaluator gave, put right where it has to be, with what the runner knows of every result."""
-        answered = criteria_of(step.evaluator, step.names, raw)
         facts = self._facts(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
+        answered = criteria_of(step.evaluator, step.names, raw)
         group = [replaced(result, facts_of(result, facts) | corrections(result, self.criteria)) for result in raw]
         if answered != step.names:
             # So that every criterion that was asked for is accounted for.

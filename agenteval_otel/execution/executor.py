@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import thread_time
@@ -22,7 +21,7 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Evaluatio
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
-__all__ = ["ASYNC_TIMEOUT_S", "TIMEOUT_S", "Executor", "ModeLoad"]
+__all__ = ["ASYNC_TIMEOUT_S", "TIMEOUT_S", "Executor", "ModeLoad", "let_processes_go"]
 
 TIMEOUT_S = 5.0
 """Time limit in a thread or a worker process, where the evaluator has none of its own."""
@@ -290,9 +289,8 @@ def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
 _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
-def _at_exit() -> None:
+def let_processes_go() -> None:
+    """At the process's exit, when nothing more is evaluated: each fork server ends when its socket is closed, and
+    Python would warn of one that stays open."""
     for executor in list(_EXECUTORS):
-        executor._exit()  # the fork server ends when its socket is closed; Python would warn of one that stays open
-
-
-atexit.register(_at_exit)
+        executor._exit()

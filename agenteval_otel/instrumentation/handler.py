@@ -44,7 +44,7 @@ __all__ = ["Handler"]
 _now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
 _current_context, _fresh_call, _thread = current_context, fresh_call, THREAD
 _LOOP_EVERY = 64
-_CALL_BYTES = 640
+_CALL_BYTES = 540
 
 
 class Bound:
@@ -199,6 +199,8 @@ class Handler:
         except Exception as failure:
             self._broken("dispatcher", failure, call)
             self._end_span(call)
+            MEMORY.open_spans.release(call.span_bytes)
+            call.span_bytes = 0
 
     def _keep(self, call: CapturedCall, answer: Any) -> int:
         """Detach the answer from the host; gives about how many bytes the call keeps alive."""

@@ -15,6 +15,7 @@ import time
 import weakref
 from typing import Any, Protocol
 
+from agenteval_otel.execution import let_processes_go
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
@@ -68,18 +69,31 @@ def watch_exit() -> None:
 
 
 def watch_exit_again() -> None:
-    """Register anew, so that ours runs before the exit handlers of what the application has made meanwhile."""
+    """Register anew, so that ours runs before the exit handlers of what the application has made meanwhile: exit
+    handlers run last in, first out."""
+    if _ENDING:
+        return  # they are running: a list that is walked is not changed
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and processes.parent_process() is not None:
         # A child of multiprocessing ends without exit handlers, but runs its finalizers.
-        sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=100)
+        for finalizer in _FINALIZERS:
+            finalizer.cancel()
+        _FINALIZERS[:] = [sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=100)]
+
+
+_ENDING: list[bool] = []
+_FINALIZERS: list[Any] = []
+reset_in_child(_ENDING.clear)
+reset_in_child(_FINALIZERS.clear)
 
 
 def _at_exit() -> None:
     """Give what is pending its last moment: together at most `EXIT_TIMEOUT_S`, whatever hangs."""
+    _ENDING.append(True)
     _deliver(last=True)
+    let_processes_go()
 
 
 def _deliver(*, last: bool) -> None:

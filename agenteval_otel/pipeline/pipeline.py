@@ -29,7 +29,7 @@ from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
-from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit
+from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit, watch_exit_again
 from agenteval_otel.pipeline.load import CostMeter, Work
 from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, LoadShedder, LoadSheddingSettings
 from agenteval_otel.runtime.log import log
@@ -44,8 +44,8 @@ from agenteval_otel.telemetry.emitter import Emitter
 
 __all__ = ["OPEN_SPAN_BYTES", "Pipeline"]
 
-OPEN_SPAN_BYTES: Final = 1_536
-"""About what an open agent span of the SDK keeps alive."""
+OPEN_SPAN_BYTES: Final = 6_400
+"""About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will wait with it."""
 _LOOK_AGAIN_S: Final = 0.005
 
 
@@ -167,6 +167,7 @@ class Pipeline:
         emitter = settings.emitter
         if emitter is not None:
             emitter.providers.warns = emitter.providers.warns or settings.storage is None
+            emitter.providers.on_host = watch_exit_again
             self.engine.emitters.add(emitter)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
             emitter.observe(self.accounting, self.dispatcher.state, self.load_shedder.gauges, judges=judges)
@@ -204,13 +205,15 @@ class Pipeline:
         """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing was."""
         deadline = time.monotonic() + timeout_s
         # Half of the time for the evaluations, so that what they gave can still be exported.
-        self.dispatcher.flush(timeout_s / 2)
+        evaluated = self.dispatcher.flush(timeout_s / 2)
         exported = self._flush_emitters(deadline)
         # Not all that is left: the last metrics say what was dropped.
         self._ending_thread = threading.get_ident()
         delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4)
         self._ending_thread = None
         self._end_spans(deadline)
+        if not (evaluated and delivered):  # a process that a signal ends runs no exit handler of the host's providers
+            exported = self._flush_emitters(deadline) and exported
         self.executor.close()
         self.objectives.close(max(0.0, deadline - time.monotonic()) / 2)
         if self._open:
@@ -270,7 +273,7 @@ class Pipeline:
         waiting, self._unended = self._unended, []
         while waiting:
             emitter = waiting[-1].settings.emitter
-            if emitter.has_room():
+            if emitter.has_room() and emitter.has_room_for_spans():
                 self.engine.end_span(waiting.pop())
             elif time.monotonic() < deadline:
                 threading.Event().wait(_LOOK_AGAIN_S)

@@ -42,7 +42,8 @@ class Accounting:
 
     def cell(self, agent: str) -> dict[str, int]:
         """The agent's outcomes, for ``cell[outcome] += 1``; the same dictionary every time."""
-        return self._cells.setdefault(agent, dict.fromkeys(OUTCOMES, 0))
+        known = self._cells.get(agent)
+        return self._cells.setdefault(agent, dict.fromkeys(OUTCOMES, 0)) if known is None else known
 
     def tally(self, agent: str) -> Tally:
         """The agent's calls that go by, counted beside its cell; the same object every time."""

@@ -1,17 +1,17 @@
 """Backpressure: what the host's span and log processors still take before they drop spans of the host.
 
 The SDK's batch processors evict the oldest item of a full queue, whoever it belongs to. Emission therefore waits while
-a queue is more than a quarter full. The queues are private parts of the SDK: where they cannot be seen, at most 512
-items go out per schedule delay. A processor that is not the SDK's batch processor has no queue to wait for.
+a queue is more than a quarter full. The queues are private parts of the SDK, and of subclasses such as Langfuse's:
+where they cannot be seen, at most 512 items go out per schedule delay. Other processors have no queue to wait for.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-__all__ = ["Backpressure", "is_batch_processor", "processors_of"]
+__all__ = ["Backpressure", "are_seen", "is_batch_processor", "processors_of"]
 
 _UNSEEN_ITEMS: Final = 512
 _UNSEEN_DELAY_S: Final = 5.0
@@ -21,13 +21,22 @@ _NUDGE_S: Final = 0.1
 
 def processors_of(provider: Any) -> tuple[Any, ...]:
     """The processors of an SDK provider of spans or logs; empty where they cannot be seen."""
+    return _seen(provider) or _seen(getattr(provider, "provider", None)) or ()  # Logfire's stands before the SDK's
+
+
+def are_seen(provider: Any) -> bool:
+    """Whether the provider's processors can be seen, be there any or not."""
+    return _seen(provider) is not None or _seen(getattr(provider, "provider", None)) is not None
+
+
+def _seen(provider: Any) -> tuple[Any, ...] | None:
     for outer, inner in (
         ("_active_span_processor", "_span_processors"), ("_multi_log_record_processor", "_log_record_processors"),
     ):  # fmt: skip
         found = getattr(getattr(provider, outer, None), inner, None)
         if isinstance(found, tuple):
             return found
-    return ()
+    return None
 
 
 def is_batch_processor(processor: Any) -> bool:
@@ -49,6 +58,7 @@ class Backpressure:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._providers: Sequence[Any] = ()
         self._processors: tuple[Any, ...] = ()
         self._queues: list[tuple[Any, int, int]] = []
         self._unseen = False
@@ -59,10 +69,11 @@ class Backpressure:
     def __repr__(self) -> str:
         return f"<Backpressure queues={len(self._queues)} full={self._full_since is not None}>"
 
-    def has_room(self, providers: Iterable[Any]) -> bool:
+    def has_room(self, providers: Sequence[Any]) -> bool:
         """Whether the next answer may be emitted now."""
         processors = tuple(one for provider in providers for one in processors_of(provider))
-        if processors != self._processors:
+        if processors != self._processors or providers != self._providers:
+            self._providers = providers
             self._look_at(processors)
         over = max((len(queue) - limit for queue, limit, _ in self._queues), default=-1)
         if over < 0 and not (self._unseen and not self._within_rate()):
@@ -87,15 +98,15 @@ class Backpressure:
         self._sent += items
 
     def _look_at(self, processors: tuple[Any, ...]) -> None:
-        self._processors, self._queues, self._unseen = processors, [], False
-        for processor in filter(is_batch_processor, processors):
+        self._processors, self._queues, self._unseen = processors, [], not all(map(are_seen, self._providers))
+        for processor in processors:
             batches = getattr(processor, "_batch_processor", None)
             queue, capacity = getattr(batches, "_queue", None), getattr(batches, "_max_queue_size", None)
             batch = getattr(batches, "_max_export_batch_size", None)
             if hasattr(queue, "__len__") and type(capacity) is int and type(batch) is int:
                 # The SDK's thread wakes up for a whole batch: a limit below that would wait for its schedule.
                 self._queues.append((queue, max(1, min(max(capacity // 4, batch), capacity // 2)), capacity // 2))
-            else:
+            elif is_batch_processor(processor):
                 self._unseen = not type(processor).__module__.startswith("agenteval_otel.") or self._unseen
 
     def _within_rate(self) -> bool:

@@ -126,6 +126,7 @@ class Emitter:
         self._accounting: Accounting | None = None
         self._queue: Callable[[], Mapping[str, float]] = dict
         self._own: Callable[[], Mapping[str, float]] = dict
+        self._failure: Exception | None = None
         self._forget()
 
     def __repr__(self) -> str:
@@ -209,34 +210,61 @@ class Emitter:
             run_span: The run span where it was started before; it is ended here.
             redact: What explanations pass, where content is captured.
             spans: False leaves spans out, because the host's span processor is full.
+
+        Raises:
+            Exception: What a provider of the host's raised first; all that the others take is emitted, the rest counted
+                as lost.
         """
-        self.prepare()
-        totals, instruments = self.totals, self._instruments
+        self._guarded("metrics", self.prepare)
+        totals = self.totals
         agent, model = totals.bounded("agent", response.agent), totals.bounded("model", response.model)
         context = context_of_span(evaluated)
-        events = self.providers.events() if self._wants_events else None
-        wants_span = self.wants_spans and spans
-        if self.wants_spans and not spans:
-            self.providers.lose("traces", "host_queue_full")
-            log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
+        events = self._guarded("logs", self.providers.events) if self._wants_events else None
         common = response_attributes(response)
         shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
         for result in response.results:
-            counted_for = totals.add(result, agent, model)
-            if instruments is not None:
-                instruments.record_score(result, agent, counted_for, context)
+            self._count(result, agent, model, context)
             if result.skip_reason is not None and not result.error:
                 continue  # a skip has neither an event nor a span
             attributes = event_attributes(result, common)
             if events is not None:
-                self._emit_event(events, result, attributes, context, redact)
-            if wants_span and self._has_span(result):
+                try:
+                    self._emit_event(events, result, attributes, context, redact)
+                except Exception as error:
+                    self._lost("logs", error)
+            if spans and self._has_span(result):
                 shown.append((result, attributes))
-        if instruments is not None:
-            instruments.record_run(response, agent, context)
-        if wants_span:
-            self._write_spans(response, evaluated, run_span, shown)
+        if self._instruments is not None:
+            self._guarded("metrics", self._instruments.record_run, response, agent, context)
+        if self.wants_spans and spans:
+            self._guarded("traces", self._write_spans, response, evaluated, run_span, shown)
+        elif self.wants_spans:
+            self.providers.lose("traces", "host_queue_full")
+            log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
+        self.providers.sent(2 + len(response.results))  # at most: the agent span, the run span and the events
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         totals.last_success = time.time()
+
+    def _count(self, result: EvaluationResult, agent: str | None, model: str | None, context: Context) -> None:
+        counted_for = self.totals.add(result, agent, model)
+        if self._instruments is not None:
+            try:
+                self._instruments.record_score(result, agent, counted_for, context)
+            except Exception as error:
+                self._lost("metrics", error)
+
+    def _guarded(self, signal: str, emit: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return emit(*arguments)
+        except Exception as error:
+            return self._lost(signal, error)
+
+    def _lost(self, signal: str, error: Exception) -> None:
+        """Count what a provider of the host's raised at; the other signals go out."""
+        self.providers.lose(signal, "provider_raised")
+        self._failure = self._failure or error
 
     def emit_event(
         self, name: str, *, span: SpanReference | None, body: str, attributes: Mapping[str, Any], warn: bool

@@ -21,7 +21,7 @@ from opentelemetry import metrics, trace
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.backpressure import Backpressure, is_batch_processor, processors_of
+from agenteval_otel.telemetry.backpressure import Backpressure, are_seen, is_batch_processor, processors_of
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
 from agenteval_otel.telemetry.exporter import Exporter
 from agenteval_otel.telemetry.handover import can_take, is_shut_down
@@ -46,6 +46,8 @@ class Providers:
         self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
         self._target = target or OtlpTarget()
         self.on_lost: Callable[[str, str, int], object] = lambda signal, reason, count: None
+        self.on_host: Callable[[], object] = lambda: None
+        """Called when a provider of the application's is first used; on any thread."""
         self.lost: dict[tuple[str, str], int] = {}
         self.warns = True
         self._forget()
@@ -90,7 +92,7 @@ class Providers:
         self._losses = self._told_losses = 0
         self._warned = False
         self._backpressure = Backpressure()
-        self._judged: tuple[tuple[Any, ...], bool] = ((), True)
+        self._judged: tuple[Any, tuple[Any, ...], bool] = (None, (), False)
         self._flushing: threading.Thread | None = None
         self._flushed = True
 
@@ -106,9 +108,20 @@ class Providers:
                 except Exception as error:
                     log.warning("wrong_telemetry", part=signal.lower(), error_type=type(error).__name__)
 
+    def is_gone(self, signal: str) -> bool:
+        """Whether the application has shut its provider down; what would have gone there is counted as lost."""
+        host = self._hosts.get(signal)
+        if host is None and signal not in self._private:
+            host = self._of_host(signal)
+        if host is None or not is_shut_down(host) or _sdk_disabled():
+            return False
+        self.lose(signal.lower(), "provider_shut_down")
+        log.warning("provider_shut_down", part=signal.lower())
+        return True
+
     def tracer(self) -> trace.Tracer | None:
         """The tracer; None when no provider is to be had. May build a provider: pool thread only."""
-        if self._is_gone("TRACES"):
+        if self.is_gone("TRACES"):
             return None
         tracer: trace.Tracer | None = self._resolve(
             "TRACES", lambda provider: provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
@@ -117,7 +130,7 @@ class Providers:
 
     def tracer_now(self) -> trace.Tracer | None:
         """The tracer if it is there already or costs no time to have: for the caller's thread."""
-        if self._is_gone("TRACES"):
+        if self.is_gone("TRACES"):
             return None
         tracer: trace.Tracer | None = self._resolved.get("TRACES")
         if tracer is None and (self._explicit["TRACES"] is not None or _global_provider("TRACES") is not None):
@@ -126,18 +139,23 @@ class Providers:
 
     def takes_late_spans(self) -> bool:
         """Whether a span may end on another thread than the caller's, later: not where a processor of the host's is not
-        the SDK's batch processor, because that may act on spans while the handler runs. Cheap, on any thread."""
-        processors = processors_of(
-            self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
-        )
-        if processors is not self._judged[0]:
-            self._judged = (processors, all(map(is_batch_processor, processors)))
-        return self._judged[1]
+        the SDK's batch processor, because that may act on spans while the handler runs, nor where the provider shows
+        none because it is not the SDK's. Cheap, on any thread."""
+        provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
+        processors, judged = processors_of(provider), self._judged
+        if provider is not judged[0] or processors is not judged[1]:
+            judged = provider, processors, are_seen(provider) and all(map(is_batch_processor, processors))
+            self._judged = judged
+        return judged[2]
 
     def has_room(self) -> bool:
         """Whether the host's span and log processors take what the next answer emits. Background thread only."""
         hosts = [host for signal, host in self._hosts.items() if signal != "METRICS"]
         return self._backpressure.has_room(hosts) or self._backpressure.is_stuck()
+
+    def sent(self, items: int) -> None:
+        """Count what was emitted, where the host's queues cannot be seen."""
+        self._backpressure.sent(items)
 
     def has_room_for_spans(self) -> bool:
         """False while the host's processors have been full for seconds: then our own spans are left out."""
@@ -145,7 +163,7 @@ class Providers:
 
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Pool thread only."""
-        if self._is_gone("LOGS"):
+        if self.is_gone("LOGS"):
             return None
         events: EventLog | None = self._resolve("LOGS", EventLog)
         return events
@@ -220,18 +238,8 @@ class Providers:
         resolved = self._resolved[signal] = make(provider)
         if signal not in self._private:
             self._hosts[signal] = provider
+            self.on_host()
         return resolved
-
-    def _is_gone(self, signal: str) -> bool:
-        """Whether the application has shut its provider down; what would have gone there is counted as lost."""
-        host = self._hosts.get(signal)
-        if host is None and signal not in self._private:
-            host = self._of_host(signal)
-        if host is None or not is_shut_down(host) or _sdk_disabled():
-            return False
-        self.lose(signal.lower(), "provider_shut_down")
-        log.warning("provider_shut_down", part=signal.lower())
-        return True
 
     def _build(self, signal: str) -> Any:
         """A private provider; None, for good, where it cannot be built: an endpoint or protocol that is none."""

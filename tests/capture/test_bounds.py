@@ -221,7 +221,9 @@ def test_a_stream_of_nothing_or_of_bytes_is_not_kept_for_ever(piece: Any) -> Non
 
     pipeline = Pipeline(sampler=RatioSampler(), evaluators=(Free(),), storage=(), dispatcher=InlineDispatcher())
     submit = pipeline.submit
-    pipeline.submit = lambda call: (kept.append(len(call.chunks or ())), submit(call))[1]  # type: ignore[method-assign]
+    pipeline.submit = lambda call, size: (  # type: ignore[method-assign]
+        kept.append(len(call.chunks or ())), submit(call, size)
+    )[1]  # fmt: skip
     for _ in monitor(pipeline=pipeline)(handler)("q"):
         pass
     assert kept == [CAP_CHARS // max(1, len(piece))]

@@ -128,7 +128,8 @@ def test_what_is_no_conversation_has_no_history() -> None:
 
 
 def test_a_long_history_keeps_its_end() -> None:
-    """Of a very long conversation the last thousand messages are kept."""
+    """Of a very long conversation the last messages are kept, without a gap, as many as the walk has parts for."""
     history = history_of([{"role": "user", "content": str(index)} for index in range(1_500)])
     assert history is not None
-    assert (len(history), history[0]["content"]) == (1_000, "500")
+    assert [message["content"] for message in history] == [str(1_500 - number) for number in range(len(history), 0, -1)]
+    assert 250 < len(history) <= 1_000

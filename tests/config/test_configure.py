@@ -22,14 +22,15 @@ __all__ = ["no_thread_left"]
 
 
 def test_the_defaults() -> None:
-    """Bare settings: health of everything, at most ten a second, on the pool, through OpenTelemetry."""
+    """Bare settings: health of everything, at most ten a second, on the pool, through OpenTelemetry, not stored."""
     made = build(Settings())
     assert made.enabled
     assert made.defaults.evaluators == (ResponseHealth(),)
     assert isinstance(made.defaults.sampler, RateLimitSampler)
     assert (made.defaults.sampler.max_per_s, made.defaults.sampler.ratio) == (10, 1.0)
     assert isinstance(made.dispatcher, PoolDispatcher)
-    assert [type(one) for one in made.defaults.storage] == [OtlpStorageProvider]
+    assert made.defaults.storage == ()
+    assert isinstance(made.telemetry, OtlpStorageProvider)
     assert made.own_span == "sampled"
 
 
@@ -42,8 +43,8 @@ def test_building_starts_nothing() -> None:
 
 def test_a_rate_takes_the_limit_away() -> None:
     """An explicit rate is a ratio, without a limit a second."""
-    assert build(Settings(sample_rate=0.25)).sampler == RatioSampler(ratio=0.25)
-    assert build(Settings(sample_rate=0)).sampler == RatioSampler(ratio=0.0)
+    assert build(Settings(sample_rate=0.25)).defaults.sampler == RatioSampler(ratio=0.25)
+    assert build(Settings(sample_rate=0)).defaults.sampler == RatioSampler(ratio=0.0)
 
 
 def test_all_forms_are_taken() -> None:
@@ -151,7 +152,7 @@ def test_a_pipeline_that_is_replaced_leaves_no_thread_behind() -> None:
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     handler = monitor(str.upper)
     handler("a")
-    (old,) = [thread for thread in threading.enumerate() if thread.name == "agenteval-pool" and thread not in others]
+    (old,) = [one for one in threading.enumerate() if one.name == "agenteval-background" and one not in others]
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     old.join(10)
     assert not old.is_alive()

@@ -240,7 +240,8 @@ def test_telemetry_is_the_default_of_otlp_storage(tmp_path: Path) -> None:
     assert first == OtlpStorageProvider(endpoint="http://a:1", detail="result", headers={"x": "y"})
     assert second == JsonFileStorageProvider(path=Path("a.jsonl"))
     assert third == load(tmp_path, text).settings.telemetry
-    assert load(tmp_path, "telemetry: {detail: none}").settings.storage == (OtlpStorageProvider(detail="none"),)
+    plain = load(tmp_path, "telemetry: {detail: none}").settings
+    assert (plain.storage, plain.telemetry) == ((), OtlpStorageProvider(detail="none"))
     own = OtlpStorageProvider()
     assert Settings(telemetry={"detail": "none"}, storage=own).storage == (own,)
-    assert Settings(telemetry=OtlpStorageProvider(detail="none")).storage[0].detail == "none"
+    assert Settings(telemetry=OtlpStorageProvider(detail="none")).telemetry.detail == "none"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.dispatch.base import Stall
 from agenteval_otel.semconv import EVALUATED
 
 __all__ = ["Record", "eventually", "pool_of"]
@@ -50,10 +51,10 @@ class Record:
         return found[0] if found else None
 
 
-def pool_of(record: Record, **settings: Any) -> PoolDispatcher:
+def pool_of(record: Record, stall: Stall | None = None, **settings: Any) -> PoolDispatcher:
     """A pool on the record's processing, without waiting for more calls."""
     pool = PoolDispatcher(linger_s=0, **settings)
-    pool.start(record.process, record.settle)
+    pool.start(record.process, record.settle, on_stall=stall)
     return pool
 
 

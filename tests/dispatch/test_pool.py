@@ -13,16 +13,23 @@ from tests.dispatch.support import Record, eventually, pool_of
 
 
 def test_nothing_starts_before_the_first_call() -> None:
-    """Making and starting a pool makes no thread; the first call does, and it is the only one."""
-    before = threading.active_count()
+    """Making and starting a pool makes no thread; the first call does. The watchdog runs only while there is work."""
+    before = set(threading.enumerate())
     record = Record()
     pool = pool_of(record)
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) == before
     assert pool.flush(1)
     pool.submit("a", 1)
     assert pool.flush(10)
-    assert threading.active_count() == before + 1
-    assert pool.shutdown(10)
+    try:
+        started = {thread.name for thread in set(threading.enumerate()) - before}
+        assert "agenteval-background" in started <= {"agenteval-background", "agenteval-watchdog"}
+        for thread in threading.enumerate():
+            if thread.name == "agenteval-watchdog":
+                thread.join(10)
+        assert {thread.name for thread in set(threading.enumerate()) - before} == {"agenteval-background"}
+    finally:
+        assert pool.shutdown(10)
 
 
 def test_no_thread_is_left_after_shutdown() -> None:
@@ -34,7 +41,7 @@ def test_no_thread_is_left_after_shutdown() -> None:
     assert pool.shutdown(10)
     (thread,) = record.threads
     assert not thread.is_alive()
-    assert repr(pool).startswith("<PoolDispatcher closed items=0/")
+    assert repr(pool).startswith("<PoolDispatcher closed items=0 bytes=0/")
     assert sorted(record.settled) == [(call, "evaluated") for call in range(50)]
 
 
@@ -51,7 +58,7 @@ def test_the_newest_is_dropped_when_items_run_out() -> None:
     pool = pool_of(record, max_items=3)
     assert [pool.submit(call, 1) for call in ("blocking", "a", "b", "c", "d")] == [True, True, True, False, False]
     assert record.settled == [("c", "dropped_queue_full"), ("d", "dropped_queue_full")]
-    assert pool.state() == {"size": 3, "capacity": 3, "bytes": 3}
+    assert pool.state() == {"size": 3, "bytes": 3, "max_bytes": pool.max_bytes}
     record.leave.set()
     assert pool.flush(10)
     assert pool.submit("e", 1)
@@ -69,7 +76,7 @@ def test_the_newest_is_dropped_when_bytes_run_out() -> None:
     assert record.settled == [("b", "dropped_queue_full")]
     record.leave.set()
     assert pool.shutdown(10)
-    assert pool.state() == {"size": 0, "capacity": 2_048, "bytes": 0}
+    assert pool.state() == {"size": 0, "bytes": 0, "max_bytes": 1_000}
 
 
 def test_flush_tells_the_truth_about_a_hung_call() -> None:
@@ -241,12 +248,24 @@ def test_not_more_at_once_than_allowed() -> None:
     assert at_once == [0, 3]
 
 
+class KeepsAllButBlocking:
+    """Has the next thread go on with every call but the one that held the thread."""
+
+    def __init__(self) -> None:
+        self.blamed: list[Any] = []
+
+    def blame(self, call: Any, held_s: float) -> Any:
+        self.blamed.append(call)
+        return call
+
+    def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
+        return bool(call != blamed)
+
+
 def test_calls_that_wait_behind_a_held_thread_are_kept() -> None:
     """Calls that were handed to the held loop and had not begun are evaluated by the next thread, in their order."""
-    record = Record()
-    pool = pool_of(record, stall_s=0.05)
-    replaced: list[object] = []
-    pool.when_replaced(replaced.append)
+    record, stall = Record(), KeepsAllButBlocking()
+    pool = pool_of(record, stall, stall_s=0.05)
     waiting = [f"waiting-{number}" for number in range(20)]
     for call in ("first", "blocking", *waiting):
         pool.submit(call, 1)
@@ -255,7 +274,7 @@ def test_calls_that_wait_behind_a_held_thread_are_kept() -> None:
     assert record.outcome_of("blocking") == "pipeline_failed"
     evaluated = [call for call, outcome in record.settled if outcome == "evaluated"]
     assert evaluated == ["first", *waiting]
-    assert replaced == [None]
+    assert stall.blamed == ["blocking"]
     record.leave.set()
     assert pool.shutdown(10)
     for thread in record.threads:

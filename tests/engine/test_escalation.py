@@ -55,12 +55,12 @@ class Asked:
 
 
 def run(
-    escalation: Escalation | None, *evaluators: Evaluator, draw: int | None = NEVER, made: EvaluationInput = INPUT,
+    escalation: Escalation | None, *evaluators: Evaluator, randomness: int | None = NEVER, made: EvaluationInput = INPUT,
     redaction: Redaction | None = None, **arguments: Any,
 ) -> RunOutcome:  # fmt: skip
     runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation, redaction=redaction)
     try:
-        return asyncio.run(runner.run(made, randomness=draw, **arguments))
+        return asyncio.run(runner.run(made, randomness=randomness, **arguments))
     finally:
         runner.executor.close()
 
@@ -171,10 +171,10 @@ def test_a_rule_that_raises_is_told_and_costs_nothing_else() -> None:
     assert [part for part, _ in outcome.broken] == ["escalation:function"]
 
 
-def test_stepped_down_is_said_first() -> None:
+def test_load_shedding_is_named_first() -> None:
     """While models sit out, that is why: no rule has passed the answer over."""
     for value in (0.1, 0.9):
-        assert told(run(LOW, Free(value=value), Thinking(), skip_models=True))[1][1] == "stepped_down"
+        assert told(run(LOW, Free(value=value), Thinking(), skip_models=True))[1][1] == "load_shed"
 
 
 def test_an_own_rate_lowers_the_probability_as_well() -> None:

@@ -79,7 +79,7 @@ class Speechless(Exception):
     ("error", "word"),
     [(EvaluationError("slow down", error_type="rate_limited"), "rate_limited"), (SystemExit(3), "SystemExit"),
      (RecursionError(), "RecursionError"), (MemoryError(), "MemoryError"), (TimeoutError("t"), "TimeoutError"),
-     (Speechless(), "Speechless"), (StopIteration(1), "RuntimeError")],
+     (Speechless(), "Speechless"), (StopIteration(1), "StopIteration")],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )  # fmt: skip
 def test_every_error_has_a_word(error: BaseException, word: str) -> None:
@@ -114,11 +114,21 @@ def test_a_value_that_is_no_number_never_becomes_a_score(value: Any, scale: str)
         assert (result.normalized, result.label, result.passed) == (None, None, None)
 
 
-@pytest.mark.parametrize("found", [None, 0.5, "good", {"value": 1}, object()])
-def test_what_is_not_a_score_fails(found: Any) -> None:
-    """A ``score`` method that returns something else has failed with ``invalid_score``."""
-    (result,) = run(Free(action=lambda _: found)).results
-    assert (result.status, result.error_type) == ("failed", "invalid_score")
+@pytest.mark.parametrize("answer", [None, {"value": 1}, object(), [0.5], b"good", 4, -0.5])
+def test_what_is_not_a_score_fails(answer: Any) -> None:
+    """A ``score`` method that returns something else, or a number outside the scale, fails with ``invalid_score``."""
+    (result,) = run(Free(action=lambda _: answer)).results
+    assert (result.status, result.error_type, result.score) == ("failed", "invalid_score", None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "scale", "normalized"),
+    [(0.5, "numeric", 0.5), (4, "likert5", 0.75), (True, "binary", 1.0), (40, "0-100", 0.4), ("good", "mood", None)],
+)
+def test_a_bare_value_is_a_score(answer: Any, scale: str, normalized: float | None) -> None:
+    """A ``score`` method may return the value alone; it counts on the criterion's scale."""
+    (result,) = run(Free(action=lambda _: answer, scale=scale)).results
+    assert (result.status, result.score, result.normalized) == ("scored", answer, normalized)
 
 
 @pytest.mark.parametrize("results", [None, 7, "scored", ("scored",), (None,), {"a": 1}])
@@ -219,7 +229,7 @@ def test_an_unknown_probability_stays_unknown() -> None:
 
 
 def test_code_only_leaves_out_who_asks_a_model() -> None:
-    """Stepped down, evaluators that ask a model are not run and say why; the others score as ever."""
+    """Under load, evaluators that ask a model are not run and say why; the others score as ever."""
     asked = []
 
     async def ask(_: EvaluationInput) -> None:
@@ -228,7 +238,7 @@ def test_code_only_leaves_out_who_asks_a_model() -> None:
     results = run(Free(), Thinking(action=ask), skip_models=True).results
     assert [(result.status, result.skip_reason) for result in results] == [
         ("scored", None),
-        ("skipped", "stepped_down"),
+        ("skipped", "load_shed"),
     ]
     assert results[1].calls_model
     assert not asked

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.components import resolve
 from agenteval_otel.embedders import Embedder, HashingEmbedder
-from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, NLPAccuracy
 from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationResult, Message
@@ -63,10 +63,11 @@ def test_it_is_a_component() -> None:
     [("x", "x", 1), ("x", "y", 0), ("x", "-x", -1), ("x", "3-4", 0.6), ("x", "z", 0)],
 )
 def test_the_score_is_the_cosine(response: str, ground_truth: str, cosine: float) -> None:
-    """From -1 to 1, 0 beside a zero vector; a negative one is kept and enters no average."""
+    """0 beside a zero vector; a negative one is 0 on ``numeric``, and itself where the scale has a place for it."""
     result = run(response, ground_truth)
-    assert result.score == cosine
-    assert result.normalized == (None if cosine < 0 else cosine)
+    assert result.score == result.normalized == max(0, cosine)
+    assert run(response, ground_truth, scale="likeness").score == cosine
+    assert f"cosine {cosine:.4f}" in result.reasoning
 
 
 @pytest.mark.parametrize(("threshold", "reached"), [(0.6, True), (0.61, False), (0, True), (-1, True)])
@@ -80,12 +81,12 @@ def test_a_threshold_decides_on_two_valued_scales(scale: str, threshold: float, 
 
 
 def test_elsewhere_the_cosine_stays() -> None:
-    """On other scales a threshold is only mentioned; without one a scale of two values gets the bare number."""
+    """On other scales a threshold is only mentioned; without one a scale of two values takes no cosine between them."""
     mentioned = run("x", "3-4", similarity_threshold=0.9)
     assert mentioned.score == 0.6
     assert mentioned.reasoning == "cosine 0.6000 (GivenEmbedder), threshold 0.9 not reached"
-    bare = run("x", "3-4", scale="binary")
-    assert (bare.score, bare.normalized) == (0.6, None)
+    with pytest.raises(EvaluationError, match=r"0\.6 lies outside of the scale 'binary'"):
+        run("x", "3-4", scale="binary")
 
 
 @pytest.mark.parametrize(("response", "ground_truth"), [("", "x"), ("x", ""), ("x", None), (None, "x")])

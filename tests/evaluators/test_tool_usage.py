@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import CostWithin, Evaluator, ExactMatch, ToolUsage
 from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from agenteval_otel.scoring import AgentDockCriteria
 from agenteval_otel.testing import RecordedTelemetry, check_component, check_evaluator
 
 SEARCH = {"name": "search", "arguments": {"query": "Paris", "limit": 5, "user": {"city": "Lyon"}, "tags": ["a", 1]}}
@@ -26,9 +27,15 @@ def usage(**rule: Any) -> ToolUsage:
     return ToolUsage.load({"rules": [{"criterion_name": "T", **rule}]})
 
 
-def run(evaluator: ToolUsage, *calls: dict[str, Any], scale: str = "binary", **fields: Any) -> list[EvaluationResult]:
+def run(
+    evaluator: ToolUsage, *calls: dict[str, Any], scale: str = "binary", original: bool = False, **fields: Any
+) -> list[EvaluationResult]:
     made = EvaluationInput.model_validate({"response": "r", "tool_calls": list(calls) or None, **fields})
-    criteria = [EvaluationCriteria(name=one.name, scale=scale) for one in evaluator.criteria()]
+    criteria: Sequence[EvaluationCriteria] = [
+        EvaluationCriteria(name=one.name, scale=scale) for one in evaluator.criteria()
+    ]
+    if original:
+        criteria = AgentDockCriteria.reading(criteria)
     return asyncio.run(evaluator.evaluate(made, criteria))
 
 
@@ -416,7 +423,7 @@ def test_scales(scale: str, called: Any, unused: Any, zero: Any) -> None:
     ]}).evaluators[0]  # fmt: skip
     assert isinstance(original, ToolUsage)
     scores = [only(evaluator, call("s"), scale=scale).score, only(evaluator, scale=scale).score,
-              only(original, scale=scale).score]  # fmt: skip
+              only(original, scale=scale, original=True).score]  # fmt: skip
     assert scores == [called, unused, zero]
     assert list(map(type, scores)) == list(map(type, [called, unused, zero]))
 

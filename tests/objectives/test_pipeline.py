@@ -148,14 +148,13 @@ def test_what_a_rule_of_the_escalation_took_could_have_been_left_to_the_floor(te
     assert found[FLOOR] > 20
 
 
-def test_plans_know_their_objectives_and_their_floor(telemetry: RecordedTelemetry) -> None:
+def test_handlers_know_their_objectives_and_their_floor(telemetry: RecordedTelemetry) -> None:
     """The floor of the escalation, 1 without one; criteria that have an objective above 0."""
     pipeline, _ = pipeline_of(telemetry, objective=0.5)
-    plain = pipeline.plan("shop")
+    plain = pipeline.handler("shop")
     assert (plain.objectives, plain.floor) == ({"good": 0.5}, 1.0)
-    escalated = pipeline.plan(
-        "shop", escalation=Escalation(floor=0.01, criteria=("good",)), evaluators=(Good(), ResponseHealth())
-    )
+    options = HandlerOptions((Good(), ResponseHealth()), escalation=Escalation(floor=0.01, criteria=("good",)))
+    escalated = pipeline.handler("shop", options)
     assert escalated.floor == 0.01
     pipeline.shutdown(5.0)
 
@@ -178,10 +177,10 @@ def test_ten_thousand_agents(telemetry: RecordedTelemetry) -> None:
     """The first have tracks of their own, all others share one, whose name is told."""
     breaches = Kept()
     pipeline, _ = pipeline_of(telemetry, on_breach=breaches)
-    plan = pipeline.plan("many")
+    settings = pipeline.handler("many")
     aggregated = _failing(telemetry)
     for number in range(10_000):
-        pipeline.objectives.attend(plan, aggregated.model_copy(update={"agent": f"agent-{number}"}))
+        pipeline.objectives.attend(settings, aggregated.model_copy(update={"agent": f"agent-{number}"}))
     assert pipeline.flush(5.0)
     assert len(pipeline.objectives.tracks) == 65
     assert {one.agent for one in breaches} == {"_other"}
@@ -231,12 +230,14 @@ def test_a_logger_that_raises_hurts_nothing(telemetry: RecordedTelemetry) -> Non
             raise RuntimeError("full")
 
     storage.providers.events()._logger = Bad()  # type: ignore[union-attr]
-    # The events of results break too, but as a failure of the storage.
+    # The events of results break too, but as failures of telemetry, each of them counted as lost.
     ask("bad", times=30)
     assert pipeline.flush(5.0) is False
     assert len(breaches) == 1
     assert pipeline.accounting.failures["objectives"] == 1
+    assert pipeline.accounting.failures["telemetry"] == pipeline.accounting.failures["export:logs"] == 30
     assert pipeline.accounting.outcomes()["evaluated"] == 31
+    assert len(telemetry.spans("evaluation")) == 31
     pipeline.shutdown(5.0)
 
 

@@ -84,7 +84,7 @@ def reduce(pipeline: Pipeline, level: int, rate: float) -> None:
 
 
 def is_attended(pipeline: Pipeline) -> bool:
-    return pipeline._load.is_attended
+    return pipeline._load._looking is not None
 
 
 def test_the_pool_looks_while_there_is_work_and_then_no_more(make: Callable[..., Pipeline]) -> None:
@@ -115,7 +115,7 @@ def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pi
     assert pipeline.flush(DEADLINE_S)
     reduce(pipeline, REDUCED, 0.999)
     pipeline.dispatcher.retire()
-    assert eventually(lambda: not any(one.name == "agenteval-pool" for one in threading.enumerate()))
+    assert eventually(lambda: not any(one.name == "agenteval-background" for one in threading.enumerate()))
     before = pipeline.load_shedder._looked_at
     for _ in range(50):
         answer()
@@ -145,7 +145,7 @@ def test_a_share_goes_on_with_its_probability(make: Callable[..., Pipeline]) -> 
     assert sum(outcomes.values()) == 1_000
     assert 300 < outcomes["evaluated"] < 500
     assert 300 < outcomes["shed"] < 500
-    (kept,) = pipeline.storage
+    (kept,) = pipeline.providers
     assert {result.sampling_probability for result in kept.results} == {0.4}
 
 
@@ -159,7 +159,7 @@ def test_what_is_decided_on_the_pool_is_thinned_there(make: Callable[..., Pipeli
     outcomes = pipeline.accounting.outcomes()
     assert outcomes["evaluated"] + outcomes["shed"] == 400
     assert 130 < outcomes["evaluated"] < 270
-    (kept,) = pipeline.storage
+    (kept,) = pipeline.providers
     assert {result.sampling_probability for result in kept.results} == {0.5}
 
 
@@ -168,7 +168,7 @@ def test_no_model_calls_skips_evaluators_that_call_a_model(make: Callable[..., P
     pipeline = make(dispatcher=InlineDispatcher())
     pipeline.load_shedder.skip_models = True
     answering(pipeline)()
-    (kept,) = pipeline.storage
+    (kept,) = pipeline.providers
     assert {result.criterion_name: result.skip_reason for result in kept.results[0].results} == {
         "response_health": None, "judged": "load_shed",
     }  # fmt: skip
@@ -202,15 +202,16 @@ def test_a_forked_child_begins_at_full(make: Callable[..., Pipeline]) -> None:
 
 def test_a_dispatcher_that_cannot_be_measured_sheds_nothing(make: Callable[..., Pipeline]) -> None:
     """Where the dispatcher's state cannot be read, sampling is full and the failure is counted."""
-    pipeline = make(dispatcher=Unreadable())
+    pipeline = make(dispatcher=Unreadable(linger_s=0.0))
     reduce(pipeline, REDUCED, 0.999_999_999)
     answering(pipeline)()
+    assert pipeline.flush(DEADLINE_S)
     shedder = pipeline.load_shedder
     assert (shedder.level, shedder.keep, shedder.skip_models) == (FULL, None, False)
     assert pipeline.accounting.failures["load_shedding"] == 1
 
 
-class Unreadable(InlineDispatcher, type="unreadable"):
+class Unreadable(PoolDispatcher, type="unreadable"):
     """A dispatcher whose state cannot be read."""
 
     def state(self) -> dict[str, int]:

@@ -228,6 +228,11 @@ PROMISES = (
         "0 exceptions, no stream used up",
     ),
     Promise(
+        "C17", "Every agent span is written exactly once, with its true times, whatever becomes of the evaluation.",
+        "queue full, shedding, hangs, kills, forks in the handler, late providers, foreign processors, every exit",
+        "0 lost uncounted, 0 twice, 0 children without their parent, none of the host's own lost",
+    ),
+    Promise(
         "D1", "SIGTERM ends the server's way, and what was taken is delivered or counted.",
         "SIGTERM to gunicorn, uvicorn and plain Python under load",
         "drained <= 2 s or counted; the host's handler runs; none of ours unless asked",

@@ -183,13 +183,13 @@ APPLICATION = """
 
 
 @contextmanager
-def server(*command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def server(*command: str, folder: Path, **env: str) -> Iterator[subprocess.Popen[str]]:
     """A server as a process group of its own; nothing of it is left."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.DEVNULL, stderr=stderr, env={**clean, "PYTHONPATH": str(PROJECT)},
+            stdout=subprocess.DEVNULL, stderr=stderr, env={**clean, "PYTHONPATH": str(PROJECT), **env},
             start_new_session=True,
         )  # fmt: skip
     try:

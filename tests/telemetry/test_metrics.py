@@ -163,7 +163,7 @@ def test_responses_by_outcome_and_the_queue(watch: Watch) -> None:
     assert {outcome for outcome, _ in found} == set(semconv.OUTCOMES)
     assert found["evaluated", "support"] == 1
     assert sum(found.values()) == 1
-    for name in ("size", "capacity", "bytes"):
+    for name in ("size", "bytes", "max_bytes"):
         assert points(watch.telemetry, f"agenteval.queue.{name}") == {(): 0}
     (moment,) = points(watch.telemetry, "agenteval.last_success").values()
     assert abs(moment - time.time()) < 60

@@ -6,8 +6,8 @@ import signal
 import threading
 
 from agenteval_otel import Settings, configure, monitor
+from agenteval_otel.config import current_pipeline
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import current_pipeline
 
 __all__ = ["handler", "is_inert"]
 

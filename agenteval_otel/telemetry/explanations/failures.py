@@ -60,7 +60,7 @@ FAILURES: Final[dict[str, Explanation]] = {
         (
             "the receiver was away for so long that `export.max_bytes` was full, or until the process ended",
             "the receiver refused: a redirect, a login page, a wrong key, `partial_success`",
-            "the application has shut its own provider down",
+            "the application has shut its own provider down, or that raises",
         ),
         (
             "Look for the log line `export_failed`: `status` is what the receiver answered.",
@@ -87,6 +87,11 @@ FAILURES: Final[dict[str, Explanation]] = {
             "a logger provider of your application that raises",
         ),
         ("Look for the log line `part_failed` of the part `objectives`.",),
+    ),
+    "telemetry": Explanation(
+        "Emitting results failed; they were evaluated, stored and watched all the same.",
+        ("a provider, processor or exporter of the application's that raises",),
+        ("Look for the log line `part_failed` of the part `telemetry`: `error_type` is what was raised.",),
     ),
     "span_left_out": Explanation(
         "A run span was left out: your application's own spans filled its span processor. Events and metrics went out.",
@@ -142,6 +147,7 @@ LOST_REASONS: Final[dict[str, str]] = {
     "unencodable": "The SDK could not encode the item.",
     "shutdown": "The receiver was away, and the process ended.",
     "provider_shut_down": "The application had shut its own provider down.",
+    "provider_raised": "The application's own provider raised when it was handed the item.",
     "host_queue_full": "The application's own spans filled its span processor, so that ours were left out.",
 }
 """By `agenteval.export.reason`: why something did not reach the backend."""

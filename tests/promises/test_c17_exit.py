@@ -1,0 +1,381 @@
+"""C17: agent spans arrive whichever way the process ends, and whoever was made first, we or the host's provider."""
+
+from __future__ import annotations
+
+import signal
+import textwrap
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.backends.faults import free_ports
+from tests.promises.figures import Recorder
+from tests.promises.programs import Finished, run_program
+from tests.promises.receiver import Receiver
+from tests.promises.test_d1_sigterm import get, server
+
+CALLS = 300
+SDK = """
+    import asyncio, atexit, multiprocessing, os, signal, sys, threading, time
+    from opentelemetry import _logs, metrics, trace
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from agenteval_otel import accounting, annotate, configure, flush, monitor
+
+    endpoint = sys.argv[1]
+    SLOW_S, EVERY_MS = 0.0, 60_000  # nothing leaves by itself: what arrives was exported at the end
+
+    class Slow(OTLPSpanExporter):
+        def export(self, spans):
+            if SLOW_S:
+                threading.Event().wait(SLOW_S)
+            return super().export(spans)
+
+    def providers():
+        tracers = TracerProvider()
+        tracers.add_span_processor(BatchSpanProcessor(Slow(endpoint + "/v1/traces"), schedule_delay_millis=EVERY_MS))
+        trace.set_tracer_provider(tracers)
+        loggers = LoggerProvider()
+        loggers.add_log_record_processor(
+            BatchLogRecordProcessor(OTLPLogExporter(endpoint + "/v1/logs"), schedule_delay_millis=EVERY_MS))
+        _logs.set_logger_provider(loggers)
+        metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(
+            OTLPMetricExporter(endpoint + "/v1/metrics"), export_interval_millis=EVERY_MS)]))
+
+    def inner():
+        with trace.get_tracer("application").start_as_current_span("application"):
+            pass
+"""
+PROGRAM = (
+    SDK
+    + """
+    how, order, calls, judge = sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
+    from agenteval_otel.evaluators import Func
+
+    def hangs(evaluation_input):
+        threading.Event().wait(30)
+
+    def settings():
+        evaluators = [Func.of(hangs, execution="inline")] if judge == "hangs" else ["ResponseHealth"]
+        configure(evaluators=evaluators, sample_rate=1.0, handle_sigterm=how == "SIGTERM",
+                  dispatcher={"type": "pool", "stall_s": 30.0})
+
+    if order == "provider first":
+        providers()
+    settings()
+
+    @monitor(agent="support")
+    def answer(question):
+        inner()
+        return "An answer to " + question
+
+    @monitor(agent="support")
+    async def answer_async(question):
+        inner()
+        return "An answer to " + question
+
+    if order == "ours first":  # an answer, with which the exit is watched, before there is any provider
+        answer("early")
+        assert flush(20)
+    if order in ("ours first", "after decoration"):
+        providers()
+
+    def work():
+        for number in range(calls):
+            answer(str(number))
+
+    def ended():
+        print("main_ended", time.monotonic(), flush=True)
+
+    async def main():
+        await asyncio.gather(*(answer_async(str(number)) for number in range(calls)))
+
+    if how == "child":
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        child.join()
+    elif how == "asyncio.run":
+        asyncio.run(main())
+    else:
+        work()
+    ended()
+    if how == "sys.exit":
+        sys.exit(3)
+    if how == "exception":
+        raise ValueError("the program's own")
+    if how == "SIGTERM":
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(20)
+"""
+)
+CODES = {"end": 0, "sys.exit": 3, "exception": 1, "SIGTERM": -signal.SIGTERM, "child": 0, "asyncio.run": 0}
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+def named(receiver: Receiver, prefix: str) -> list[Any]:
+    """The spans of this name, each once."""
+    spans = [span for span in receiver.spans() if span.name.startswith(prefix)]
+    assert len({span.span_id for span in spans}) == len(spans), "no span twice"
+    return spans
+
+
+def complete(receiver: Receiver, calls: int, finished: Finished) -> None:
+    """Each agent span once, below it the application's span and the run span; none of these without its parent."""
+    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
+    inner, runs = named(receiver, "application"), named(receiver, "evaluation support")
+    assert (len(agents), len(inner), len(runs)) == (calls, calls, calls), finished
+    assert {span.parent_span_id for span in (*inner, *runs)} == agents
+    assert len(receiver.events()) == calls
+
+
+def lost(receiver: Receiver) -> Counter[tuple[str, str]]:
+    """`agenteval.export.lost` by signal and reason, as the last export of each process says."""
+    newest: dict[str, Counter[tuple[str, str]]] = {}
+    for body in receiver.bodies["/v1/metrics"]:
+        for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+            found: Counter[tuple[str, str]] = Counter()
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                if metric.name == "agenteval.export.lost":
+                    for point in metric.sum.data_points:
+                        words = {pair.key.rpartition(".")[2]: pair.value.string_value for pair in point.attributes}
+                        found[words["signal"], words["reason"]] += point.as_int
+            newest[instance_of(resource)] = found
+    return sum(newest.values(), Counter())
+
+
+def instance_of(resource: Any) -> str:
+    """The id of the process that a part of a request comes from."""
+    return next(pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.instance.id")
+
+
+@pytest.mark.parametrize(
+    ("how", "order"),
+    [*((how, "provider first") for how in CODES), ("end", "after decoration"), ("end", "ours first"),
+     ("child", "ours first"), ("SIGTERM", "ours first")],
+)  # fmt: skip
+def test_every_way_to_end(how: str, order: str, receiver: Receiver, promise: Recorder) -> None:
+    """The last answer and then the end: whatever the host's batch processor had, and we had, arrives, once."""
+    finished = run_program(PROGRAM, receiver.endpoint, how, order, str(CALLS), "healthy")
+    assert finished.code == CODES[how], finished
+    assert ("Traceback" in finished.stderr) == (how == "exception"), finished.stderr
+    complete(receiver, CALLS, finished)
+    assert not +lost(receiver)
+    assert finished.exit_s is not None
+    promise("C17", figure=f"{how}, {order}: {CALLS} of {CALLS} agent spans")
+
+
+@pytest.mark.parametrize("how", ["end", "SIGTERM", "child"])
+def test_what_is_dropped_at_the_end_has_its_span(how: str, receiver: Receiver, promise: Recorder) -> None:
+    """An evaluator holds the background thread: the calls are dropped, and their spans are written all the same."""
+    finished = run_program(PROGRAM, receiver.endpoint, how, "provider first", str(CALLS), "hangs")
+    assert (finished.code, finished.stderr) == (CODES[how], "")
+    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
+    counted = lost(receiver)["traces", "shutdown"]
+    assert (len(agents) + counted, counted) == (CALLS, 0), finished
+    assert {span.parent_span_id for span in named(receiver, "application")} == agents
+    outcomes = receiver.totals("agenteval.responses", "agenteval.outcome")
+    assert {outcome: count for outcome, count in outcomes.items() if count} == {"dropped_shutdown": CALLS}
+    promise("C17", figure=f"{how}, hung evaluator: {len(agents)} of {CALLS} agent spans")
+
+
+def test_with_exporters_of_our_own(receiver: Receiver, promise: Recorder) -> None:
+    """Without a provider of the application's, where an endpoint is known."""
+    finished = run_program(
+        PROGRAM, receiver.endpoint, "end", "none", str(CALLS), "healthy", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
+        OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+    )  # fmt: skip
+    assert (finished.code, finished.stderr) == (0, "")
+    # The first calls were there before their provider was: their spans were started afterwards.
+    assert len(named(receiver, "invoke_agent support")) == CALLS
+    assert len(named(receiver, "evaluation support")) == CALLS
+    promise("C17", figure=f"exporters of our own: {CALLS} of {CALLS} agent spans")
+
+
+LATE = (
+    SDK
+    + """
+    calls, shutdown_s, SLOW_S = int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+    providers()
+    configure(evaluators=["ResponseHealth"], sample_rate=1.0, shutdown_timeout_s=shutdown_s)
+
+    @monitor(agent="support")
+    def answer(question):
+        return "An answer to " + question
+
+    for number in range(calls):
+        answer(str(number))
+        if number % (calls // 200) == 0:
+            inner()
+    print("main_ended", time.monotonic(), flush=True)
+"""
+)
+
+
+def test_what_cannot_be_placed_in_time_is_counted(receiver: Receiver, promise: Recorder) -> None:
+    """A slow receiver at the end: the application's 200 spans arrive, and agent spans arrive or are counted."""
+    calls = 4_000
+    finished = run_program(LATE, receiver.endpoint, str(calls), "1.0", "0.4", timeout_s=120)
+    assert (finished.code, finished.stderr) == (0, ""), finished
+    agents, counted = len(named(receiver, "invoke_agent support")), lost(receiver)["traces", "shutdown"]
+    promise("C17", figure=f"slow receiver at the end: {agents} of {calls} placed, {counted} counted as lost")
+    assert len(named(receiver, "application")) == 200
+    assert agents + counted == calls
+    assert 0 < counted < calls
+
+
+# --- forks -----------------------------------------------------------------------------------------------------------
+
+FORKING = (
+    SDK
+    + """
+    end, private = sys.argv[2], sys.argv[3] == "private"
+    if not private:
+        providers()
+    configure(evaluators=["ResponseHealth"], sample_rate=1.0)
+
+    @monitor(agent="support")
+    def warm(question):
+        return "warm"
+
+    children = []
+
+    @monitor(agent="support")
+    def answer(question):
+        if end == "multiprocessing":
+            child = multiprocessing.get_context("fork").Process(target=answer_in_child)
+            child.start()
+            child.join()
+            children.append(child.exitcode)
+            return "An answer of the parent."
+        pid = os.fork()
+        if pid:
+            children.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            return "An answer of the parent."
+        children.append(None)
+        return "An answer of the child."
+
+    @monitor(agent="support")
+    def in_child(question):
+        return "An answer of the child."
+
+    def answer_in_child():
+        in_child("of the child")
+
+    warm("a call before")
+    assert flush(20)
+    answer("q")
+    if children == [None]:
+        if end == "flush":
+            flush(20)
+            os._exit(0)
+        sys.exit(0)
+    print("children", children)
+"""
+)
+
+
+@pytest.mark.parametrize("end", ["sys.exit", "flush", "multiprocessing"])
+@pytest.mark.parametrize("providers", ["host", "private"])
+def test_a_fork_inside_the_handler(end: str, providers: str, receiver: Receiver, promise: Recorder) -> None:
+    """The span is ended by the process that started it; the child's copy is dropped, its answer evaluated."""
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    finished = run_program(FORKING, receiver.endpoint, end, providers, **(env if providers == "private" else {}))
+    assert (finished.code, finished.stderr, finished.lines("children")) == (0, "", ["[0]"]), finished
+    agents, runs = named(receiver, "invoke_agent support"), named(receiver, "evaluation support")
+    # One of `warm`, one of `answer`; a child of multiprocessing calls a handler of its own, in the trace of the parent.
+    ids = {span.span_id for span in agents}
+    assert (len(agents), len(runs), len(receiver.events())) == (2, 3, 3), [span.name for span in receiver.spans()]
+    assert {span.parent_span_id for span in runs} == ids
+    promise("C17", figure=f"fork in the handler, {providers} providers, {end}: the span once, both answers evaluated")
+
+
+# --- servers ---------------------------------------------------------------------------------------------------------
+
+APPLICATION = (
+    SDK.replace("sys.argv[1]", "os.environ['RECEIVER']")
+    + """
+    providers()
+    configure(evaluators=["ResponseHealth"], sample_rate=1.0)
+
+    @monitor(agent="support")
+    def answer(question):
+        inner()
+        return "An answer to " + question
+
+    def wsgi(environ, start_response):
+        start_response("200 OK", [("content-type", "text/plain"), ("connection", "close")])
+        return [f"{os.getpid()} {answer(environ['PATH_INFO'])}".encode()]
+"""
+)
+
+
+def test_gunicorn_with_preload_and_four_workers(receiver: Receiver, tmp_path: Path, promise: Recorder) -> None:
+    """Four instances on all signals, whose sums add up, and each span once: the providers are made before the fork."""
+    (tmp_path / "application.py").write_text(textwrap.dedent(APPLICATION))
+    (port,) = free_ports(1)
+    command = ("gunicorn", "--preload", "--workers=4", f"--bind=127.0.0.1:{port}", "application:wsgi")
+    answered: Counter[str] = Counter()
+    with server(*command, folder=tmp_path, RECEIVER=receiver.endpoint) as process:
+        deadline = time.monotonic() + 60
+        while len(answered) < 4 or sum(answered.values()) < 80:
+            assert time.monotonic() < deadline, answered
+            # Four at once: one after the other, a single worker could take them all.
+            with ThreadPoolExecutor(4) as callers:
+                for body in callers.map(lambda path: get(port, path, deadline), ["/a", "/b", "/c", "/d"]):
+                    answered[body.split()[0]] += 1
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(30)
+    assert (code, len(answered)) == (0, 4), (tmp_path / "stderr").read_text()
+    calls = sum(answered.values())
+    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
+    inner, runs = named(receiver, "application"), named(receiver, "evaluation support")
+    assert (len(agents), len(inner), len(runs), len(receiver.events())) == (calls,) * 4
+    assert {span.parent_span_id for span in (*inner, *runs)} == agents
+    found = by_instance(receiver)
+    promise("C17", figure=f"gunicorn, preload, 4 workers: {len(found)} instances, {len(agents)} of {calls} agent spans")
+    assert len(found) == 4
+    for name in ("spans", "events", "evaluated"):
+        assert sorted(counts[name] for counts in found.values()) == sorted(
+            count * (3 if name == "spans" else 1) for count in answered.values()
+        ), (name, found)
+
+
+def by_instance(receiver: Receiver) -> dict[str, Counter[str]]:
+    """For each process: spans and events that arrived, and the calls that its newest metrics count as evaluated."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for body in receiver.bodies["/v1/traces"]:
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            found[instance_of(resource)]["spans"] += sum(len(scope.spans) for scope in resource.scope_spans)
+    for body in receiver.bodies["/v1/logs"]:
+        for resource in ExportLogsServiceRequest.FromString(body).resource_logs:
+            found[instance_of(resource)]["events"] += sum(len(scope.log_records) for scope in resource.scope_logs)
+    for body in receiver.bodies["/v1/metrics"]:
+        for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                if metric.name == "agenteval.responses":
+                    found[instance_of(resource)]["evaluated"] = sum(
+                        point.as_int for point in metric.sum.data_points
+                        if any(pair.value.string_value == "evaluated" for pair in point.attributes)
+                    )  # fmt: skip
+    return dict(found)
