@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns, time_ns
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -29,7 +29,7 @@ from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.ground_truth import with_ground_truth
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import replaced
 from agenteval_otel.objectives import Objectives
 from agenteval_otel.runtime.log import log
@@ -44,7 +44,8 @@ __all__ = ["Engine"]
 
 _LOOK_AGAIN_S = 0.005
 _LOOK_EVERY_ITEMS = 16
-"""So many spans of a list are emitted between two looks at the host's queues, which may be small."""
+"""So many spans or events of a list are emitted between two looks at the host's queues, which may be small."""
+_MAX_LOOKUPS = 2
 _TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
 
 
@@ -83,6 +84,7 @@ class Engine:
         self.emitters: set[Emitter] = set()
         self._waiting: deque[_Evaluation] = deque()
         self._present: _Evaluation | None = None
+        self._finishing: _Evaluation | None = None
         self._reading: CapturedCall | None = None
 
     def __repr__(self) -> str:
@@ -163,9 +165,10 @@ class Engine:
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
         """Have the next thread go on with a call of a thread that is held up; False where it cannot."""
         evaluation: _Evaluation | None = call.evaluation
+        if call is self._reading or (blamed is None and evaluation is not None and evaluation is self._present):
+            return False  # in `capture=`, in a sampler or in a redactor: what holds the thread would hold the next one
         if evaluation is None:
-            # Its input is not built. The call that holds the thread while it is read fails; the others were not begun.
-            return call is not self._reading
+            return True  # not begun
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
         with contextlib.suppress(ValueError):  # it may wait for room in the host's processors
             self._waiting.remove(evaluation)
@@ -211,6 +214,7 @@ class Engine:
 
     def _decide(self, evaluation_input: EvaluationInput, call: CapturedCall, settings: HandlerSettings) -> str | None:
         """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
+        self._reading = call
         try:
             context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
             with part_of("sampler", settings.sampler):
@@ -225,6 +229,8 @@ class Engine:
         except Exception as error:
             self.broken("sampler", error)
             return PIPELINE_FAILED
+        finally:
+            self._reading = None
 
     def _bad_fact(self, name: str) -> None:
         # A name may come from data: what is no name is not logged.
@@ -256,9 +262,10 @@ class _Evaluation:
         self._outcome: RunOutcome | None = None
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
-        self._emitting = self._emitted = self._superseded = False
-        self._looks_up = self._looked_up_before = False
-        self._unsaved: AggregatedEvaluationResult | None = None
+        self._stage: Literal["evaluating", "emitting", "emitted", "saving", "over"] = "evaluating"
+        self._superseded = False
+        self._lookups = 0
+        self._response: EvaluatedResponse | None = None
         self._sampled: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -270,15 +277,14 @@ class _Evaluation:
 
     def needs_ground_truth(self) -> bool:
         """Whether the evaluators wait for a look-up."""
-        return self._settings.ground_truth is not None and not self.is_begun()
+        return self._settings.ground_truth is not None and not self.is_begun() and self._lookups < _MAX_LOOKUPS
 
     async def start_with_ground_truth(self) -> str:
         """Evaluate to the end, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
-        self._looks_up = True
+        self._lookups += 1
         self.input = await with_ground_truth(self.input, store, self._engine._ground_truth_failed)
-        self._looks_up = False
         later = self.start()
         if later is not None:
             return await later
@@ -308,17 +314,6 @@ class _Evaluation:
         self._later = asyncio.get_running_loop().create_future()
         return self._later
 
-    @property
-    def items(self) -> int:
-        """About how many spans and events it is going to emit."""
-        return 2 + (len(self._outcome.results) if self._outcome is not None else 0)
-
-    def finish_later(self) -> Awaitable[str]:
-        """`finish`, once the host's processors have room; gives the call's outcome then."""
-        self._later = asyncio.get_running_loop().create_future()
-        self._engine._wait_for_room(self)
-        return self._later
-
     def _start(self, run: Run) -> None:
         """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
@@ -345,19 +340,23 @@ class _Evaluation:
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
         """The same evaluation for another thread: what is known stays, `blamed` has failed.
 
-        None where some of it may have been emitted, or a second look-up holds the thread. Where all of it was emitted
-        and is being stored, the save counts as failed.
+        None where some of it may have been emitted. A look-up begins anew once, and then evaluation goes on without. A
+        save that was begun and has not ended counts as failed.
         """
-        if (self._emitting and not self._emitted) or (self._looks_up and self._looked_up_before):
+        is_finishing = self._engine._finishing is self
+        if self._stage == "emitting" or (is_finishing and self._stage == "evaluating"):
             return None
         self._superseded = True
         other = _Evaluation(self._engine, self.call, self._settings, self.input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
-        other._sampled, other._outcome, other._emitted = self._sampled, self._outcome, self._emitted
-        other._looked_up_before = self._looks_up
-        other._unsaved = self._unsaved
-        if self._emitted and self._settings.storage is not None and self._unsaved is None:
-            self._settings.storage.interrupted(error)
+        other._sampled, other._outcome, other._response = self._sampled, self._outcome, self._response
+        other._stage, other._lookups = self._stage, self._lookups
+        if self._settings.ground_truth is not None and not self.is_begun() and not other.needs_ground_truth():
+            self._engine._ground_truth_failed(error)
+        if self._stage == "saving" or (is_finishing and self._stage == "emitted"):
+            other._stage = "over"
+            if self._settings.storage is not None:
+                self._settings.storage.interrupted(error)
         if self._run is not None and self._outcome is None:
             other._run = self._run.taken_over(blamed, error, other._over)
         return other
@@ -372,7 +371,7 @@ class _Evaluation:
 
     @property
     def items(self) -> int:
-        """How many spans it emits at most."""
+        """How many spans or events it emits at most."""
         return 2 + (0 if self._outcome is None else len(self._outcome.results))
 
     def finish_later(self) -> Awaitable[str]:
@@ -383,36 +382,39 @@ class _Evaluation:
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
-        if self._emitted:  # on the thread before; what that had not begun to store is stored now
-            return EVALUATED if self._unsaved is None else self._saved(self._unsaved)
+        if self._stage == "over":
+            return EVALUATED
         if self._superseded or self._outcome is None:  # this thread was held up, and another one goes on
             return PIPELINE_FAILED
         later, settings, engine = self._later, self._settings, self._engine
+        engine._finishing = self
         try:
-            response = self._emit(self._outcome)
+            response = self._response = self._response or self._emit(self._outcome)
             if response is None:
                 return PIPELINE_FAILED
             if settings.storage is None:
                 if later is not None and not later.done():
                     later.set_result(EVALUATED)
                 return EVALUATED
-            self._unsaved = response.aggregated()
+            saving = settings.storage.save_result(response.aggregated())
         except Exception as error:
             engine.broken("pipeline", error)
             engine.end_span(self.call)
             if later is not None and not later.done():
                 later.set_result(PIPELINE_FAILED)
             return PIPELINE_FAILED
+        finally:
+            engine._finishing = None
         if later is None:
-            return self._saved(self._unsaved)
-        task = asyncio.get_running_loop().create_task(self._saved(self._unsaved))
+            return self._saved(saving)
+        task = asyncio.get_running_loop().create_task(self._saved(saving))
         task.add_done_callback(lambda _: None if later.done() else later.set_result(EVALUATED))
         return later
 
-    async def _saved(self, aggregated: AggregatedEvaluationResult) -> str:
-        storage, self._unsaved = self._settings.storage, None
-        if storage is not None and not self._superseded:
-            await storage.save_result(aggregated)  # what providers raise is counted there
+    async def _saved(self, saving: Awaitable[Any]) -> str:
+        self._stage = "saving"
+        await saving  # what providers raise is counted there
+        self._stage = "over"
         return EVALUATED
 
     def _emit(self, outcome: RunOutcome) -> EvaluatedResponse | None:
@@ -426,13 +428,13 @@ class _Evaluation:
         )  # fmt: skip
         if self._superseded:  # this thread was held up in a redactor, and another one goes on
             return None
-        self._emitting = True
+        self._stage = "emitting"
         _TELEMETRY.begin()
         try:
             self._emit_response(response)
         finally:
             _TELEMETRY.end()
-        self._emitted = True
+        self._stage = "emitted"
         # Results are those of the responses that are counted as evaluated, and of no others.
         if not call.settled:
             if settings.objectives:
