@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.detached import take
-from agenteval_otel.capture.responses import answer_text, history_of, prompt_text, read_answer, read_chunks, read_prompt
-from agenteval_otel.capture.shapes import Reading, read_calls, usage_of
+from agenteval_otel.capture.shapes import Reading, answers, prompts, read_calls, streams, usage_of
 from agenteval_otel.capture.shapes.fields import MAX_ITEMS, short
 from agenteval_otel.capture.shapes.prompts import history_fields, last_question
 from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
@@ -31,6 +31,31 @@ FACTS = frozenset({
 SNAPSHOT: Final = "agenteval.snapshot"
 """Key in the input's metadata: there, where what is evaluated is not the whole answer."""
 TRUNCATED: Final = "truncated"
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _translated(read: Callable[P, T]) -> Callable[P, T]:
+    """Whatever reading raises becomes a CaptureError."""
+
+    @functools.wraps(read)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(*args, **kwargs)
+        except CaptureError:
+            raise
+        except Exception as error:
+            raise CaptureError(f"no text from {type(args[0]).__name__}: {type(error).__name__}") from error
+
+    return reading
+
+
+_read_answer = _translated(answers.read_answer)
+_read_chunks = _translated(streams.read_chunks)
+_read_prompt = _translated(prompts.read_prompt)
+_history_of = _translated(prompts.history_of)
 
 
 def build_input(
@@ -69,7 +94,7 @@ def build_input(
 def _read(call: CapturedCall, *, has_response: bool) -> Reading:
     """What the answer says; nothing where it cannot be read, and the facts say it instead."""
     try:
-        return read_chunks(call.chunks) if call.chunks is not None else read_answer(call.answer)
+        return _read_chunks(call.chunks) if call.chunks is not None else _read_answer(call.answer)
     except CaptureError:
         if has_response:
             return Reading()
@@ -90,7 +115,7 @@ def _marked(metadata: Any, on_bad_fact: Callable[[str], None]) -> dict[str, Any]
 
 def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
     """What the call itself tells, without what was said about it."""
-    asked = read_prompt(call.prompt, **(call.others or {}))
+    asked = _read_prompt(call.prompt, **(call.others or {}))
     turns = asked.turns if asked.turns is not None else reading.asked or None
     usage = reading.usage
     conversation = short(call.conversation) or asked.conversation_id or reading.conversation_id
@@ -147,11 +172,11 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name in _SHORT_TEXTS:
         return short(to_text(value))
     if name == "prompt":
-        return prompt_text(value)
+        return _read_prompt(value).prompt
     if name == "response":
-        return answer_text(value)
+        return _read_answer(value).text
     if name == "message_history":
-        return history_of(value) or plain(_first(value))
+        return _history_of(value) or plain(_first(value))
     if name == "tool_calls":
         return read_calls(value) or plain(_first(value))
     if name == "usage" and (usage := usage_of(value)) is not None:

@@ -219,7 +219,8 @@ class _Pool:
 
     def watch(self) -> None:
         """Have the watchdog look after the present worker; from that worker's thread."""
-        self._watchdog.watch()
+        if self._watchdog.thread is None:
+            self._watchdog.watch()
 
     def replace(self, worker: Worker, held_s: float) -> None:
         """Another thread takes over from one that is held up, or has died: with what it had under way."""
