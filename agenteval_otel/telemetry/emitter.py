@@ -222,14 +222,34 @@ class Emitter:
         """
         self._guarded("metrics", self.prepare)
         totals, instruments = self.totals, self._instruments
-        agent, model = totals.bounded("agent", response.agent), totals.bounded("model", response.model)
-        context = context_of_span(evaluated)
+        agent, context = totals.bounded("agent", response.agent), context_of_span(evaluated)
         events = self._guarded("logs", self.providers.events) if self._wants_events else None
-        wants_span = self.wants_spans and spans
-        if self.wants_spans and not spans:
+        shown = self._emit_results(response, agent, events, context, redact)
+        if instruments is not None:
+            self._guarded("metrics", instruments.record_run, response, agent, context)
+        if self.wants_spans and spans:
+            self._guarded("traces", self._write_spans, response, evaluated, run_span, shown)
+        elif self.wants_spans:
             self.providers.lose("traces", "host_queue_full")
             log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
-        common = response_attributes(response)
+        # The run span, and the agent span that ended with it, beside the spans and events of results.
+        self.providers.sent(2 + len(shown) + (len(response.results) if events is not None else 0))
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        totals.last_success = time.time()
+
+    def _emit_results(
+        self,
+        response: Response,
+        agent: str | None,
+        events: EventLog | None,
+        context: Context,
+        redact: Callable[[str], str],
+    ) -> list[tuple[EvaluationResult, dict[str, Any]]]:
+        """Metrics and events of each result; gives the results that have spans, with their attributes."""
+        totals, instruments, common = self.totals, self._instruments, response_attributes(response)
+        model = totals.bounded("model", response.model)
         shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
         for result in response.results:
             counted_for = totals.add(result, agent, model)
@@ -246,18 +266,9 @@ class Emitter:
                     self._emit_event(events, result, attributes, context, redact)
                 except Exception as error:
                     self._lost("logs", error)
-            if wants_span and self._has_span(result):
+            if self._has_span(result):
                 shown.append((result, attributes))
-        if instruments is not None:
-            self._guarded("metrics", instruments.record_run, response, agent, context)
-        if wants_span:
-            self._guarded("traces", self._write_spans, response, evaluated, run_span, shown)
-        # The run span, and the agent span that ended with it, beside the spans and events of results.
-        self.providers.sent(2 + len(shown) + (len(response.results) if events is not None else 0))
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-        totals.last_success = time.time()
+        return shown
 
     def _guarded(self, signal: str, emit: Callable[..., Any], *arguments: Any) -> Any:
         try:

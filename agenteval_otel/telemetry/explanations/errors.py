@@ -26,7 +26,7 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("Run the evaluator on the same input with `run_evaluation`, in a process that may die.",),
     ),
     "blocked": Explanation(
-        "The evaluator held the background thread, and another thread took over: it has failed for the answers of that list.",
+        "The evaluator held the background thread, and another thread took over; for that answer it has failed.",
         ("it blocks or computes on the background thread: `execution` is `inline` or `async`",),
         ("Give it `execution: thread`, or `process` where it burns CPU.",),
     ),
