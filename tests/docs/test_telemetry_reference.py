@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -105,9 +104,9 @@ def test_run_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
 
 
 def test_evaluated_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
-    """A host's span gets what is known before it ends; the agent span the agent's name and what its handler raised, too.
+    """A host's span gets what is known before it ends; the agent span also the agent's name and what its handler raised.
 
-    Where it ends on the background thread, which recorded telemetry does not allow, it has the scores as well.
+    Where that ends on the background thread, which recorded telemetry does not allow, it has the scores as well.
     """
     (host,) = watch.telemetry.spans("host work")
     late = {"agent span that ends on the background thread: scored by then"}
