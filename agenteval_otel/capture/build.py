@@ -15,6 +15,7 @@ from agenteval_otel.capture.shapes import Reading, read_calls, usage_of
 from agenteval_otel.capture.shapes.fields import MAX_ITEMS, short
 from agenteval_otel.capture.shapes.prompts import history_fields, last_question
 from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
+from agenteval_otel.components.blocking import part_of
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import made
@@ -116,7 +117,8 @@ def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: C
     args, kwargs = call.arguments or ((), {})
     try:
         arguments = dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
-        facts = capture(arguments, call.originals())
+        with part_of("capture", capture):
+            facts = capture(arguments, call.originals())
     except Exception as error:
         raise CaptureError(f"capture= raised {type(error).__name__}") from error
     if not isinstance(facts, Mapping):

@@ -15,6 +15,7 @@ from agenteval_otel.capture.redaction.base import Redactor
 from agenteval_otel.capture.redaction.phones import PHONE_KEY
 from agenteval_otel.capture.redaction.secrets import SECRET, TELLING_KEY
 from agenteval_otel.capture.text import plain
+from agenteval_otel.components.blocking import part_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import Value, replaced
 
@@ -73,7 +74,8 @@ class Redaction:
     def _redacted(self, text: str) -> str:
         for redactor in self.redactors:
             try:
-                text = redactor.redact(text)
+                with part_of("redaction", redactor):
+                    text = redactor.redact(text)
                 if not isinstance(text, str):
                     raise TypeError(f"redact must give text, found {type(text).__name__}")
             except Exception as error:

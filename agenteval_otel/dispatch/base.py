@@ -31,12 +31,13 @@ Settle = Callable[[Any, str], None]
 class Stall(Protocol):
     """What is asked when the background thread is held up; from the watchdog's thread."""
 
-    def blame(self, task: Any, held_s: float) -> Any:
-        """Find, name and move the evaluator that holds the thread; gives it, where it is known.
+    def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
+        """Find, name and move what holds the thread; gives it, where it is an evaluator.
 
         Args:
             task: The task that was running on the thread's event loop, where that is known.
             held_s: For how long.
+            thread_id: The thread that is held up.
         """
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:

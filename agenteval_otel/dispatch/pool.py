@@ -165,6 +165,7 @@ class _Pool:
         worker, self.worker = self.worker, None  # the next call, if there is one, starts another
         if worker is not None:
             worker.close()
+        self._watchdog.close()  # it has no worker left to look after
 
     def shutdown(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -231,7 +232,8 @@ class _Pool:
             self._held.append(worker.thread)
         task = worker.present_task()
         under_way = [entry for entry in worker.under_way() if id(entry) in self._open]
-        blamed = self.on_stall.blame(task, held_s) if self.on_stall is not None else None
+        thread_id = worker.thread.ident or 0
+        blamed = self.on_stall.blame(task, held_s, thread_id) if self.on_stall is not None else None
         for entry in reversed(under_way):
             if self.on_stall is not None and self.on_stall.take_over(entry[0], blamed, held_s):
                 self._again(entry)

@@ -7,11 +7,12 @@ when `process` returns, with an outcome; any other gives something to wait for, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns, time_ns
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -19,6 +20,7 @@ from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
 from agenteval_otel.capture.outgoing import Redaction
+from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.dispatch import Done
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
@@ -41,7 +43,10 @@ from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 __all__ = ["Engine"]
 
 _LOOK_AGAIN_S = 0.005
-_LOOK_EVERY_ITEMS = 64
+_LOOK_EVERY_ITEMS = 16
+"""So many spans or events of a list are emitted between two looks at the host's queues, which may be small."""
+_MAX_LOOKUPS = 2
+_TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
 
 
 class Shedding(Protocol):
@@ -79,6 +84,7 @@ class Engine:
         self.emitters: set[Emitter] = set()
         self._waiting: deque[_Evaluation] = deque()
         self._present: _Evaluation | None = None
+        self._finishing: _Evaluation | None = None
         self._reading: CapturedCall | None = None
 
     def __repr__(self) -> str:
@@ -116,7 +122,6 @@ class Engine:
             else:
                 done(evaluation.call, later)
             pause()
-        # A long list, or many criteria, would fill the host's processors between two looks at their room.
         room, items = True, 0
         for evaluation in over:
             if room and items >= _LOOK_EVERY_ITEMS:
@@ -131,16 +136,14 @@ class Engine:
         evaluation: _Evaluation | None = call.evaluation
         self._present = None
         try:
-            if evaluation is not None:  # another thread had begun it, and was held up
-                return evaluation.again()
-            evaluation_input = self._input_of(call, settings)
-            if call.decision is not None and not call.decision.settled:
-                outcome = self._decide(evaluation_input, call, settings)
+            if evaluation is None:  # else another thread had begun it, and was held up
+                evaluation = call.evaluation = _Evaluation(self, call, settings, self._input_of(call, settings))
+            if call.decision is not None and not call.decision.settled and not evaluation.is_begun():
+                outcome = self._decide(evaluation.input, call, settings)
                 if outcome is not None:
                     self.end_span(call)
                     return outcome
-            evaluation = call.evaluation = _Evaluation(self, call, settings, evaluation_input)
-            return evaluation if settings.ground_truth is None else evaluation.start_with_ground_truth()
+            return evaluation.start_with_ground_truth() if evaluation.needs_ground_truth() else evaluation
         except Exception as error:
             captured = isinstance(error, _CaptureFailed)
             self.broken("capture" if captured else "pipeline", error.__cause__ or error)
@@ -162,10 +165,13 @@ class Engine:
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
         """Have the next thread go on with a call of a thread that is held up; False where it cannot."""
         evaluation: _Evaluation | None = call.evaluation
+        if call is self._reading or (blamed is None and evaluation is not None and evaluation is self._present):
+            return False  # in `capture=`, in a sampler or in a redactor: what holds the thread would hold the next one
         if evaluation is None:
-            # Its input is not built. The call that holds the thread while it is read fails; the others were not begun.
-            return call is not self._reading
+            return True  # not begun
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
+        with contextlib.suppress(ValueError):  # it may wait for room in the host's processors
+            self._waiting.remove(evaluation)
         call.evaluation = evaluation.taken_over(blamed, error)
         return call.evaluation is not None
 
@@ -175,9 +181,6 @@ class Engine:
         if span is None or call.pid != os.getpid():
             return
         try:
-            emitter = call.settings.emitter
-            if emitter is not None and span.is_recording():
-                emitter.providers.is_gone("TRACES")  # counts what a provider that was shut down drops in silence
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, scores=scores)
         except Exception as error:
             self.broken("agent_span", error)
@@ -211,9 +214,11 @@ class Engine:
 
     def _decide(self, evaluation_input: EvaluationInput, call: CapturedCall, settings: HandlerSettings) -> str | None:
         """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
+        self._reading = call
         try:
             context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
-            decision = settings.sampler.decide(context)
+            with part_of("sampler", settings.sampler):
+                decision = settings.sampler.decide(context)
             if decision.sampled and decision.applies:
                 decision = self.shedding.thin(decision, call.draw)
             call.decision = decision
@@ -224,6 +229,8 @@ class Engine:
         except Exception as error:
             self.broken("sampler", error)
             return PIPELINE_FAILED
+        finally:
+            self._reading = None
 
     def _bad_fact(self, name: str) -> None:
         # A name may come from data: what is no name is not logged.
@@ -249,49 +256,52 @@ class _Evaluation:
         self, engine: Engine, call: CapturedCall, settings: HandlerSettings, evaluation_input: EvaluationInput
     ) -> None:
         self.call = call
-        self._engine, self._settings, self._input = engine, settings, evaluation_input
+        self._engine, self._settings, self.input = engine, settings, evaluation_input
         self._run: Run | None = None
         self._run_span: Span | None = None
         self._outcome: RunOutcome | None = None
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
+        self._stage: Literal["evaluating", "emitting", "emitted", "saving", "over"] = "evaluating"
+        self._superseded = False
+        self._lookups = 0
+        self._response: EvaluatedResponse | None = None
         self._sampled: dict[str, Any] = {}
-        self._superseded = self._looks_up = self._is_second = self._is_emitting = self._is_emitted = False
 
     def __repr__(self) -> str:
         return f"<_Evaluation {self.call!r}>"
+
+    def is_begun(self) -> bool:
+        """Whether an evaluator was started."""
+        return self._run is not None or self._outcome is not None
+
+    def needs_ground_truth(self) -> bool:
+        """Whether the evaluators wait for a look-up."""
+        return self._settings.ground_truth is not None and not self.is_begun() and self._lookups < _MAX_LOOKUPS
 
     async def start_with_ground_truth(self) -> str:
         """Evaluate to the end, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
-        if self._superseded:
-            return PIPELINE_FAILED
-        self._looks_up = True
-        self._input = await with_ground_truth(self._input, store, self._engine._ground_truth_failed)
+        self._lookups += 1
+        self.input = await with_ground_truth(self.input, store, self._engine._ground_truth_failed)
         later = self.start()
-        outcome = self.finish() if later is None else later
+        if later is not None:
+            return await later
+        outcome = self.finish() if self._engine._emitters_have_room() else self.finish_later()
         return outcome if isinstance(outcome, str) else await outcome
-
-    def again(self) -> _Evaluation | str | Awaitable[str]:
-        """Go on with what another thread had begun."""
-        if self._is_emitted:
-            self._engine.broken("storage", EvaluationError("nobody knows whether it was saved", error_type="blocked"))
-            return EVALUATED
-        has_input = self._run is not None or self._outcome is not None or self._settings.ground_truth is None
-        return self if has_input else self.start_with_ground_truth()
 
     def start(self) -> Awaitable[str] | None:
         """Start the evaluators; None where all of them are done, else what gives the call's outcome."""
         engine, call, settings = self._engine, self.call, self._settings
-        if self._outcome is not None or self._superseded:  # known before another thread took over; or held up itself
+        if self._outcome is not None or self._superseded:  # known before another thread took over, or taken over
             return None
         if self._run is None:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
             probability, upstream, self._sampled = engine.sampled.of(call)
             self._run = Run(
-                settings.runner, self._input, self._over, call.draw, probability, upstream,
+                settings.runner, self.input, self._over, call.draw, probability, upstream,
                 engine.shedding.skip_models and settings.calls_model,
             )  # fmt: skip
         engine._present = self
@@ -304,32 +314,16 @@ class _Evaluation:
         self._later = asyncio.get_running_loop().create_future()
         return self._later
 
-    @property
-    def items(self) -> int:
-        """About how many spans and events it is going to emit."""
-        return 2 + (len(self._outcome.results) if self._outcome is not None else 0)
-
-    def finish_later(self) -> Awaitable[str]:
-        """`finish`, once the host's processors have room; gives the call's outcome then."""
-        self._later = asyncio.get_running_loop().create_future()
-        self._engine._wait_for_room(self)
-        return self._later
-
     def _start(self, run: Run) -> None:
         """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
-        if emitter is not None:
-            emitter.prepare()  # first: where an evaluator hangs for good, the metrics have to say so
         if emitter is None or not (settings.calls_model or settings.runner.leaves_thread):
             run.start()
             return
         if self._run_span is None:
+            emitter.prepare()
             self._ensure_agent_span()
-            try:
-                emitter.prepare()
-                self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, self._started_ns)
-            except Exception as error:
-                self._engine.broken("telemetry", error)
+            self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, self._started_ns)
         if settings.calls_model:
             emitter.watch_judges(self.call.span_context)
         token = otel_context.attach(trace.set_span_in_context(self._run_span)) if self._run_span is not None else None
@@ -344,15 +338,25 @@ class _Evaluation:
         return None if self._run is None else self._run.present()
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
-        """The same evaluation for another thread; None where emission, or the ground truth twice, holds the thread."""
-        self._superseded = True
-        is_held_again = self._run is None and self._looks_up and self._is_second
-        if is_held_again or (self._is_emitting and not self._is_emitted):
+        """The same evaluation for another thread: what is known stays, `blamed` has failed.
+
+        None where some of it may have been emitted. A look-up begins anew once, and then evaluation goes on without. A
+        save that was begun and has not ended counts as failed.
+        """
+        is_finishing = self._engine._finishing is self
+        if self._stage == "emitting" or (is_finishing and self._stage == "evaluating"):
             return None
-        other = _Evaluation(self._engine, self.call, self._settings, self._input)
+        self._superseded = True
+        other = _Evaluation(self._engine, self.call, self._settings, self.input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
-        other._sampled, other._is_second = self._sampled, self._is_second or self._looks_up
-        other._outcome, other._is_emitted = self._outcome, self._is_emitted
+        other._sampled, other._outcome, other._response = self._sampled, self._outcome, self._response
+        other._stage, other._lookups = self._stage, self._lookups
+        if self._settings.ground_truth is not None and not self.is_begun() and not other.needs_ground_truth():
+            self._engine._ground_truth_failed(error)
+        if self._stage == "saving" or (is_finishing and self._stage == "emitted"):
+            other._stage = "over"
+            if self._settings.storage is not None:
+                self._settings.storage.interrupted(error)
         if self._run is not None and self._outcome is None:
             other._run = self._run.taken_over(blamed, error, other._over)
         return other
@@ -365,15 +369,29 @@ class _Evaluation:
             else:
                 self._engine._wait_for_room(self)
 
+    @property
+    def items(self) -> int:
+        """How many spans or events it emits at most."""
+        return 2 + (0 if self._outcome is None else len(self._outcome.results))
+
+    def finish_later(self) -> Awaitable[str]:
+        """`finish` when the host's processors have room."""
+        self._later = asyncio.get_running_loop().create_future()
+        self._engine._wait_for_room(self)
+        return self._later
+
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
-        later, settings, engine = self._later, self._settings, self._engine
+        if self._stage == "over":
+            return EVALUATED
         if self._superseded or self._outcome is None:  # this thread was held up, and another one goes on
             return PIPELINE_FAILED
-        self._is_emitting = True
+        later, settings, engine = self._later, self._settings, self._engine
+        engine._finishing = self
         try:
-            response = self._emit(self._outcome)
-            self._is_emitted = True
+            response = self._response = self._response or self._emit(self._outcome)
+            if response is None:
+                return PIPELINE_FAILED
             if settings.storage is None:
                 if later is not None and not later.done():
                     later.set_result(EVALUATED)
@@ -385,6 +403,8 @@ class _Evaluation:
             if later is not None and not later.done():
                 later.set_result(PIPELINE_FAILED)
             return PIPELINE_FAILED
+        finally:
+            engine._finishing = None
         if later is None:
             return self._saved(saving)
         task = asyncio.get_running_loop().create_task(self._saved(saving))
@@ -392,18 +412,40 @@ class _Evaluation:
         return later
 
     async def _saved(self, saving: Awaitable[Any]) -> str:
+        self._stage = "saving"
         await saving  # what providers raise is counted there
+        self._stage = "over"
         return EVALUATED
 
-    def _emit(self, outcome: RunOutcome) -> EvaluatedResponse:
+    def _emit(self, outcome: RunOutcome) -> EvaluatedResponse | None:
         engine, call, settings = self._engine, self.call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
         response = EvaluatedResponse(
-            self._input, outcome, settings, engine.redaction, engine.broken, evaluated=self._evaluated_span(),
+            self.input, outcome, settings, engine.redaction, engine.broken, evaluated=self._evaluated_span(),
             started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
             response_ended_ns=call.ended_ns, sampled=self._sampled,
         )  # fmt: skip
+        if self._superseded:  # this thread was held up in a redactor, and another one goes on
+            return None
+        self._stage = "emitting"
+        _TELEMETRY.begin()
+        try:
+            self._emit_response(response)
+        finally:
+            _TELEMETRY.end()
+        self._stage = "emitted"
+        # Results are those of the responses that are counted as evaluated, and of no others.
+        if not call.settled:
+            if settings.objectives:
+                engine.objectives.attend(settings, response)
+            results = engine.accounting.results
+            for result in outcome.results:
+                results[result.status] += 1
+        return response
+
+    def _emit_response(self, response: EvaluatedResponse) -> None:
+        engine, call, settings = self._engine, self.call, self._settings
         if call.span is not None:
             engine.end_span(call, score_attributes(response.results))
         if settings.emitter is not None:
@@ -414,14 +456,6 @@ class _Evaluation:
                 )  # fmt: skip
             except Exception as error:  # a provider of the host's raises: the results are stored and watched
                 engine.broken("telemetry", error)
-        # Results are those of the responses that are counted as evaluated, and of no others.
-        if not call.settled:
-            if settings.objectives:
-                engine.objectives.attend(settings, response)
-            results = engine.accounting.results
-            for result in outcome.results:
-                results[result.status] += 1
-        return response
 
     def _evaluated_span(self) -> SpanContext | None:
         self._ensure_agent_span()

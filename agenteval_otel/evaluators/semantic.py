@@ -43,7 +43,7 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
     """Cosine of the angle between the embeddings of response and ground truth, -1 to 1, higher is nearer.
 
     Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
-    on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one, a cosine between
+    on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
     0 and 1 fails. On ``numeric`` a negative cosine is 0; in the originals' form it is kept and enters no average.
 
     A response that is a message counts whole, as JSON; so does a ground truth that is no text. Without a response, and

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agenteval_otel.components import resolve
+from agenteval_otel.components.blocking import part_of, stepwise
 from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore, is_blank
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.snapshot import snapshot_of
@@ -36,15 +37,17 @@ async def with_ground_truth(
     if store is None:
         return evaluation_input
     try:
-        for trouble in store.troubles():
-            on_failure(trouble)
-        if not is_blank(evaluation_input.ground_truth):
-            return evaluation_input
-        found: Any = store.find(evaluation_input)
+        part = part_of("ground_truth", store)
+        with part:
+            for trouble in store.troubles():
+                on_failure(trouble)
+            if not is_blank(evaluation_input.ground_truth):
+                return evaluation_input
+            found: Any = store.find(evaluation_input)
         if inspect.isawaitable(found):
             # Not `wait_for`, whose task would let a SystemExit end the loop.
             async with asyncio.timeout(store.timeout_s):
-                found = await found
+                found = await stepwise(part, found)
         return _given(evaluation_input, found)
     except (Exception, SystemExit) as error:
         on_failure(error)

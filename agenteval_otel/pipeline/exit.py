@@ -15,6 +15,7 @@ import time
 import weakref
 from typing import Any, Protocol
 
+from agenteval_otel.execution import let_processes_go
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
@@ -92,6 +93,7 @@ def _at_exit() -> None:
     """Give what is pending its last moment: together at most `EXIT_TIMEOUT_S`, whatever hangs."""
     _ENDING.append(True)
     _deliver(last=True)
+    let_processes_go()
 
 
 def _deliver(*, last: bool) -> None:

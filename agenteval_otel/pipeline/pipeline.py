@@ -16,6 +16,7 @@ from typing import Any, Final
 from agenteval_otel.capture import CapturedCall
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.components.blocking import running_part
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
 from agenteval_otel.engine.live import Engine
@@ -123,8 +124,7 @@ class Pipeline:
         # Every provider that a handler of this pipeline saves to: it may hold what is not written yet when the handler
         # is gone already.
         self._providers: dict[int, Any] = {}
-        self._open = True
-        self._unsaved = 0
+        self._open, self._unsaved = True, 0
         self._unended: list[CapturedCall] = []
         self._ending_thread: int | None = None
         for provider in (telemetry, *storage):
@@ -236,14 +236,17 @@ class Pipeline:
 
     # --- the background thread is held up ----------------------------------------------------------------------------
 
-    def blame(self, task: Any, held_s: float) -> Evaluator | None:
-        """Find, log and move the evaluator that holds the background thread; from the watchdog's thread."""
+    def blame(self, task: Any, held_s: float, thread_id: int) -> Evaluator | None:
+        """Find, log and move what holds the background thread; from the watchdog's thread."""
         evaluator = self.executor.started_async().get(task) or self.engine.culprit()
         self.accounting.fail("background_thread")
-        culprit = "unknown" if evaluator is None else evaluator.label
-        log.warning("background_thread_replaced", part=culprit, held_s=round(held_s, 2))
+        part = running_part(thread_id) if evaluator is None else None
+        name = evaluator.label if evaluator is not None else part.name if part is not None else "unknown"
+        log.warning("background_thread_replaced", part=name, held_s=round(held_s, 2))
         if evaluator is not None:
             self.executor.blame(evaluator, held_s)
+        elif part is not None:
+            part.blocked(held_s)
         return evaluator
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
@@ -309,25 +312,31 @@ class _Load:
         settings: LoadSheddingSettings | None,
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
-        self._meter = CostMeter(executor.waiting()["async"].at_once)
-        self._async_before = 0
+        # Only so many answers are under evaluation.
+        most = dispatcher.concurrency if isinstance(dispatcher, PoolDispatcher) else 1
+        self._meters = {mode: CostMeter(min(load.at_once, most)) for mode, load in executor.waiting().items()}
+        self._submitted = dict.fromkeys(self._meters, 0)
         self._looking: Any = None
         self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
 
     def work(self) -> Work:
         """What is queued and under evaluation; from any thread."""
-        waiting = self._executor.waiting()["async"].waiting
-        dropped = self._accounting.outcomes()[DROPPED_QUEUE_FULL]
-        return self._meter.work(self._dispatcher.state()["size"], async_pending=waiting, dropped=dropped)
+        size, dropped = self._dispatcher.state()["size"], self._accounting.outcomes()[DROPPED_QUEUE_FULL]
+        modes = self._executor.waiting()
+        # Those whose evaluations wait or run are in the queue's size too.
+        begun = max(modes[mode].waiting / max(1.0, meter.async_per_answer) for mode, meter in self._meters.items())
+        queued = max(0, size - round(begun))
+        works = [meter.work(queued, async_pending=modes[mode].waiting) for mode, meter in self._meters.items()]
+        return Work(size, works[0].inline_s, max(work.async_s for work in works), dropped)
 
     def note(self, calls: int, seconds: float) -> None:
         """The background thread took so long for some calls in a row; on its event loop."""
-        load = self._executor.waiting()["async"]
-        started = max(0, load.waiting - self._async_before)
-        self._async_before = load.waiting
-        self._meter.note(calls, seconds, started)
-        if load.waiting:
-            self._meter.note_async(load.seconds / load.waiting)
+        for mode, load in self._executor.waiting().items():
+            meter, before = self._meters[mode], self._submitted[mode]
+            self._submitted[mode] = load.submitted
+            meter.note(calls, seconds, max(0, load.submitted - before))
+            if load.waiting:
+                meter.note_async(load.seconds / load.waiting)
         loop = asyncio.get_running_loop()
         if self._looking is not loop:
             self._looking = loop

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agenteval_otel.components import Component
+from agenteval_otel.components.blocking import part_of, stepwise
 from agenteval_otel.dispatch.worker import new_loop
 from agenteval_otel.models import AggregatedEvaluationResult
 
@@ -54,12 +55,20 @@ class FanOutStorage:
         saved = 0
         for provider in self.providers:
             try:
+                part = part_of("storage", provider)
+                with part:
+                    saving = provider.save_result(aggregated)
                 async with asyncio.timeout(self._timeout_s):
-                    await provider.save_result(aggregated)
+                    await stepwise(part, saving)
                 saved += 1
             except (Exception, SystemExit) as error:
                 self._on_failure(_name(provider), error)
         return saved
+
+    def interrupted(self, error: BaseException) -> None:
+        """A save may not have come to its end: reported for every provider."""
+        for provider in self.providers:
+            self._on_failure(_name(provider), error)
 
     async def close(self) -> None:
         """Close every provider that can be closed."""

@@ -221,12 +221,26 @@ class Emitter:
                 as lost.
         """
         self._guarded("metrics", self.prepare)
-        totals, instruments = self.totals, self._instruments
-        agent, context = totals.bounded("agent", response.agent), context_of_span(evaluated)
+        totals = self.totals
+        agent, model = totals.bounded("agent", response.agent), totals.bounded("model", response.model)
+        context = context_of_span(evaluated)
         events = self._guarded("logs", self.providers.events) if self._wants_events else None
-        shown = self._emit_results(response, agent, events, context, redact)
-        if instruments is not None:
-            self._guarded("metrics", instruments.record_run, response, agent, context)
+        common = response_attributes(response)
+        shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
+        for result in response.results:
+            self._count(result, agent, model, context)
+            if result.skip_reason is not None and not result.error:
+                continue  # a skip has neither an event nor a span
+            attributes = event_attributes(result, common)
+            if events is not None:
+                try:
+                    self._emit_event(events, result, attributes, context, redact)
+                except Exception as error:
+                    self._lost("logs", error)
+            if spans and self._has_span(result):
+                shown.append((result, attributes))
+        if self._instruments is not None:
+            self._guarded("metrics", self._instruments.record_run, response, agent, context)
         if self.wants_spans and spans:
             self._guarded("traces", self._write_spans, response, evaluated, run_span, shown)
         elif self.wants_spans:
@@ -239,36 +253,13 @@ class Emitter:
             raise failure
         totals.last_success = time.time()
 
-    def _emit_results(
-        self,
-        response: Response,
-        agent: str | None,
-        events: EventLog | None,
-        context: Context,
-        redact: Callable[[str], str],
-    ) -> list[tuple[EvaluationResult, dict[str, Any]]]:
-        """Metrics and events of each result; gives the results that have spans, with their attributes."""
-        totals, instruments, common = self.totals, self._instruments, response_attributes(response)
-        model = totals.bounded("model", response.model)
-        shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
-        for result in response.results:
-            counted_for = totals.add(result, agent, model)
-            if instruments is not None:
-                try:
-                    instruments.record_score(result, agent, counted_for, context)
-                except Exception as error:
-                    self._lost("metrics", error)
-            if result.skip_reason is not None and not result.error:
-                continue  # a skip has neither an event nor a span
-            attributes = event_attributes(result, common)
-            if events is not None:
-                try:
-                    self._emit_event(events, result, attributes, context, redact)
-                except Exception as error:
-                    self._lost("logs", error)
-            if self._has_span(result):
-                shown.append((result, attributes))
-        return shown
+    def _count(self, result: EvaluationResult, agent: str | None, model: str | None, context: Context) -> None:
+        counted_for = self.totals.add(result, agent, model)
+        if self._instruments is not None:
+            try:
+                self._instruments.record_score(result, agent, counted_for, context)
+            except Exception as error:
+                self._lost("metrics", error)
 
     def _guarded(self, signal: str, emit: Callable[..., Any], *arguments: Any) -> Any:
         try:

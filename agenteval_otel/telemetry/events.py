@@ -23,7 +23,7 @@ def scope_version() -> str:
     """The version of this distribution; empty where it runs from a bare folder. Reads a file, once."""
     try:
         return importlib.metadata.version("agenteval-otel")
-    except (importlib.metadata.PackageNotFoundError, OSError):
+    except (ImportError, OSError):  # without the right to read it, not even the module that reads it is imported
         return ""
 
 

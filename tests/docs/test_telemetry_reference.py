@@ -104,7 +104,7 @@ def test_run_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
 
 
 def test_evaluated_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
-    """A host's span gets what is known before it ends; the agent span also the agent's name and what its handler raised.
+    """A host's span gets what is known before it ends; the agent span also the agent's name and what was raised.
 
     Where that ends on the background thread, which recorded telemetry does not allow, it has the scores as well.
     """

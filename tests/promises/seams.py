@@ -1,7 +1,7 @@
-"""The seams inside us, by name, and a saboteur that makes one of them raise.
+"""Fault injection: the places inside us where something may break, by name, and how one of them is made to raise.
 
 Every seam is replaced once by a function that calls the original unless it is armed. So a handler that is decorated
-inside `sabotage` has the seams built in, and a case costs no more than setting two names.
+inside `injected_faults` has the seams built in, and a case costs no more than setting two names.
 """
 
 from __future__ import annotations
@@ -15,27 +15,34 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.trace import Span
 
-from agenteval_otel.capture import PromptParameter
-from agenteval_otel.capture import calls as calls_room
+from agenteval_otel.capture import PromptParameter, calls
 from agenteval_otel.dispatch import InlineDispatcher
-from agenteval_otel.engine import EvaluationRunner
+from agenteval_otel.engine import live, response
+from agenteval_otel.engine.live import Engine
+from agenteval_otel.engine.run import Run
+from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.execution import Executor
-from agenteval_otel.instrumentation import door as door_room
-from agenteval_otel.instrumentation import scope as scope_room
-from agenteval_otel.instrumentation import wrappers as wrappers_room
+from agenteval_otel.instrumentation import handler as handlers
+from agenteval_otel.instrumentation import scope as scopes
+from agenteval_otel.instrumentation import wrappers
+from agenteval_otel.instrumentation.handler import Handler
+from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.pipeline import plan as plan_room
-from agenteval_otel.pipeline import route as pipeline_room
-from agenteval_otel.runtime import log as log_room
+from agenteval_otel.pipeline.load_shedding import LoadShedder
+from agenteval_otel.runtime import log as logging
+from agenteval_otel.runtime.memory import MemoryPart
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision, ratio
-from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.storage import otlp as otlp_room
-from agenteval_otel.telemetry import Accounting, Providers
+from agenteval_otel.storage import EvaluationStorageProvider, FanOutStorage
+from agenteval_otel.telemetry import Accounting, Providers, emitter
+from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 
-__all__ = ["CALLER_SEAMS", "COUNTING_SEAMS", "POOL_SEAMS", "SEAM_ERRORS", "Sabotage", "Seam", "Unprintable", "sabotage"]
+__all__ = [
+    "BACKGROUND_SEAMS", "CALLER_SEAMS", "COUNTING_SEAMS", "SEAM_ERRORS", "AskedRatio", "Faults", "KeptResults", "Seam",
+    "Unprintable", "injected_faults",
+]  # fmt: skip
 
 
 class Seam(NamedTuple):
@@ -65,36 +72,50 @@ class _Scope:
         self.get, self.set, self.reset = variable.get, variable.set, variable.reset
 
 
-_scope = _Scope(door_room.CURRENT)
+_scope = _Scope(calls.CURRENT)
 
 
 class AskedRatio(RatioSampler):
-    """A ratio that is asked with a context, like a sampler of the user's, instead of by the draw alone."""
+    """A ratio that is asked with a context, like a sampler of the user's, instead of by the randomness alone."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         return super().decide(context)
 
 
+class KeptResults(EvaluationStorageProvider, type="kept_results"):
+    """A place for results beside telemetry, which keeps none."""
+
+    async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
+        assert aggregated.results
+
+
 CALLER_SEAMS: tuple[Seam, ...] = (
+    Seam("enter", Handler, "enter"),
+    Seam("leave", Handler, "leave"),
     Seam("sampler.decide", AskedRatio, "decide"),
-    Seam("sampling context", door_room, "SamplingContext"),
-    Seam("draw", door_room, "draw_from"),
+    Seam("sampling context", handlers, "SamplingContext"),
+    Seam("randomness", handlers, "draw_from"),
     Seam("random numbers", ratio.RANDOM, "getrandbits"),
-    Seam("current span", door_room, "_current_context"),
+    Seam("load shedding", LoadShedder, "thin"),
+    Seam("host's loop", handlers, "get_running_loop"),
+    Seam("current span", handlers, "_current_context"),
     Seam("span context", Span, "get_span_context"),
     Seam("is recording", Span, "is_recording"),
     Seam("set_attributes", Span, "set_attributes"),
-    Seam("captured call", door_room, "_fresh_call"),
+    Seam("captured call", handlers, "_fresh_call"),
     Seam("prompt parameter", PromptParameter, "of"),
-    Seam("take", calls_room, "take"),
-    Seam("wall clock", door_room, "_now_ns"),
-    Seam("tick clock", door_room, "_tick_ns"),
+    Seam("take", calls, "take"),
+    Seam("wall clock", handlers, "_now_ns"),
+    Seam("tick clock", handlers, "_tick_ns"),
+    Seam("process id", handlers, "_pid"),
     Seam("scope get", _scope, "get"),
     Seam("scope set", _scope, "set"),
     Seam("scope reset", _scope, "reset"),
-    Seam("tracer now", OtlpStorageProvider, "tracer_now"),
-    Seam("open agent span", door_room, "open_agent_span"),
-    Seam("end agent span", door_room, "end_agent_span"),
+    Seam("tracer now", Emitter, "tracer_now"),
+    Seam("takes late spans", Providers, "takes_late_spans"),
+    Seam("memory of open spans", MemoryPart, "reserve"),
+    Seam("open agent span", handlers, "open_agent_span"),
+    Seam("end agent span", handlers, "end_agent_span"),
     Seam("span to context", trace, "set_span_in_context"),
     Seam("context attach", otel_context, "attach"),
     Seam("context detach", otel_context, "detach"),
@@ -104,40 +125,54 @@ CALLER_SEAMS: tuple[Seam, ...] = (
 )
 """What runs on the caller's thread."""
 
-POOL_SEAMS: tuple[Seam, ...] = (
-    Seam("process", Pipeline, "_process"),
-    Seam("build_input", pipeline_room, "build_input"),
-    Seam("open run span", plan_room, "open_run_span"),
-    Seam("runner.run", EvaluationRunner, "run"),
-    Seam("executor.run", Executor, "run"),
+BACKGROUND_SEAMS: tuple[Seam, ...] = (
+    Seam("engine.process", Engine, "process"),
+    Seam("build_input", live, "build_input"),
+    Seam("sampling record", SamplingRecord, "of"),
+    Seam("run", live, "Run"),
+    Seam("run.start", Run, "start"),
+    Seam("executor.mode", Executor, "mode"),
     Seam("evaluator", ResponseHealth, "score"),
-    Seam("aggregate", pipeline_room, "aggregate"),
-    Seam("reference", pipeline_room, "reference_of"),
-    Seam("storage", OtlpStorageProvider, "save_result"),
-    Seam("event attributes", otlp_room, "event_attributes"),
-    Seam("run attributes", otlp_room, "run_attributes"),
+    Seam("evaluated response", live, "EvaluatedResponse"),
+    Seam("aggregate", response, "aggregate"),
+    Seam("reference", response, "reference_of"),
+    Seam("scores on the span", live, "score_attributes"),
+    Seam("end agent span late", live, "end_agent_span"),
+    Seam("emit", Emitter, "emit"),
+    Seam("prepare", Emitter, "prepare"),
+    Seam("room for spans", Emitter, "has_room_for_spans"),
+    Seam("event attributes", emitter, "event_attributes"),
+    Seam("run attributes", emitter, "run_attributes"),
+    Seam("open run span", emitter, "open_run_span"),
     Seam("events", EventLog, "emit"),
+    Seam("event log", Providers, "events"),
     Seam("tracer", Providers, "tracer"),
     Seam("totals", ResultTotals, "add"),
     Seam("histograms", Instruments, "record_score"),
     Seam("span end", Span, "end"),
+    Seam("storage", KeptResults, "save_result"),
+    Seam("storage of all", FanOutStorage, "save_result"),
 )
-"""What runs on the pool's thread."""
+"""What runs on the background thread."""
 
 COUNTING_SEAMS: tuple[Seam, ...] = (
     Seam("accounting.cell", Accounting, "cell"),
     Seam("accounting.fail", Accounting, "fail"),
     Seam("settle", Pipeline, "_settle"),
     Seam("broken", Pipeline, "broken"),
-    Seam("log", type(log_room.log), "warning"),
+    Seam("log", type(logging.log), "warning"),
 )
 """The counting itself: while it is broken a call may be missing from the outcomes, but never be counted twice."""
 
-SECOND_SEAMS = frozenset(seam for seam in COUNTING_SEAMS if seam.name in ("accounting.fail", "broken", "log"))
+_SECOND_SEAMS = frozenset({"accounting.fail", "broken", "log"})
 
 
-class Sabotage:
-    """Which seam raises now, and what."""
+class Faults:
+    """Which seam raises now, and what.
+
+    Attributes:
+        reached: Names of the seams that have raised.
+    """
 
     def __init__(self) -> None:
         self.armed: frozenset[str] = frozenset()
@@ -146,7 +181,8 @@ class Sabotage:
 
     def arm(self, seam: Seam, error: type[Exception]) -> None:
         """From now on this seam raises; one that is only met when something broke, together with another."""
-        self.armed, self.error = frozenset({seam.name, "aggregate"} if seam in SECOND_SEAMS else {seam.name}), error
+        self.error = error
+        self.armed = frozenset({seam.name, "aggregate"} if seam.name in _SECOND_SEAMS else {seam.name})
 
     def disarm(self) -> None:
         """No seam raises."""
@@ -155,7 +191,7 @@ class Sabotage:
     def around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """The original, unless its seam is armed."""
 
-        @functools.wraps(original)
+        @functools.wraps(original, updated=())
         def seam(*args: Any, **kwargs: Any) -> Any:
             if name in self.armed:
                 self.reached.add(name)
@@ -166,20 +202,22 @@ class Sabotage:
 
 
 @contextmanager
-def sabotage() -> Iterator[Sabotage]:
+def injected_faults() -> Iterator[Faults]:
     """Replace every seam for the length of the block; decorate handlers inside of it."""
-    saboteur = Sabotage()
+    faults = Faults()
     undo: list[tuple[Any, str, Any, bool]] = []
     try:
-        for room in (door_room, scope_room, wrappers_room):
-            undo.append((room, "CURRENT", room.CURRENT, True))
-            room.CURRENT = _scope  # type: ignore[attr-defined]
-        for seam in (*CALLER_SEAMS, *POOL_SEAMS, *COUNTING_SEAMS):
+        for module in (handlers, scopes, wrappers):
+            undo.append((module, "CURRENT", module.CURRENT, True))
+            module.CURRENT = _scope  # type: ignore[attr-defined]
+        undo.append((handlers, "_LOOP_EVERY", handlers._LOOP_EVERY, True))
+        handlers._LOOP_EVERY = 1
+        for seam in (*CALLER_SEAMS, *BACKGROUND_SEAMS, *COUNTING_SEAMS):
             own = seam.attribute in vars(seam.owner)
             original = getattr(seam.owner, seam.attribute)
             undo.append((seam.owner, seam.attribute, original, own))
-            setattr(seam.owner, seam.attribute, saboteur.around(seam.name, original))
-        yield saboteur
+            setattr(seam.owner, seam.attribute, faults.around(seam.name, original))
+        yield faults
     finally:
         for owner, attribute, original, own in reversed(undo):
             if own:

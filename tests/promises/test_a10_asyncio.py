@@ -22,6 +22,8 @@ PROGRAM = """
     from agenteval_otel.pipeline import Pipeline
     from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
     from agenteval_otel.sampling import RatioSampler
+    from agenteval_otel.sampling.settings import SamplingSettings
+    from agenteval_otel.sampling.settings import SamplingSettings
     from agenteval_otel.testing import RecordedTelemetry
 
     gate = threading.Event()  # evaluations are pending until the program's own part is over
@@ -40,6 +42,8 @@ PROGRAM = """
         sampler=RatioSampler(), storage=(telemetry.storage(detail="result"),), own_span="always",
         evaluators=(ResponseHealth(), Func.of(judge, criterion_name="judge"), Func.of(slow, criterion_name="slow")),
         dispatcher=PoolDispatcher(max_items=100_000), load_shedding=LoadSheddingSettings(enabled=False),
+        # A coroutine that is closed in another context leaves its span current in its own: later calls share its trace.
+        sampling=SamplingSettings(unit="call"),
     )
     watch = monitor(pipeline=pipeline, agent="agent") if watched else (lambda handler: handler)
     tracer = telemetry.tracer()
@@ -404,7 +408,7 @@ NO_FILES = """
             answer()
             assert flush(10)
     for thread in threading.enumerate():
-        if thread.name == "agenteval-pool":
+        if thread.name.startswith("agenteval-"):
             thread.join(10)  # the first one's thread gives its loop back
     held, (soft, hard) = [], resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))

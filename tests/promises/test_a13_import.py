@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -97,7 +98,6 @@ PROGRAM = """
             "recursion": sys.getrecursionlimit(), "switch": sys.getswitchinterval(),
             "gc": [gc.isenabled(), gc.get_threshold(), len(gc.callbacks)],
             "random": hash(random.getstate()), "digits": sys.get_int_max_str_digits(),
-            "threads": threading.active_count(),
             "stack": threading.stack_size(), "timeout": socket.getdefaulttimeout(), "nice": os.nice(0),
             "tracer": repr(type(trace.get_tracer_provider())), "meter": repr(type(metrics.get_meter_provider())),
             "logs": repr(type(_logs.get_logger_provider())), "propagator": plain(propagate.get_global_textmap()),
@@ -136,12 +136,25 @@ PROGRAM = """
         print("changed", line)
     print("forbidden", json.dumps(sorted(set(forbidden))))
     print("atexit", json.dumps(registered))
+    print("threads", json.dumps(sorted(thread.name for thread in threading.enumerate())))
     print("forks", json.dumps(sorted(set(hooked))))
 """
 SOURCE = PROGRAM.replace("IMPORTS_HERE", IMPORTS).replace("FORBIDDEN_HERE", repr(FORBIDDEN))
 NEW_LOGGERS = (".loggers.asyncio:", ".loggers.agenteval_otel:", ".loggers.concurrent", ".loggers.structlog",
                ".loggers.rich", ".loggers.markdown_it", ".loggers.opentelemetry")  # fmt: skip
-OF_A_THREAD = (".threads: 1 -> 2", "_num_", "_next_", "_counter")
+OF_A_THREAD = ("_num_", "_next_", "_counter")
+OURS = {"agenteval-background", "agenteval-watchdog"}
+"""The watchdog is there while calls are under evaluation, and for a second after."""
+
+
+class Noted(NamedTuple):
+    """What changed, what was loaded that must not be, what was registered for exit, who hooked into forks, threads."""
+
+    changed: list[str]
+    forbidden: list[str]
+    registered: list[str]
+    hooks: list[str]
+    threads: set[str]
 
 
 def is_new_logger(line: str) -> bool:
@@ -149,39 +162,44 @@ def is_new_logger(line: str) -> bool:
     return line.startswith(NEW_LOGGERS) and line.endswith(": None -> [0, True, False]")
 
 
-def told(step: str, version: str) -> tuple[list[str], list[str], list[str], list[str]]:
-    """What changed, what was loaded that must not be, what was registered for exit, and who hooked into forks."""
+def noted(step: str, version: str) -> Noted:
+    """What the program noted after a step."""
     finished = run_program(SOURCE, step, python=pythons()[version], AGENTEVAL_ENABLED="1")
     assert finished.code == 0, finished.stderr
     if step != "called":
         assert finished.stderr == ""
-    found = [json.loads(finished.lines(word)[0]) for word in ("forbidden", "atexit", "forks")]
-    return finished.lines("changed"), found[0], found[1], found[2]
+    forbidden, registered, hooks, threads = (
+        json.loads(finished.lines(word)[0]) for word in ("forbidden", "atexit", "forks", "threads")
+    )
+    return Noted(finished.lines("changed"), forbidden, registered, hooks, set(threads))
 
 
 @pytest.mark.parametrize("version", pythons())
 @pytest.mark.parametrize("step", ["imported", "decorated"])
 def test_nothing_is_changed(step: str, version: str) -> None:
     """Hooks, handlers, patches, filters, loggers, providers, policy, locale, variables: the same before and after."""
-    changed, forbidden, registered, hooks = told(step, version)
+    after = noted(step, version)
     assert [
-        line for line in changed if not line.startswith(NEW_LOGGERS) or not line.endswith("-> [0, True, False]")
+        line for line in after.changed if not line.startswith(NEW_LOGGERS) or not line.endswith("-> [0, True, False]")
     ] == []
-    assert forbidden == []
-    assert [name for name in registered if name.startswith("agenteval_otel")] == []
+    assert after.forbidden == []
+    assert after.threads == {"MainThread"}
+    assert [name for name in after.registered if name.startswith("agenteval_otel")] == []
     known = {"agenteval_otel", "opentelemetry", *sys.stdlib_module_names}
-    assert [name for name in hooks if name.partition(".")[0] not in known] == []
+    assert [name for name in after.hooks if name.partition(".")[0] not in known] == []
 
 
 @pytest.mark.parametrize("version", pythons())
-def test_the_first_call_adds_a_thread_and_an_exit_handler(version: str) -> None:
-    """With the first calls there is our one thread, our one exit handler, and nothing else that is new."""
-    changed, _, registered, _ = told("called", version)
+def test_the_first_call_adds_two_threads_and_an_exit_handler(version: str) -> None:
+    """With the first calls there are the background thread, its watchdog, one exit handler, and nothing else is new."""
+    after = noted("called", version)
     assert [
-        line for line in changed
+        line for line in after.changed
         if not is_new_logger(line) and not any(word in line for word in OF_A_THREAD)
     ] == []  # fmt: skip
-    assert [name for name in registered if name.startswith("agenteval_otel")] == [
+    assert "agenteval-background" in after.threads
+    assert after.threads <= {"MainThread", *OURS}
+    assert [name for name in after.registered if name.startswith("agenteval_otel")] == [
         "agenteval_otel.pipeline.exit._at_exit"
     ]
 

@@ -23,7 +23,7 @@ PROGRAM = """
     CPU_S, EVALUATORS, PER_S = 0.005, 4, 50
     configure(
         evaluators=[Computing(criterion_name=f"c{number}", cpu_s=CPU_S) for number in range(EVALUATORS)],
-        storage=[JsonFileStorageProvider(path="/dev/null")], sample_rate=1.0, restraint={"enabled": False},
+        storage=[JsonFileStorageProvider(path="/dev/null")], sample_rate=1.0, load_shedding={"enabled": False},
     )
 
     @monitor
@@ -72,7 +72,7 @@ PROGRAM = """
         return {"idle": idle, "child": child, "threads": on_threads}
 
     found = asyncio.run(main())
-    from agenteval_otel.pipeline import default_pipeline
+    from agenteval_otel.config import default_pipeline
     found["cpu_s"] = default_pipeline().executor.cpu_s
     flush(0.1)
     print("report", json.dumps(found), flush=True)

@@ -237,16 +237,16 @@ def test_the_package_has_nothing_that_runs_data() -> None:
 
 
 IMPORTS = {
-    "__init__.py": "rooms of ours, by the names of the front door",
+    "__init__.py": "modules of ours, by the public names",
     "cli/__init__.py": "the commands, by names of ours",
+    "engine/__init__.py": "modules of the package, by names of ours",
     "plugins.py": "modules that the operator lists under `plugins`",
     "registry.py": "modules of ours that announced a type",
-    "evaluators/__init__.py": "modules of the room, by names of ours",
+    "evaluators/__init__.py": "modules of the package, by names of ours",
     "hosted/model.py": "the clients of models, by names of ours",
     "provisioning/targets.py": "the targets, by names of ours",
-    "runner/__init__.py": "modules of the room, by names of ours",
     "evaluators/imports.py": "in the fork server: the module of an evaluator that the host has imported",
-    "dispatch/own.py": "the standard library's room of sub-interpreters, by the names it has had",
+    "dispatch/own.py": "the standard library's module of sub-interpreters, by the names it has had",
 }
 """Where a module is imported by a name that is worked out, and whose name that is."""
 

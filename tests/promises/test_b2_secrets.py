@@ -66,7 +66,8 @@ PROGRAM = """
     storage = OtlpStorageProvider(protocol=protocol, **given)
     settings = configure(evaluators=["ResponseHealth"], storage=[storage], sample_rate=1.0)
     answer = monitor(lambda question: "an answer")
-    for shown in (storage, settings, default_pipeline(), default_pipeline().plan("a"), storage.providers, answer):
+    pipeline = default_pipeline()
+    for shown in (storage, settings, pipeline, pipeline.handler("a"), storage.emitter, storage.providers, answer):
         print("shown", repr(shown), str(shown), f"{shown}")
     print("dumped", storage.model_dump(), storage.model_dump(by_alias=True), storage.model_dump_json())
     print("dumped", settings.model_dump(), storage.fingerprint)
@@ -273,7 +274,7 @@ def test_the_check_command_hides_them(text: str, form: str, tmp_path: Path) -> N
         AGENTEVAL_TELEMETRY__HEADERS=json.dumps({"x-other": KEY}),
     )  # fmt: skip
     assert finished.code == (0 if text == "right" else 1), finished.stderr
-    assert ("otlp: to ***" if text == "right" else "headersx") in finished.stdout
+    assert ("to ***; signals" if text == "right" else "headersx") in finished.stdout
     assert_hidden(finished.stdout, finished.stderr)
 
 

@@ -294,7 +294,7 @@ def test_offline_the_same_rule_holds() -> None:
     config = EvaluationRunConfig(evaluators=EVALUATORS, storage_provider=kept)
     result = run_evaluation_sync(whole, config)
     shown = dict(SEEN)
-    assert (shown["free"].prompt, shown["model"].prompt) == (whole.prompt, "who is [EMAIL]?")
+    assert (shown["inline"].prompt, shown["model"].prompt) == (whole.prompt, "who is [EMAIL]?")
     assert result.input_snapshot == whole
     assert KEY not in kept.saved[0].model_dump_json()
     assert kept.saved[0].original_json()["inputSnapshot"]["prompt"] == "who is [EMAIL]?"

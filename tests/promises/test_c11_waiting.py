@@ -80,7 +80,7 @@ def test_the_oldest_is_dropped_beyond_the_bound(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
     with OtlpReceiver("http/protobuf") as receiver:
         pipeline = _pipeline(receiver, {"events"})
-        (storage,) = pipeline.storage
+        (storage,) = pipeline.providers
         handler = monitor(pipeline=pipeline, agent="host")(_answer)
         receiver.breaks("503")
         for start in range(0, 3_000, 500):
@@ -105,7 +105,7 @@ def test_what_the_end_of_the_process_leaves_is_counted(monkeypatch: pytest.Monke
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
     with OtlpReceiver("http/protobuf") as receiver:
         pipeline = _pipeline(receiver, {"events"})
-        (storage,) = pipeline.storage
+        (storage,) = pipeline.providers
         handler = monitor(pipeline=pipeline, agent="host")(_answer)
         receiver.breaks("refuse")
         _burst(handler, range(20), 0.0)
@@ -129,7 +129,7 @@ def test_a_host_provider_that_was_shut_down(processor: Any, caplog: pytest.LogCa
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(processor(InMemorySpanExporter()))
     pipeline, handler = _traced(provider)
-    (storage,) = pipeline.storage
+    (storage,) = pipeline.providers
     handler(1)
     assert pipeline.flush(10) is True
     provider.shutdown()

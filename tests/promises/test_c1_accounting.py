@@ -207,11 +207,13 @@ class DueResults:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.count = 0
-        settle = pipeline._settle
+        assert isinstance(pipeline.dispatcher, PoolDispatcher)
+        pool = pipeline.dispatcher._pool
+        settle = pool.settle
 
         def counted(call: Any, outcome: str) -> None:
-            if outcome == "evaluated" and hasattr(call, "plan"):
-                self.count += sum(len(evaluator.criteria()) for evaluator in call.plan.runner.evaluators)
+            if outcome == "evaluated":
+                self.count += sum(len(evaluator.criteria()) for evaluator in call.settings.runner.evaluators)
             settle(call, outcome)
 
-        pipeline.dispatcher.start(pipeline._process, counted)
+        pool.settle = counted

@@ -15,6 +15,7 @@ PROGRAM = """
     import builtins, json, os, signal, sys, threading, time
     from pathlib import Path
     from agenteval_otel import accounting, configure, flush, monitor
+    from agenteval_otel.evaluators import Func
     from tests.testing.computing import is_elsewhere
 
     builtins.is_host = True
@@ -35,7 +36,9 @@ PROGRAM = """
                     killed.append(pid)
             pause.wait(0.002)
 
-    configure(evaluators=[is_elsewhere], storage=[{"type": "json_file", "path": str(target)}], sample_rate=1.0)
+    elsewhere = Func.of(is_elsewhere, execution="process")
+    storage = [{"type": "json_file", "path": str(target)}]
+    configure(evaluators=[elsewhere], storage=storage, sample_rate=1.0)
 
     @monitor
     def answer(text):

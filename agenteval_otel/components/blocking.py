@@ -1,0 +1,117 @@
+"""Parts of the user's that run on the background thread beside evaluators: one that blocks it is named and left out.
+
+A ``capture=`` function, a sampler that reads answers, a redactor, a ground-truth store, a storage provider. The
+watchdog asks which of them a thread is in. A part that blocked three times within ten minutes is quarantined until the
+first of these is ten minutes old; until then it fails, as if it raised.
+"""
+
+from __future__ import annotations
+
+import time
+import types
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Generator
+from threading import get_ident
+from typing import Any, Final
+
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.log import log
+
+__all__ = ["UserPart", "part_of", "running_part", "stepwise"]
+
+_MAX_BLOCKED: Final = 3
+_FORGOTTEN_AFTER_S: Final = 600.0
+_RUNNING: Final[dict[int, list[UserPart]]] = {}
+_PARTS: Final[dict[tuple[str, int], tuple[weakref.ref[Any], UserPart]]] = {}
+reset_in_child(_RUNNING.clear)
+
+
+class UserPart:
+    """One part. As a context manager it marks that the part runs on this thread.
+
+    Entering it raises `EvaluationError` (``quarantined``) while the part is quarantined.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._blocked: deque[float] = deque(maxlen=_MAX_BLOCKED)
+
+    def __repr__(self) -> str:
+        return f"<UserPart {self.name}>"
+
+    def __enter__(self) -> None:
+        if len(self._blocked) == _MAX_BLOCKED and time.monotonic() - self._blocked[0] < _FORGOTTEN_AFTER_S:
+            raise EvaluationError(
+                f"quarantined: {self.name} blocked the background thread too often", error_type="quarantined"
+            )
+        self.begin()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def begin(self) -> None:
+        """It runs on this thread from now on; quarantined or not."""
+        _RUNNING.setdefault(get_ident(), []).append(self)
+
+    def end(self) -> None:
+        """It runs no more."""
+        if running := _RUNNING.get(get_ident()):
+            running.pop()
+
+    def blocked(self, seconds: float) -> None:
+        """It blocked the background thread for so long; from any thread."""
+        self._blocked.append(time.monotonic())
+        if len(self._blocked) == _MAX_BLOCKED:
+            log.warning(
+                "part_quarantined", part=self.name, blocked_s=round(seconds, 2),
+                reason=f"it blocked the background thread {_MAX_BLOCKED} times within ten minutes",
+            )  # fmt: skip
+
+
+def part_of(kind: str, owner: Any) -> UserPart:
+    """The part that an object is, the same one for the same object: ``storage:sql`` for a storage provider."""
+    key = kind, id(owner)
+    known = _PARTS.get(key)
+    if known is not None:
+        return known[1]
+    names = (getattr(owner, "type", None), getattr(owner, "__qualname__", None), type(owner).__qualname__)
+    part = UserPart(f"{kind}:{next(name for name in names if isinstance(name, str))}")
+    try:
+        _PARTS[key] = weakref.ref(owner, lambda _: _PARTS.pop(key, None)), part
+    except TypeError:  # it takes no weak reference: named, and never quarantined
+        pass
+    return part
+
+
+def running_part(thread_id: int) -> UserPart | None:
+    """The part that runs on a thread at this moment; from any thread."""
+    running = _RUNNING.get(thread_id)
+    try:
+        return running[-1] if running else None
+    except IndexError:  # it ended in this moment
+        return None
+
+
+@types.coroutine
+def stepwise(part: UserPart, work: Awaitable[Any]) -> Generator[Any, Any, Any]:
+    """Await what a part gave; the part runs while its code does, and not while that waits."""
+    steps: Any = work.__await__()
+    if not hasattr(steps, "send"):
+        return (yield from steps)
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        part.begin()
+        try:
+            awaited = steps.send(value) if error is None else steps.throw(error)
+        except StopIteration as end:
+            return end.value
+        finally:
+            part.end()
+        value = error = None
+        try:
+            value = yield awaited
+        except BaseException as raised:
+            error = raised
