@@ -43,6 +43,8 @@ from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 __all__ = ["Engine"]
 
 _LOOK_AGAIN_S = 0.005
+_LOOK_EVERY_ITEMS = 16
+"""So many spans or events of a list are emitted between two looks at the host's queues, which may be small."""
 _MAX_LOOKUPS = 2
 _TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
 
@@ -120,8 +122,12 @@ class Engine:
             else:
                 done(evaluation.call, later)
             pause()
+        room, items = True, 0
         for evaluation in over:
-            done(evaluation.call, evaluation.finish())
+            if room and items >= _LOOK_EVERY_ITEMS:
+                room, items = self._emitters_have_room(), 0
+            items += evaluation.items
+            done(evaluation.call, evaluation.finish() if room else evaluation.finish_later())
             pause()
 
     def _prepared(self, call: CapturedCall) -> _Evaluation | str | Awaitable[str]:
@@ -280,7 +286,9 @@ class _Evaluation:
         self._lookups += 1
         self.input = await with_ground_truth(self.input, store, self._engine._ground_truth_failed)
         later = self.start()
-        outcome = self.finish() if later is None else later
+        if later is not None:
+            return await later
+        outcome = self.finish() if self._engine._emitters_have_room() else self.finish_later()
         return outcome if isinstance(outcome, str) else await outcome
 
     def start(self) -> Awaitable[str] | None:
@@ -360,6 +368,17 @@ class _Evaluation:
                 self.finish()
             else:
                 self._engine._wait_for_room(self)
+
+    @property
+    def items(self) -> int:
+        """How many spans or events it emits at most."""
+        return 2 + (0 if self._outcome is None else len(self._outcome.results))
+
+    def finish_later(self) -> Awaitable[str]:
+        """`finish` when the host's processors have room."""
+        self._later = asyncio.get_running_loop().create_future()
+        self._engine._wait_for_room(self)
+        return self._later
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""

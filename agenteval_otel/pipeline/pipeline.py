@@ -124,14 +124,13 @@ class Pipeline:
         # Every provider that a handler of this pipeline saves to: it may hold what is not written yet when the handler
         # is gone already.
         self._providers: dict[int, Any] = {}
-        self._open = True
-        self._unsaved = 0
+        self._open, self._unsaved = True, 0
         self._unended: list[CapturedCall] = []
         self._ending_thread: int | None = None
         for provider in (telemetry, *storage):
             self._know(provider)
         if telemetry is not None:
-            # Where results are stored, nobody has to hear that they are not emitted.
+            # Where results are stored, or somebody is called, nobody has to hear that they are not emitted.
             telemetry.emitter.providers.warns = False
         self.dispatcher.start(
             self.engine.process, self._settle, has_room=self.engine.has_room, on_work=self._load.note, on_stall=self,
@@ -166,7 +165,8 @@ class Pipeline:
             self._know(provider)
         emitter = settings.emitter
         if emitter is not None:
-            emitter.providers.warns = emitter.providers.warns or settings.storage is None
+            called_back = settings.objectives and self.objectives.settings.calls_back
+            emitter.providers.warns |= settings.storage is None and not called_back
             emitter.providers.on_host = watch_exit_again
             self.engine.emitters.add(emitter)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
