@@ -181,6 +181,9 @@ class Engine:
         if span is None or call.pid != os.getpid():
             return
         try:
+            emitter = call.settings.emitter
+            if emitter is not None and span.is_recording():
+                emitter.providers.is_gone("TRACES")  # counts what a provider that was shut down drops in silence
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, scores=scores)
         except Exception as error:
             self.broken("agent_span", error)
@@ -317,11 +320,13 @@ class _Evaluation:
     def _start(self, run: Run) -> None:
         """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
+        if emitter is not None:
+            with contextlib.suppress(Exception):  # it is tried again with the emission, and counted there
+                emitter.prepare()  # before any evaluator, which may hang for good: the metrics have to say so
         if emitter is None or not (settings.calls_model or settings.runner.leaves_thread):
             run.start()
             return
         if self._run_span is None:
-            emitter.prepare()
             self._ensure_agent_span()
             self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, self._started_ns)
         if settings.calls_model:
