@@ -20,7 +20,10 @@ from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import made
 
-__all__ = ["FACTS", "SNAPSHOT", "TRUNCATED", "build_input"]
+__all__ = [
+    "FACTS", "SNAPSHOT", "TRUNCATED", "answer_text", "build_input", "history_of", "prompt_text", "read_answer",
+    "read_chunks", "read_prompt",
+]  # fmt: skip
 
 FACTS = frozenset({
     "agent_config", "agent_id", "context", "conversation_id", "cost", "finish_reason", "ground_truth",
@@ -52,10 +55,24 @@ def _translated(read: Callable[P, T]) -> Callable[P, T]:
     return reading
 
 
-_read_answer = _translated(answers.read_answer)
-_read_chunks = _translated(streams.read_chunks)
-_read_prompt = _translated(prompts.read_prompt)
-_history_of = _translated(prompts.history_of)
+read_answer = _translated(answers.read_answer)
+read_chunks = _translated(streams.read_chunks)
+read_prompt = _translated(prompts.read_prompt)
+history_of = _translated(prompts.history_of)
+
+
+def answer_text(answer: Any) -> str:
+    """The text of an answer.
+
+    Raises:
+        CaptureError: It is a stream, or its own methods raised.
+    """
+    return read_answer(answer).text
+
+
+def prompt_text(prompt: Any) -> str | None:
+    """The question: text as it is, of a list of messages the last one of the user. Raises `CaptureError`."""
+    return read_prompt(prompt).prompt
 
 
 def build_input(
@@ -94,7 +111,7 @@ def build_input(
 def _read(call: CapturedCall, *, has_response: bool) -> Reading:
     """What the answer says; nothing where it cannot be read, and the facts say it instead."""
     try:
-        return _read_chunks(call.chunks) if call.chunks is not None else _read_answer(call.answer)
+        return read_chunks(call.chunks) if call.chunks is not None else read_answer(call.answer)
     except CaptureError:
         if has_response:
             return Reading()
@@ -115,7 +132,7 @@ def _marked(metadata: Any, on_bad_fact: Callable[[str], None]) -> dict[str, Any]
 
 def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
     """What the call itself tells, without what was said about it."""
-    asked = _read_prompt(call.prompt, **(call.others or {}))
+    asked = read_prompt(call.prompt, **(call.others or {}))
     turns = asked.turns if asked.turns is not None else reading.asked or None
     usage = reading.usage
     conversation = short(call.conversation) or asked.conversation_id or reading.conversation_id
@@ -172,11 +189,11 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name in _SHORT_TEXTS:
         return short(to_text(value))
     if name == "prompt":
-        return _read_prompt(value).prompt
+        return prompt_text(value)
     if name == "response":
-        return _read_answer(value).text
+        return answer_text(value)
     if name == "message_history":
-        return _history_of(value) or plain(_first(value))
+        return history_of(value) or plain(_first(value))
     if name == "tool_calls":
         return read_calls(value) or plain(_first(value))
     if name == "usage" and (usage := usage_of(value)) is not None:
