@@ -241,6 +241,7 @@ class _Pool:
             else:
                 self.close(entry, PIPELINE_FAILED)
         self.queue.extendleft(worker.markers)
+        worker.wake(linger=False)  # it may only have seemed to be held up, and would sleep on: what it has is void
         self.start_worker()
 
     def _may_replace(self) -> bool:

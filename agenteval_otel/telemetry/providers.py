@@ -278,7 +278,7 @@ class Providers:
             return
         log.warning(
             "no_telemetry", signals=", ".join(missing),
-            fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or OtlpStorageProvider(endpoint=...)",
+            fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or telemetry.endpoint in the settings",
         )  # fmt: skip
 
     def _resource(self) -> Any:
