@@ -7,11 +7,7 @@ reaches the host: the pipeline counts it instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from agenteval_otel.embedders.base import EmbedderUsage
-    from agenteval_otel.judges.base import JudgeUsage
+from typing import Any
 
 __all__ = [
     "AgentEvalError",
@@ -91,11 +87,10 @@ class ModelError(EvaluationError):
         message: What happened, without what the other side said in its own words.
         error_type: Which way it failed, in a word of a closed list.
         retryable: Whether asking again may help.
-        usage: What the provider counted all the same; None where it said nothing.
+        usage: What the provider counted all the same, as a `JudgeUsage` or an `EmbedderUsage`; None where it said
+            nothing.
         retry_after_s: How long the provider asks to wait.
     """
-
-    usage: Any
 
     def __init__(
         self,
@@ -118,13 +113,10 @@ class JudgeError(ModelError):
     """
 
     probability: float = 1.0
-    usage: JudgeUsage | None
 
 
 class EmbedderError(ModelError):
     """The model that embeds gave no vectors; ``error_type`` is a word of `JudgeError`'s, or ``invalid_embedding``."""
-
-    usage: EmbedderUsage | None
 
 
 class StorageError(AgentEvalError):

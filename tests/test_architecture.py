@@ -1,4 +1,4 @@
-"""The house holds: layers, vendors in one place, short files and functions, no circles, the names of the dictionary."""
+"""The architecture: layers, vendors in one place, short files and functions, no import cycles, plain names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYERS = {
     "cli": 12, "__init__": 13, "__main__": 14,
 }  # fmt: skip
 
-# Which modules may meet which vendor; a name stands for the module, or for all of a room.
+# Which modules may meet which vendor; a name stands for the module, or for all of a package.
 VENDORS = {
     "anthropic": ("judges.anthropic",),
     "httpx2": ("hosted.http",),
@@ -47,8 +47,8 @@ VENDORS = {
     "opentelemetry.proto": ("telemetry.signals", "sidecar", "testing"),
     "opentelemetry.sdk": ("telemetry.private", "instrumentation.span_processor", "testing"),
     "opentelemetry.exporter": ("telemetry.signals", "instrumentation.span_processor", "testing"),
-    "opentelemetry": ("telemetry", "capture", "sampling.ratio", "sampling.unit", "sampling.upstream", "engine", "pipeline",
-                      "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "hosted.quiet"),
+    "opentelemetry": ("telemetry", "capture", "sampling.ratio", "sampling.unit", "sampling.upstream", "engine",
+                      "pipeline", "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "hosted.quiet"),
     "sqlalchemy": ("storage.sql",),
     "rich": ("cli", "engine.progress"),
     "yaml": ("config", "provisioning", "evaluators.catalogue"),
@@ -61,60 +61,52 @@ def name_of(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-def imports_of(file: Path) -> list[tuple[str, bool]]:
-    """Every imported module, with whether it is for type checkers only."""
-    tree = ast.parse(file.read_text())
-    for_types = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
-        for statement in block.body
-        for node in ast.walk(statement)
-    }
-    found: list[tuple[str, bool]] = []
-    for node in ast.walk(tree):
+def imports_of(file: Path) -> list[str]:
+    """Every imported module, those for type checkers and those within functions included."""
+    imported: list[str] = []
+    for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found += [(alias.name, id(node) in for_types) for alias in node.names]
+            imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file.name}: relative import"
             # "from package import module" names the module, not the package.
             folder = PACKAGE.parent / (node.module or "").replace(".", "/")
             modules = [alias.name for alias in node.names if (folder / f"{alias.name}.py").is_file()]
-            found += [(f"{node.module}.{name}", id(node) in for_types) for name in modules]
+            imported += [f"{node.module}.{name}" for name in modules]
             if len(modules) < len(node.names):
-                found.append((node.module or "", id(node) in for_types))
-    return found
+                imported.append(node.module or "")
+    return imported
 
 
 def own_imports(file: Path) -> list[str]:
     return [
         module.removeprefix("agenteval_otel.") if module != "agenteval_otel" else "__init__"
-        for module, for_types in imports_of(file)
-        if (module == "agenteval_otel" or module.startswith("agenteval_otel.")) and not for_types
+        for module in imports_of(file)
+        if module == "agenteval_otel" or module.startswith("agenteval_otel.")
     ]
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_a_room_stands_above_everything_it_imports(file: Path) -> None:
-    """A module imports from lower layers, or from its own room; the command line may use the front door."""
-    room = room_of(name_of(file))
-    assert room in LAYERS, f"{room} is not in the table of layers"
+def test_a_package_stands_above_everything_it_imports(file: Path) -> None:
+    """A module imports from lower layers, or from its own package; the command line may use the public names."""
+    package = package_of(name_of(file))
+    assert package in LAYERS, f"{package} is not in the table of layers"
     for imported in own_imports(file):
-        other = room_of(imported)
-        if other == room or (room in ("cli", "__main__") and other in ("__init__", "cli")):
+        other = package_of(imported)
+        if other == package or (package in ("cli", "__main__") and other in ("__init__", "cli")):
             continue
-        assert LAYERS[other] < LAYERS[room], f"{name_of(file)} imports {imported} from above or beside"
+        assert LAYERS[other] < LAYERS[package], f"{name_of(file)} imports {imported} from above or beside"
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_each_vendor_is_met_in_one_place(file: Path) -> None:
     """Third-party packages are imported where the table says, and nowhere else."""
     module = name_of(file)
-    for imported, _ in imports_of(file):
+    for imported in imports_of(file):
         root = imported.partition(".")[0]
         if root in FREE or root in __import__("sys").stdlib_module_names:
             continue
@@ -128,10 +120,10 @@ def test_each_vendor_is_met_in_one_place(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_files_and_functions_are_short_and_documented(file: Path) -> None:
-    """One file, one idea: 500 lines a file, 40 a function, a module docstring and `__all__`."""
+    """500 lines a file, 40 a function (60 where it is a list of arguments and assignments), documented, `__all__`."""
     text = file.read_text()
     tree = ast.parse(text)
-    assert len(text.splitlines()) <= 500, f"{name_of(file)} wants to become a folder"
+    assert len(text.splitlines()) <= 500, f"{name_of(file)} is too long"
     assert ast.get_docstring(tree), f"{name_of(file)} has no docstring"
     if file.name != "__main__.py":
         assert any(isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" for node in tree.body)
@@ -142,19 +134,26 @@ def test_files_and_functions_are_short_and_documented(file: Path) -> None:
             assert length <= LONG.get((name_of(file), node.name), 40), f"{name_of(file)}.{node.name} has {length} lines"
 
 
-# Argued for in place: a wrapper is one piece, because each call of a function within it would double what a chunk, or
-# a call that goes by, costs.
+# A wrapper is one piece: each function called within it would double what a chunk, or an unsampled call, costs. The
+# others are lists of arguments and assignments.
 LONG = {
     ("instrumentation.wrappers", name): 52
     for name in ("_function", "_coroutine", "_generator", "_async_generator", "monitored")
-}
+} | {("engine.handler", "resolve"): 60, ("pipeline.pipeline", "__init__"): 60}  # fmt: skip
+
+# A judge makes its guards, which know the judge that they guard, by name.
+CYCLES = {("judges.base", "judges.guarded")}
 
 
-def test_modules_import_each_other_in_no_circle() -> None:
-    """Following imports from any module never leads back to it."""
+def test_no_import_cycles() -> None:
+    """Following imports from any module never leads back to it, imports for type checkers included."""
     modules = {name_of(file): file for file in FILES}
     graph = {
-        module: {imported for imported in own_imports(file) if imported in modules and imported != module}
+        module: {
+            imported
+            for imported in own_imports(file)
+            if imported in modules and imported != module and (module, imported) not in CYCLES
+        }
         for module, file in modules.items()
     }
     done: set[str] = set()
@@ -171,7 +170,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
         visit(module, ())
 
 
-def test_the_dictionary_holds() -> None:
+def test_class_names_are_plain() -> None:
     """No class is called Manager, Helper, Util or Base-something."""
     for file in FILES:
         for node in ast.walk(ast.parse(file.read_text())):

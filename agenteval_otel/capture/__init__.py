@@ -5,7 +5,7 @@ on the caller's thread; `shapes`, `responses`, `text` and `build` are what the b
 `redaction` and `outgoing` take out what must not leave the process.
 """
 
-from agenteval_otel.capture.build import FACTS, build_input
+from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
 from agenteval_otel.capture.detached import Taken, take
 from agenteval_otel.capture.parameters import Arguments, ConversationParameter, OtherParameters, PromptParameter
@@ -14,7 +14,6 @@ from agenteval_otel.capture.values import Detached, Unreadable
 __all__ = [
     "CURRENT",
     "EVALUATING",
-    "FACTS",
     "Arguments",
     "CapturedCall",
     "ConversationParameter",

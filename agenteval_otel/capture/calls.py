@@ -19,7 +19,7 @@ from agenteval_otel.models import StreamEnd
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
-    from agenteval_otel.sampling.base import SamplingDecision
+    from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
     "CURRENT", "EVALUATING", "IDS", "OBJECT_CHARS", "STREAM_CHARS", "CapturedCall", "fresh_call",

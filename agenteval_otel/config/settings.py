@@ -255,7 +255,7 @@ class Settings(_Explained):
     @model_validator(mode="after")
     def _sets_are_there(self) -> Any:
         chosen = {name: agent.criteria for name, agent in self.agents.items()}
-        problems = [*missing_sets(chosen, self.criteria), *unfit_escalations(self)]
+        problems = [*missing_sets(chosen, self.criteria), *unfit_escalations(self, self.agents)]
         if problems:
             raise PartError(ConfigurationError.of(problems), of_model=True)
         return self

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from agenteval_otel.dispatch.pool import _Pool
+from agenteval_otel.dispatch.worker import Pool
 
 __all__ = ["Watchdog"]
 
@@ -25,7 +24,7 @@ _IDLE_LOOKS: Final = 5
 class Watchdog:
     """Looks after one pool's worker."""
 
-    def __init__(self, pool: _Pool) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()

@@ -10,18 +10,16 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from agenteval_otel.dispatch.base import Process
 from agenteval_otel.dispatch.executor import DaemonExecutor
 from agenteval_otel.dispatch.own import EVALUATION, Evaluation, OwnThread
 from agenteval_otel.semconv import PIPELINE_FAILED
 
-if TYPE_CHECKING:
-    from agenteval_otel.dispatch.pool import _Pool
-
-__all__ = ["Entry", "Marker", "Worker", "new_loop"]
+__all__ = ["Entry", "Marker", "Pool", "Worker", "new_loop"]
 
 _END_S = 1.0
 _WORK_S, _REST_S = 1e-3, 5e-5
@@ -49,6 +47,35 @@ class Marker:
         self.reached = threading.Event()
 
 
+class Limits(Protocol):
+    """What `PoolDispatcher` is set to."""
+
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def linger_s(self) -> float: ...
+    @property
+    def stall_s(self) -> float: ...
+
+
+class Pool(Protocol):
+    """The pool, as its worker and its watchdog know it."""
+
+    queue: deque[Entry | Marker]
+    worker: Worker | None
+    not_before: float
+    process: Process | None
+    has_room: Callable[[], bool]
+    on_work: Callable[[int, float], None]
+
+    @property
+    def settings(self) -> Limits: ...
+    def watch(self) -> None: ...
+    def is_idle(self) -> bool: ...
+    def close(self, entry: Entry, outcome: str) -> bool: ...
+    def replace(self, worker: Worker, held_s: float) -> None: ...
+
+
 class Worker:
     """Takes calls from the pool's queue and has them processed, a list at a time.
 
@@ -62,7 +89,7 @@ class Worker:
         running: What is under evaluation, by the task or future that is waited for.
     """
 
-    def __init__(self, pool: _Pool) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool, self._queue, self._settings = pool, pool.queue, pool.settings
         self.running: dict[asyncio.Future[str], Entry] = {}
         self.sleeping = self.superseded = self.failed = False

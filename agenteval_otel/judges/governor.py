@@ -19,7 +19,7 @@ from agenteval_otel.models.value import replaced
 from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
-    from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
+    from agenteval_otel.judges.request import JudgeRequest, JudgeUsage
 
 __all__ = ["BUDGET", "BUDGET_EXHAUSTED", "Governor", "Reservation", "ledger_of", "probability_of"]
 

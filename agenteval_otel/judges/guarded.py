@@ -20,7 +20,8 @@ from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeC
 from agenteval_otel.models.value import replaced
 
 if TYPE_CHECKING:
-    from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
+    from agenteval_otel.judges.base import Judge
+    from agenteval_otel.judges.request import JudgeRequest, JudgeUsage, Verdict
 
 __all__ = ["TIMED_OUT", "Guarded", "guard"]
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agenteval_otel.components import Explained
 
 if TYPE_CHECKING:
-    from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
+    from agenteval_otel.judges.request import JudgeRequest, JudgeUsage
 
 __all__ = ["NANO", "Amount", "Price", "estimated", "price_of", "tokens_of"]
 

@@ -9,18 +9,53 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from agenteval_otel.models.value import Value
 
-if TYPE_CHECKING:
-    from agenteval_otel.judges.base import JudgeUsage
-    from agenteval_otel.judges.guarded import Guarded
-
-__all__ = ["ANSWERED", "CACHED", "OBSERVER", "CallObserver", "JudgeCall", "Judgement", "observed_by"]
+__all__ = [
+    "ANSWERED", "CACHED", "OBSERVER", "AskedJudge", "CallObserver", "JudgeCall", "JudgeUsage", "Judgement",
+    "observed_by",
+]  # fmt: skip
 
 ANSWERED: Final = "answered"
 CACHED: Final = "cached"
+
+
+class JudgeUsage(Value):
+    """What a judgement has used, retries with it.
+
+    Attributes:
+        input_tokens: Tokens of the question that were read in full; those of caches are not among them.
+        output_tokens: Tokens of the answer, with the model's thinking.
+        cache_read_tokens: Tokens of the question that the provider had kept.
+        cache_write_tokens: Tokens of the question that the provider keeps from now on.
+        calls: Requests that were sent.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    calls: int = 1
+
+    def plus(self, other: JudgeUsage) -> JudgeUsage:
+        """Both together."""
+        return JudgeUsage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            calls=self.calls + other.calls,
+        )
+
+
+class AskedJudge(Protocol):
+    """A judge with its guards, as far as who listens knows it."""
+
+    @property
+    def model(self) -> str:
+        """The model that is asked."""
 
 
 class JudgeCall(NamedTuple):
@@ -38,7 +73,7 @@ class JudgeCall(NamedTuple):
         duration_s: How long the call took, in seconds.
     """
 
-    judge: Guarded
+    judge: AskedJudge
     purpose: str
     outcome: str
     asked: bool = True

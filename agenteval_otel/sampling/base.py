@@ -19,8 +19,7 @@ from typing import ClassVar, NamedTuple
 from agenteval_otel.components import Component
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
-from agenteval_otel.scoring.probability import known
-from agenteval_otel.semconv import NOT_SAMPLED
+from agenteval_otel.scoring.probability import SamplingDecision, known
 
 __all__ = [
     "DRAW_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "bound_of", "expect_before_results",
@@ -46,7 +45,7 @@ class SamplingContext(NamedTuple):
         agent: The agent's name.
         draw: Uniform in [0, 2^64).
         answer: None before the handler has run.
-        evaluation_input: None until the pool's thread has built it.
+        evaluation_input: None until the background thread has built it.
         memo: Decisions that must be made once a call (a rate limit's), kept from one asking to the next; None where
             nobody asks twice.
         results: What the evaluators of the first stage gave; None before that, and where there are no stages.
@@ -58,28 +57,6 @@ class SamplingContext(NamedTuple):
     evaluation_input: EvaluationInput | None = None
     memo: dict[int, SamplingDecision] | None = None
     results: Sequence[EvaluationResult] | None = None
-
-
-class SamplingDecision(NamedTuple):
-    """Whether, how likely, why.
-
-    Attributes:
-        sampled: Evaluate this response. Of an unsettled decision: it will be, if the sampler applies.
-        probability: Inclusion probability relative to the responses that this process saw; None when unknown.
-        reason: A short word for the telemetry.
-        outcome: How the call is counted when it is not sampled.
-        applies: The sampler has a say on this response; a rule that does not match has none.
-        settled: Nothing that becomes known later changes it.
-        draw: The draw that decided, where it is not the context's; evaluators' own rates cut from it.
-    """
-
-    sampled: bool
-    probability: float | None
-    reason: str
-    outcome: str = NOT_SAMPLED
-    applies: bool = True
-    settled: bool = True
-    draw: int | None = None
 
 
 class Sampler(Component, contract="sampler"):

@@ -16,12 +16,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["independent", "known", "nested", "of_threshold", "through_upstream", "union", "weight"]
+from agenteval_otel.semconv import NOT_SAMPLED
+
+__all__ = ["SamplingDecision", "independent", "known", "nested", "of_threshold", "through_upstream", "union", "weight"]
 
 _THRESHOLDS = 1 << 56
 """OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits."""
+
+
+class SamplingDecision(NamedTuple):
+    """Whether, how likely, why.
+
+    Attributes:
+        sampled: Evaluate this response. Of an unsettled decision: it will be, if the sampler applies.
+        probability: Inclusion probability relative to the responses that this process saw; None when unknown.
+        reason: A short word for the telemetry.
+        outcome: How the call is counted when it is not sampled.
+        applies: The sampler has a say on this response; a rule that does not match has none.
+        settled: Nothing that becomes known later changes it.
+        draw: The draw that decided, where it is not the context's; evaluators' own rates cut from it.
+    """
+
+    sampled: bool
+    probability: float | None
+    reason: str
+    outcome: str = NOT_SAMPLED
+    applies: bool = True
+    settled: bool = True
+    draw: int | None = None
 
 
 def known(value: Any, *, sampled: bool = True) -> float | None:

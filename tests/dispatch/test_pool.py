@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.dispatch import PoolDispatcher, one_by_one
 from tests.dispatch.support import Record, eventually, pool_of
 
 
@@ -101,7 +102,7 @@ def test_a_flush_waits_for_what_came_before_it_only() -> None:
 
     def keep_coming() -> None:
         while not stop.is_set():
-            pool.submit("later", 1)
+            pool.submit(object(), 1)
 
     caller = threading.Thread(target=keep_coming)
     caller.start()
@@ -140,7 +141,7 @@ def test_an_evaluation_that_flushes_its_own_pool_does_not_wait_for_itself() -> N
         answers.append(pool.flush(30))
         return "evaluated"
 
-    pool.start(process, lambda call, outcome: None)
+    pool.start(one_by_one(process), lambda call, outcome: None)
     pool.submit("a", 1)
     assert pool.flush(10)
     assert answers == [False]
@@ -240,7 +241,7 @@ def test_not_more_at_once_than_allowed() -> None:
 
     settled: list[str] = []
     pool = PoolDispatcher(concurrency=3, linger_s=0)
-    pool.start(process, lambda call, outcome: settled.append(outcome))
+    pool.start(one_by_one(process), lambda call, outcome: settled.append(outcome))
     for call in range(40):
         pool.submit(call, 1)
     assert pool.shutdown(10)
@@ -252,14 +253,13 @@ class KeepsAllButBlocking:
     """Has the next thread go on with every call but the one that held the thread."""
 
     def __init__(self) -> None:
-        self.blamed: list[Any] = []
+        self.tasks: list[asyncio.Task[Any]] = []
 
-    def blame(self, call: Any, held_s: float) -> Any:
-        self.blamed.append(call)
-        return call
+    def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
+        self.tasks.append(task)
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
-        return bool(call != blamed)
+        return bool(call != "blocking")
 
 
 def test_calls_that_wait_behind_a_held_thread_are_kept() -> None:
@@ -274,7 +274,7 @@ def test_calls_that_wait_behind_a_held_thread_are_kept() -> None:
     assert record.outcome_of("blocking") == "pipeline_failed"
     evaluated = [call for call, outcome in record.settled if outcome == "evaluated"]
     assert evaluated == ["first", *waiting]
-    assert stall.blamed == ["blocking"]
+    assert [task.get_coro().__qualname__ for task in stall.tasks] == ["Record.process"]  # type: ignore[union-attr]
     record.leave.set()
     assert pool.shutdown(10)
     for thread in record.threads:

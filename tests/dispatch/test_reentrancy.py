@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import Any
 
-from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.dispatch import PoolDispatcher, one_by_one
 from tests.dispatch.support import Record, pool_of
 
 
@@ -113,7 +113,7 @@ def test_settling_may_submit() -> None:
         if call == "second":
             pool.submit("from settle", 1)
 
-    pool.start(record.process, settle)
+    pool.start(one_by_one(record.process), settle)
     pool.submit("blocking", 1)
     pool.submit("second", 1)
     assert record.settled == [("second", "dropped_queue_full"), ("from settle", "dropped_queue_full")]

@@ -55,8 +55,8 @@ class Asked:
 
 
 def run(
-    escalation: Escalation | None, *evaluators: Evaluator, randomness: int | None = NEVER, made: EvaluationInput = INPUT,
-    redaction: Redaction | None = None, **arguments: Any,
+    escalation: Escalation | None, *evaluators: Evaluator, randomness: int | None = NEVER,
+    made: EvaluationInput = INPUT, redaction: Redaction | None = None, **arguments: Any,
 ) -> RunOutcome:  # fmt: skip
     runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation, redaction=redaction)
     try:

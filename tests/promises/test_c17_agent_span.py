@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, TraceIdRatioBased
 from opentelemetry.trace import StatusCode
 
@@ -371,27 +372,43 @@ def test_the_hosts_sampler_drops_it(sampler: Any) -> None:
 # --- the host's spans come first -------------------------------------------------------------------------------------
 
 
-def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(promise: Recorder) -> None:
-    """2,000 calls at once beside 200 spans of the application: default batch processors, 20 ms for each export."""
-    host = HostSdk(Keeper(takes_s=0.02))
+def small_queue(exporter: Any) -> BatchSpanProcessor:
+    return BatchSpanProcessor(exporter, max_queue_size=128, max_export_batch_size=32, schedule_delay_millis=50)
+
+
+@pytest.mark.parametrize(
+    ("processor", "calls", "evaluators"), [(BatchSpanProcessor, 2_000, 1), (small_queue, 300, 1), (small_queue, 100, 6)]
+)
+def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
+    processor: Any, calls: int, evaluators: int, promise: Recorder
+) -> None:
+    """Calls at once beside spans of the application, before an exporter that takes 20 ms: all arrive.
+
+    Of 2,000 calls at the default batch processors; of fewer where the host has set a small queue, also where each
+    answer has six result spans besides.
+    """
+    host = HostSdk(Keeper(takes_s=0.02), processor)
     try:
-        pipeline = host.pipeline(Free())
+        failing = [Free(criterion_name=f"failing_{number}", action=raises) for number in range(evaluators - 1)]
+        pipeline = host.pipeline(Free(), *failing)
         tracer = host.tracer_provider.get_tracer("application")
 
         @monitor(agent="support", pipeline=pipeline)
         def handler(question: str) -> str:
             return "An answer to " + question
 
-        for number in range(2_000):
+        for number in range(calls):
             handler(f"question {number}")
             if number % 10 == 0:
                 tracer.start_span("application").end()
         assert pipeline.flush(60.0)
-        own, agents, runs = host.spans("application"), once(host, 2_000), host.spans("evaluation ")
-        promise("C17", figure=f"burst of 2000 beside 200 spans of the application: {len(own)} and {len(agents)} arrive")
-        assert (len(own), len(runs)) == (200, 2_000)
-        assert pipeline.accounting.outcomes()["evaluated"] == 2_000
-        assert len(host.events()) == 2_000
+        own, agents, runs = host.spans("application"), once(host, calls), host.spans("evaluation support")
+        promise("C17", figure=f"burst of {calls} beside {calls // 10} spans of the application: {len(own)} and "
+                f"{len(agents)} arrive")  # fmt: skip
+        assert (len(own), len(runs)) == (calls // 10, calls)
+        assert len(host.spans("evaluation failing_")) == calls * (evaluators - 1)
+        assert pipeline.accounting.outcomes()["evaluated"] == calls
+        assert len(host.events()) == calls * evaluators
     finally:
         host.close()
 
