@@ -209,6 +209,8 @@ class _Pool:
                 worker.thread.start()
                 if not self._retired:
                     self.worker = worker
+                    if worker.failed:  # meanwhile, before it could say so here
+                        self.worker = None
                 if self._closed or self._retired:  # ends when the queue is empty
                     worker.close()
             return True
