@@ -22,6 +22,7 @@ from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_inpu
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.dispatch import Done
+from agenteval_otel.engine.content import outgoing_words
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import Run, RunOutcome
@@ -181,6 +182,9 @@ class Engine:
         if span is None or call.pid != os.getpid():
             return
         try:
+            emitter = call.settings.emitter
+            if emitter is not None and span.is_recording():
+                emitter.providers.is_gone("TRACES")  # counts what a provider that was shut down drops in silence
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, scores=scores)
         except Exception as error:
             self.broken("agent_span", error)
@@ -310,18 +314,23 @@ class _Evaluation:
         if self._outcome is not None:
             return None
         # It waits for no thread, no process and no judge: the span has ended when the answer was there.
-        engine.end_span(call, score_attributes(self._run.ready()))
+        ready = (
+            [outgoing_words(result, engine.redaction) for result in self._run.ready()] if call.span is not None else []
+        )
+        engine.end_span(call, score_attributes(ready))
         self._later = asyncio.get_running_loop().create_future()
         return self._later
 
     def _start(self, run: Run) -> None:
         """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
+        if emitter is not None:
+            with contextlib.suppress(Exception):  # it is tried again with the emission, and counted there
+                emitter.prepare()  # before any evaluator, which may hang for good: the metrics have to say so
         if emitter is None or not (settings.calls_model or settings.runner.leaves_thread):
             run.start()
             return
         if self._run_span is None:
-            emitter.prepare()
             self._ensure_agent_span()
             self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, self._started_ns)
         if settings.calls_model:
