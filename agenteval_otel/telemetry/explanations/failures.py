@@ -127,7 +127,7 @@ FAILURES: Final[dict[str, Explanation]] = {
         ),
         (
             "Look for the log line `background_thread_replaced`: `part` is what held it, where it is known.",
-            "Have it wait with `await`, or on a thread of its own: the third time within ten minutes it is quarantined.",
+            "Have it wait with `await`, or on its own thread: the third time within ten minutes it is quarantined.",
         ),
     ),
     "scope": Explanation(
