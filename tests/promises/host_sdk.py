@@ -74,9 +74,7 @@ class HostSdk:
     def __repr__(self) -> str:
         return f"<HostSdk spans={len(self.exporter.spans)}>"
 
-    def pipeline(
-        self, *evaluators: Any, sampler: Any = None, tracer_provider: Any = None, **settings: Any
-    ) -> Pipeline:
+    def pipeline(self, *evaluators: Any, sampler: Any = None, tracer_provider: Any = None, **settings: Any) -> Pipeline:
         """A pipeline that evaluates everything and emits with these providers, or with one that stands before."""
         telemetry = OtlpStorageProvider(
             tracer_provider=tracer_provider or self.tracer_provider, logger_provider=self.logger_provider,
