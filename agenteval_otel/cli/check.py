@@ -21,7 +21,6 @@ from agenteval_otel.masking import mask_text, printable
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
-from agenteval_otel.storage import OtlpStorageProvider
 
 __all__ = ["DESCRIPTION", "add_arguments", "run"]
 
@@ -91,7 +90,7 @@ def _report(loaded: Loaded) -> dict[str, Any]:
         "enabled": settings.enabled,
         "agents": {name or "every other handler": _agent(plan, pipeline, name) for name, plan in handlers.items()},
         "telemetry": _telemetry_in_words(settings),
-        "storage": [_in_words(one) for one in settings.storage if not isinstance(one, OtlpStorageProvider)],
+        "storage": [_in_words(one) for one in settings.storage if not _emits(one)],
         "redaction": [_in_words(redactor) for redactor in settings.redaction],
         "dispatcher": _in_words(settings.dispatcher),
         "own_span": settings.own_span,
@@ -162,7 +161,7 @@ def _sampler_in_words(sampler: Any) -> str:
 
 
 def _telemetry_in_words(settings: Settings) -> str:
-    provider = next((one for one in settings.storage if isinstance(one, OtlpStorageProvider)), settings.telemetry)
+    provider: Any = next(filter(_emits, settings.storage), settings.telemetry)
     variable = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if provider.endpoint:
         target = f"to {provider.endpoint}"
@@ -174,6 +173,11 @@ def _telemetry_in_words(settings: Settings) -> str:
     words += [f"detail {provider.detail}"] if provider.detail != "auto" else []
     words += [f"headers {', '.join(sorted(provider.headers))} (values hidden)"] if provider.headers else []
     return "; ".join(words)
+
+
+def _emits(provider: Any) -> bool:
+    """Whether it stands among the storage providers and emits, in place of the process's telemetry."""
+    return hasattr(type(provider), "emitter")
 
 
 def _in_words(part: Any) -> str:

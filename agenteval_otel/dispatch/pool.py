@@ -165,6 +165,7 @@ class _Pool:
         worker, self.worker = self.worker, None  # the next call, if there is one, starts another
         if worker is not None:
             worker.close()
+        self._watchdog.close()  # it has no worker left to look after
 
     def shutdown(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

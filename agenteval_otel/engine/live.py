@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns, time_ns
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -44,7 +44,8 @@ __all__ = ["Engine"]
 
 _LOOK_AGAIN_S = 0.005
 _LOOK_EVERY_ITEMS = 16
-"""So many spans of a list are emitted between two looks at the host's queues, which may be small."""
+"""So many spans or events of a list are emitted between two looks at the host's queues, which may be small."""
+_MAX_LOOKUPS = 2
 _TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
 
 
@@ -83,6 +84,7 @@ class Engine:
         self.emitters: set[Emitter] = set()
         self._waiting: deque[_Evaluation] = deque()
         self._present: _Evaluation | None = None
+        self._finishing: _Evaluation | None = None
         self._reading: CapturedCall | None = None
 
     def __repr__(self) -> str:
@@ -120,11 +122,12 @@ class Engine:
             else:
                 done(evaluation.call, later)
             pause()
-        items = 0
+        room, items = True, 0
         for evaluation in over:
-            full = items >= _LOOK_EVERY_ITEMS and not self._emitters_have_room()
-            items = evaluation.items + (items if full or items < _LOOK_EVERY_ITEMS else 0)
-            done(evaluation.call, evaluation.finish_later() if full else evaluation.finish())
+            if room and items >= _LOOK_EVERY_ITEMS:
+                room, items = self._emitters_have_room(), 0
+            items += evaluation.items
+            done(evaluation.call, evaluation.finish() if room else evaluation.finish_later())
             pause()
 
     def _prepared(self, call: CapturedCall) -> _Evaluation | str | Awaitable[str]:
@@ -162,9 +165,10 @@ class Engine:
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
         """Have the next thread go on with a call of a thread that is held up; False where it cannot."""
         evaluation: _Evaluation | None = call.evaluation
+        if call is self._reading or (blamed is None and evaluation is not None and evaluation is self._present):
+            return False  # in `capture=`, in a sampler or in a redactor: what holds the thread would hold the next one
         if evaluation is None:
-            # Its input is not built. The call that holds the thread while it is read fails; the others were not begun.
-            return call is not self._reading
+            return True  # not begun
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
         with contextlib.suppress(ValueError):  # it may wait for room in the host's processors
             self._waiting.remove(evaluation)
@@ -213,6 +217,7 @@ class Engine:
 
     def _decide(self, evaluation_input: EvaluationInput, call: CapturedCall, settings: HandlerSettings) -> str | None:
         """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
+        self._reading = call
         try:
             context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
             with part_of("sampler", settings.sampler):
@@ -227,6 +232,8 @@ class Engine:
         except Exception as error:
             self.broken("sampler", error)
             return PIPELINE_FAILED
+        finally:
+            self._reading = None
 
     def _bad_fact(self, name: str) -> None:
         # A name may come from data: what is no name is not logged.
@@ -258,8 +265,10 @@ class _Evaluation:
         self._outcome: RunOutcome | None = None
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
-        self._emitting = self._emitted = self._superseded = False
-        self._looks_up = self._looked_up_before = False
+        self._stage: Literal["evaluating", "emitting", "emitted", "saving", "over"] = "evaluating"
+        self._superseded = False
+        self._lookups = 0
+        self._response: EvaluatedResponse | None = None
         self._sampled: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -271,15 +280,14 @@ class _Evaluation:
 
     def needs_ground_truth(self) -> bool:
         """Whether the evaluators wait for a look-up."""
-        return self._settings.ground_truth is not None and not self.is_begun()
+        return self._settings.ground_truth is not None and not self.is_begun() and self._lookups < _MAX_LOOKUPS
 
     async def start_with_ground_truth(self) -> str:
         """Evaluate to the end, with the reference answer where the store has one."""
         store = self._settings.ground_truth
         assert store is not None
-        self._looks_up = True
+        self._lookups += 1
         self.input = await with_ground_truth(self.input, store, self._engine._ground_truth_failed)
-        self._looks_up = False
         later = self.start()
         if later is not None:
             return await later
@@ -337,18 +345,23 @@ class _Evaluation:
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
         """The same evaluation for another thread: what is known stays, `blamed` has failed.
 
-        None where some of it may have been emitted, or a second look-up holds the thread. Where all of it was emitted
-        and is being stored, the save counts as failed.
+        None where some of it may have been emitted. A look-up begins anew once, and then evaluation goes on without. A
+        save that was begun and has not ended counts as failed.
         """
-        if (self._emitting and not self._emitted) or (self._looks_up and self._looked_up_before):
+        is_finishing = self._engine._finishing is self
+        if self._stage == "emitting" or (is_finishing and self._stage == "evaluating"):
             return None
         self._superseded = True
         other = _Evaluation(self._engine, self.call, self._settings, self.input)
         other._started_ns, other._tick, other._run_span = self._started_ns, self._tick, self._run_span
-        other._sampled, other._outcome, other._emitted = self._sampled, self._outcome, self._emitted
-        other._looked_up_before = self._looks_up
-        if self._emitted and self._settings.storage is not None:
-            self._settings.storage.interrupted(error)
+        other._sampled, other._outcome, other._response = self._sampled, self._outcome, self._response
+        other._stage, other._lookups = self._stage, self._lookups
+        if self._settings.ground_truth is not None and not self.is_begun() and not other.needs_ground_truth():
+            self._engine._ground_truth_failed(error)
+        if self._stage == "saving" or (is_finishing and self._stage == "emitted"):
+            other._stage = "over"
+            if self._settings.storage is not None:
+                self._settings.storage.interrupted(error)
         if self._run is not None and self._outcome is None:
             other._run = self._run.taken_over(blamed, error, other._over)
         return other
@@ -363,7 +376,7 @@ class _Evaluation:
 
     @property
     def items(self) -> int:
-        """How many spans it emits at most."""
+        """How many spans or events it emits at most."""
         return 2 + (0 if self._outcome is None else len(self._outcome.results))
 
     def finish_later(self) -> Awaitable[str]:
@@ -374,13 +387,14 @@ class _Evaluation:
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
-        if self._emitted:
+        if self._stage == "over":
             return EVALUATED
         if self._superseded or self._outcome is None:  # this thread was held up, and another one goes on
             return PIPELINE_FAILED
         later, settings, engine = self._later, self._settings, self._engine
+        engine._finishing = self
         try:
-            response = self._emit(self._outcome)
+            response = self._response = self._response or self._emit(self._outcome)
             if response is None:
                 return PIPELINE_FAILED
             if settings.storage is None:
@@ -394,6 +408,8 @@ class _Evaluation:
             if later is not None and not later.done():
                 later.set_result(PIPELINE_FAILED)
             return PIPELINE_FAILED
+        finally:
+            engine._finishing = None
         if later is None:
             return self._saved(saving)
         task = asyncio.get_running_loop().create_task(self._saved(saving))
@@ -401,7 +417,9 @@ class _Evaluation:
         return later
 
     async def _saved(self, saving: Awaitable[Any]) -> str:
+        self._stage = "saving"
         await saving  # what providers raise is counted there
+        self._stage = "over"
         return EVALUATED
 
     def _emit(self, outcome: RunOutcome) -> EvaluatedResponse | None:
@@ -415,13 +433,13 @@ class _Evaluation:
         )  # fmt: skip
         if self._superseded:  # this thread was held up in a redactor, and another one goes on
             return None
-        self._emitting = True
+        self._stage = "emitting"
         _TELEMETRY.begin()
         try:
             self._emit_response(response)
         finally:
             _TELEMETRY.end()
-        self._emitted = True
+        self._stage = "emitted"
         # Results are those of the responses that are counted as evaluated, and of no others.
         if not call.settled:
             if settings.objectives:

@@ -38,11 +38,13 @@ class ModeLoad(NamedTuple):
         waiting: Evaluations that wait or run.
         seconds: How long these take together, as their evaluators usually do.
         at_once: How many run at the same time.
+        submitted: How many there were so far.
     """
 
     waiting: int
     seconds: float
     at_once: int
+    submitted: int = 0
 
 
 class Executor:
@@ -69,6 +71,7 @@ class Executor:
         self._processes = Processes(self._complete, self._no_process) if self._live else None
         self._waiting = dict.fromkeys(("thread", "process", "async"), 0)
         self._seconds = dict.fromkeys(self._waiting, 0.0)
+        self._submitted = dict.fromkeys(self._waiting, 0)
 
     def __repr__(self) -> str:
         strikes = sum(state.strikes for state in list(self._states.values()))
@@ -167,7 +170,8 @@ class Executor:
         """What waits or runs in each mode."""
         at_once = {"thread": 1, "process": 1, "async": self._async_concurrency}
         return {
-            mode: ModeLoad(count, max(0.0, self._seconds[mode]), at_once[mode]) for mode, count in self._waiting.items()
+            mode: ModeLoad(count, max(0.0, self._seconds[mode]), at_once[mode], self._submitted[mode])
+            for mode, count in self._waiting.items()
         }
 
     def close(self) -> None:
@@ -188,6 +192,7 @@ class Executor:
         job.limit_s = job.evaluator.timeout_s or (ASYNC_TIMEOUT_S if is_async else TIMEOUT_S)
         job.deliveries, job.mode, job.expected_s = of_loop.deliveries, mode, state.usual_s
         self._waiting[mode] += 1
+        self._submitted[mode] += 1
         self._seconds[mode] += job.expected_s
         stop = job.cancel
         if mode == "async":

@@ -37,8 +37,8 @@ class GroundTruth(Value):
 class GroundTruthStore(Component, contract="ground_truth"):
     """Knows reference answers. Implement `find`.
 
-    It runs on the pool's thread, for every evaluated response that brings no ground truth of its own, before the
-    evaluators. A plain method must not block: the pool's event loop waits for it. An ``async def`` may ask a service,
+    It runs on the background thread, for every evaluated response that brings no ground truth of its own, before the
+    evaluators. A plain method must not block: the background thread waits for it. An ``async def`` may ask a service,
     and has `timeout_s` for it. What it raises is counted (``ground_truth``), and evaluation goes on without.
 
     Attributes:

@@ -80,6 +80,11 @@ class CostMeter:
     def __repr__(self) -> str:
         return f"<CostMeter answer={self._answer.value:.2g} s async={self._async.value:.2g} s>"
 
+    @property
+    def async_per_answer(self) -> float:
+        """Async evaluations that an answer starts, in the mean."""
+        return self._async_per_answer or 0.0
+
     def reset(self) -> None:
         """Forget what was measured."""
         self._answer, self._async = _Mean(), _Mean()

@@ -130,7 +130,7 @@ class Pipeline:
         for provider in (telemetry, *storage):
             self._know(provider)
         if telemetry is not None:
-            # Where results are stored, nobody has to hear that they are not emitted.
+            # Where results are stored, or somebody is called, nobody has to hear that they are not emitted.
             telemetry.emitter.providers.warns = False
         self.dispatcher.start(
             self.engine.process, self._settle, has_room=self.engine.has_room, on_work=self._load.note, on_stall=self,
@@ -165,7 +165,8 @@ class Pipeline:
             self._know(provider)
         emitter = settings.emitter
         if emitter is not None:
-            emitter.providers.warns = emitter.providers.warns or settings.storage is None
+            called_back = settings.objectives and self.objectives.settings.calls_back
+            emitter.providers.warns |= settings.storage is None and not called_back
             emitter.providers.on_host = watch_exit_again
             self.engine.emitters.add(emitter)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
@@ -311,28 +312,31 @@ class _Load:
         settings: LoadSheddingSettings | None,
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
-        at_once = executor.waiting()["async"].at_once
-        if isinstance(dispatcher, PoolDispatcher):  # only so many answers are under evaluation
-            at_once = min(at_once, dispatcher.concurrency)
-        self._meter = CostMeter(at_once)
-        self._async_before = 0
+        # Only so many answers are under evaluation.
+        most = dispatcher.concurrency if isinstance(dispatcher, PoolDispatcher) else 1
+        self._meters = {mode: CostMeter(min(load.at_once, most)) for mode, load in executor.waiting().items()}
+        self._submitted = dict.fromkeys(self._meters, 0)
         self._looking: Any = None
         self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
 
     def work(self) -> Work:
         """What is queued and under evaluation; from any thread."""
-        waiting = self._executor.waiting()["async"].waiting
-        dropped = self._accounting.outcomes()[DROPPED_QUEUE_FULL]
-        return self._meter.work(self._dispatcher.state()["size"], async_pending=waiting, dropped=dropped)
+        size, dropped = self._dispatcher.state()["size"], self._accounting.outcomes()[DROPPED_QUEUE_FULL]
+        modes = self._executor.waiting()
+        # Those whose evaluations wait or run are in the queue's size too.
+        begun = max(modes[mode].waiting / max(1.0, meter.async_per_answer) for mode, meter in self._meters.items())
+        queued = max(0, size - round(begun))
+        works = [meter.work(queued, async_pending=modes[mode].waiting) for mode, meter in self._meters.items()]
+        return Work(size, works[0].inline_s, max(work.async_s for work in works), dropped)
 
     def note(self, calls: int, seconds: float) -> None:
         """The background thread took so long for some calls in a row; on its event loop."""
-        load = self._executor.waiting()["async"]
-        started = max(0, load.waiting - self._async_before)
-        self._async_before = load.waiting
-        self._meter.note(calls, seconds, started)
-        if load.waiting:
-            self._meter.note_async(load.seconds / load.waiting)
+        for mode, load in self._executor.waiting().items():
+            meter, before = self._meters[mode], self._submitted[mode]
+            self._submitted[mode] = load.submitted
+            meter.note(calls, seconds, max(0, load.submitted - before))
+            if load.waiting:
+                meter.note_async(load.seconds / load.waiting)
         loop = asyncio.get_running_loop()
         if self._looking is not loop:
             self._looking = loop

@@ -45,7 +45,7 @@ class SamplingContext(NamedTuple):
         agent: The agent's name.
         draw: Uniform in [0, 2^64).
         answer: None before the handler has run.
-        evaluation_input: None until the pool's thread has built it.
+        evaluation_input: None until the background thread has built it.
         memo: Decisions that must be made once a call (a rate limit's), kept from one asking to the next; None where
             nobody asks twice.
         results: What the evaluators of the first stage gave; None before that, and where there are no stages.

@@ -2,8 +2,8 @@
 
 A rule has a ratio like any sampler, and a say only where it matches. By itself it samples nothing else; beside others
 (`FirstOfSampler`, `AnyOfSampler`) it gives some answers a higher probability, and that probability is recorded.
-What needs the content is decided on the pool's thread, where reading it costs the caller nothing: every such call takes
-a place in the queue, so combine such a rule with cheap ones first.
+What needs the content is decided on the background thread, where reading it costs the caller nothing: every such call
+takes a place in the queue, so combine such a rule with cheap ones first.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ErrorSampler(RuleSampler, type="error"):
 
 
 class PatternSampler(RuleSampler, type="pattern"):
-    """Samples a share of the responses in which a pattern occurs, on the pool's thread.
+    """Samples a share of the responses in which a pattern occurs, on the background thread.
 
     Attributes:
         pattern: A regular expression in JavaScript's syntax, as in `RuleBased`, without looking around and without
@@ -147,7 +147,7 @@ class SlowSampler(RuleSampler, type="slow"):
 
 
 class FunctionSampler(RuleSampler, type="function"):
-    """Samples by a function of the evaluation input, on the pool's thread.
+    """Samples by a function of the evaluation input, on the background thread.
 
     Attributes:
         function: Gives whether the response matches (then `ratio` holds) or the ratio itself, 0 to 1. It must return

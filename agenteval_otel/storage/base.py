@@ -19,7 +19,7 @@ SAVE_TIMEOUT_S = 10.0
 
 
 class EvaluationStorageProvider(Component, contract="storage"):
-    """Saves finished results. Implement `save_result`; called on the pool's event loop, one call per response."""
+    """Saves finished results. Implement `save_result`; called on the background thread, one call per response."""
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Save one aggregated result; what it raises is counted and the other providers still save."""

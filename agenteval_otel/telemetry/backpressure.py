@@ -76,7 +76,8 @@ class Backpressure:
             self._providers = providers
             self._look_at(processors)
         over = max((len(queue) - limit for queue, limit, _ in self._queues), default=-1)
-        if over < 0 and not (self._unseen and not self._within_rate()):
+        within_rate = not self._unseen or self._within_rate()
+        if over < 0 and within_rate:
             self._full_since = None
             return True
         now = self._clock()
@@ -84,7 +85,11 @@ class Backpressure:
             self._full_since = self._asked_at = now
             self._least_over = over
         # The SDK's thread can miss the wake-up of a full batch; the next item wakes it again.
-        if now - self._asked_at >= _NUDGE_S and all(len(queue) < half for queue, _, half in self._queues):
+        if (
+            within_rate
+            and now - self._asked_at >= _NUDGE_S
+            and all(len(queue) < half for queue, _, half in self._queues)
+        ):
             self._asked_at = now
             return True
         return False

@@ -147,9 +147,14 @@ class Emitter:
         """Set, at start, whose outcomes, queue, load and judges the metrics show; imports what exporters will need."""
         self._accounting, self._queue, self._own = accounting, queue, own
         self.judge_totals.know(judges)
-        self.providers.on_lost = lambda signal, reason, count: accounting.fail(
-            "span_left_out" if reason == "host_queue_full" else f"export:{signal}", count
-        )
+
+        def lose(signal: str, reason: str, count: int) -> None:
+            if reason == "host_queue_full":
+                accounting.fail("span_left_out", count)
+            else:
+                accounting.fail(f"export:{signal}", count)
+
+        self.providers.on_lost = lose
         self.providers.prepare()
 
     def prepare(self) -> None:
@@ -241,7 +246,8 @@ class Emitter:
         elif self.wants_spans:
             self.providers.lose("traces", "host_queue_full")
             log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
-        self.providers.sent(2 + len(response.results))  # at most: the agent span, the run span and the events
+        # The run span, and the agent span that ended with it, beside the spans and events of results.
+        self.providers.sent(2 + len(shown) + (len(response.results) if events is not None else 0))
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

@@ -1,6 +1,6 @@
 """Events: the only file that meets OpenTelemetry's logs interface, which is still private.
 
-An event is a log record with an event name. Everything here is called on the pool's thread.
+An event is a log record with an event name. Everything here is called on the background thread.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class JudgeInstruments:
 
 def _reader(read: Callable[[], dict[Labels, Any]]) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        # A copy: the pool's thread may add while the exporter reads.
+        # A copy: the background thread may add while the exporter reads.
         return [Observation(amount, dict(labels)) for labels, amount in dict(read()).items()]
 
     return observe

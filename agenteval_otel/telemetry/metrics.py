@@ -2,7 +2,7 @@
 
 A dictionary takes an addition in a tenth of a microsecond where a counter of the SDK takes five, so counters are
 observable instruments over totals. Histograms are recorded with the context of the evaluated span: that is what makes
-an exemplar. Everything here runs on the pool's thread, or on the exporter's when it reads.
+an exemplar. Everything here runs on the background thread, or on the exporter's when it reads.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _counter(
     meter: metrics.Meter, instrument: names.Instrument, read: Callable[[], dict[Labels, int] | dict[Labels, float]]
 ) -> None:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        # A copy: the pool's thread may add to the totals while the exporter reads.
+        # A copy: the background thread may add to the totals while the exporter reads.
         return [Observation(amount, dict(labels)) for labels, amount in dict(read()).items()]
 
     meter.create_observable_counter(

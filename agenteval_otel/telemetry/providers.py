@@ -1,8 +1,8 @@
 """Which OpenTelemetry providers the signals go to, resolved per signal and late.
 
 An explicit provider, else the application's real global one, else (an OTLP endpoint is configured) a private one with
-the application's resource, else none. The globals are never replaced. Private providers are built on the pool's thread,
-never at import and never on the caller's; after a fork the child builds its own.
+the application's resource, else none. The globals are never replaced. Private providers are built on the background
+thread, never at import and never on the caller's; after a fork the child builds its own.
 
 A private provider's signal is *delivered*: its exporter knows what the receiver took. A signal of the application's
 provider is *handed over*: what its processor makes of it nobody is told.
@@ -120,7 +120,7 @@ class Providers:
         return True
 
     def tracer(self) -> trace.Tracer | None:
-        """The tracer; None when no provider is to be had. May build a provider: pool thread only."""
+        """The tracer; None when no provider is to be had. May build a provider: background thread only."""
         if self.is_gone("TRACES"):
             return None
         tracer: trace.Tracer | None = self._resolve(
@@ -162,14 +162,14 @@ class Providers:
         return not self._backpressure.is_stuck()
 
     def events(self) -> EventLog | None:
-        """The event log; None when no provider is to be had. Pool thread only."""
+        """The event log; None when no provider is to be had. Background thread only."""
         if self.is_gone("LOGS"):
             return None
         events: EventLog | None = self._resolve("LOGS", EventLog)
         return events
 
     def meter(self) -> metrics.Meter | None:
-        """The meter; None when no provider is to be had. Pool thread only."""
+        """The meter; None when no provider is to be had. Background thread only."""
         meter: metrics.Meter | None = self._resolve(
             "METRICS", lambda provider: provider.get_meter(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
         )

@@ -70,7 +70,7 @@ class Attribute(NamedTuple):
 
     Attributes:
         event: On the event of a result, and on its span, which has the same attributes.
-        evaluated_span: On the span of the answer; ``own span`` where only the one that we open has it.
+        evaluated_span: On the span of the answer; ``agent span`` where only the one that we open has it.
         extension: A name under ``gen_ai.`` that the conventions do not define.
         crossing: On the event that tells of an objective.
     """
@@ -103,13 +103,13 @@ ATTRIBUTES: Final = (
     Attribute(EXPLANATION, "string", "Why, in the evaluator's words: content.", "content capture on events"),
     Attribute(REASON_CODE, "string", "A word of the evaluator's closed list, never text of the answer.", "when known"),
     Attribute(ERROR_TYPE, "string", "What broke: the evaluator (then there is neither score nor label), or the handler "
-              "that the span is about.", "failed", "", "own span, the handler raised"),
+              "that the span is about.", "failed", "", "agent span, the handler raised"),
     Attribute(SCORE_NORMALIZED, "double", "The score moved to [0, 1], higher is better.", "when known"),
     Attribute(THRESHOLD, "double", "The score from which the criterion passes.", "when known"),
     Attribute(criterion_score("<criterion>"), "double", "The raw score of each criterion.", "", "scored, "
-              "and no category", extension=True),
+              "and no category", "agent span that ends on the background thread: scored by then", extension=True),
     Attribute(criterion_label("<criterion>"), "string", "The label of each criterion.", "", "scored, when known",
-              extension=True),
+              "agent span that ends on the background thread: scored by then", extension=True),
     Attribute(OVERALL_SCORE, "double", "Weighted mean of the normalized scores.", "", "when known"),
     Attribute(FAILED_CRITERIA, "string[]", "The criteria that did not pass.", "", "when there are any"),
     Attribute(EVALUATOR_ID, "string", "Which evaluator it was.", "always", extension=True),
@@ -130,8 +130,8 @@ ATTRIBUTES: Final = (
     Attribute(RESPONSE_ID, "string", "Id of the model's response.", "when known", "when known"),
     Attribute(CONVERSATION_ID, "string", "Id of the conversation; never made up.", "when known", "when known"),
     Attribute(REQUEST_MODEL, "string", "The model that answered.", "when known", "when known"),
-    Attribute(AGENT_NAME, "string", "The monitored agent.", "always", "always", "own span", crossing="always"),
-    Attribute(OPERATION_NAME, "string", "`evaluation`; of an own span `invoke_agent`.", "", "always", "own span"),
+    Attribute(AGENT_NAME, "string", "The monitored agent.", "always", "always", "agent span", crossing="always"),
+    Attribute(OPERATION_NAME, "string", "`evaluation`; of an agent span `invoke_agent`.", "", "always", "agent span"),
     Attribute(EVALUATION_MODULE, "string", "The monitored agent, again.", "", "always", extension=True),
     Attribute(HAS_GROUND_TRUTH, "boolean", "A reference answer was there.", "", "always", extension=True),
     Attribute(USER_PROMPT, "string", "The question: content.", "", _CONTENT, extension=True),
@@ -172,6 +172,6 @@ SPANS: Final = (
               "for each evaluated response, unless `detail` is `none` or the trace is not sampled"),
     SpanShape(f"{OPERATION_EVALUATION} {{criterion}}", "the run span", "result span: evaluators that call a model and "
               "failures (`auto`), all results (`result`), none (`response`, `none`)"),
-    SpanShape(f"{OPERATION_INVOKE_AGENT} {{agent}}", "none", "own span: where the handler runs outside of any trace "
+    SpanShape(f"{OPERATION_INVOKE_AGENT} {{agent}}", "none", "agent span: where the handler runs outside of any trace "
               "(`own_span`: `sampled`, `always`, `never`)"),
 )  # fmt: skip

@@ -60,7 +60,7 @@ def test_a_right_file_tells_what_will_run(
         "  ResponseHealth [inline]: response_health (binary, weight 2, objective 95 %)",
         "  KeywordCoverage [inline, 50 % of the sampled]: kw (numeric, passes from 0.5)", "quiet: off",
         "every other handler: first of: error; all calls, at most 3 a second; 10 % of the calls",
-        "  otlp: to http://***@collector:4317; signals metrics; content no_content; detail result; "
+        "Telemetry goes to http://***@collector:4317; signals metrics; content no_content; detail result; "
         "headers api_key, authorization (values hidden)",
         "  json_file (path ***/a.jsonl)", "Redaction of what leaves the process: none",
         "Evaluations run in: pool (max_items 9)",
@@ -136,10 +136,13 @@ def test_where_telemetry_goes_without_an_endpoint(
 ) -> None:
     """Without an endpoint in the file the standard variable is told, or that there is none."""
     file = said(tmp_path, "own_span: never")
-    assert "otlp: to the application's OpenTelemetry provider; without one, nowhere" in check(capsys, file)[1]
+    assert "Telemetry goes to the application's OpenTelemetry provider; without one, nowhere" in check(capsys, file)[1]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:4317")
     assert "else to http://variable:4317 (OTEL_EXPORTER_OTLP_ENDPOINT)" in check(capsys, file)[1]
-    assert "nowhere but the accounting" in check(capsys, said(tmp_path, "storage: []"))[1]
+    assert "signals none" in check(capsys, said(tmp_path, "telemetry: {signals: []}"))[1]
+    stored = check(capsys, said(tmp_path, "storage: [{type: json_file, path: a.jsonl}]"))[1]
+    assert "Telemetry goes to the application's" in stored
+    assert "Results are stored in:\n  json_file (path a.jsonl)" in stored
 
 
 def test_a_judge_without_its_key_is_a_warning(

@@ -42,7 +42,7 @@ agenteval_evaluation_errors_total{gen_ai_evaluation_name="tone",error_type="time
 agenteval_evaluation_errors_total{gen_ai_evaluation_name="tone",error_type="KeyError"} 1 # {trace_id="a"} 1 1
 agenteval_queue_size 1900
 agenteval_queue_max_bytes 33554432
-agenteval_queue_bytes{instance="1"} 1.5e+06
+agenteval_queue_bytes{instance="1"} 3e+07
 agenteval_last_success_seconds 1.7e9
 gen_ai_evaluation_score_bucket{le="+Inf"} 3
 somebody_elses_total NaN
@@ -206,7 +206,7 @@ def test_a_prometheus_page(serve: Callable[..., str], capsys: pytest.CaptureFixt
     assert "100 calls" in told
     assert "support: 98 calls: 91.8 % evaluated, 8.2 % dropped_queue_full" in told
     assert 'sa"le}s\\: 2 calls: 100.0 % not_sampled' in told
-    assert "Queue: 1,900 of 2,048 places taken: nearly full" in told
+    assert "Queue: 1,900 calls, 28.6 of 32.0 MiB: nearly full" in told
     assert "tone failed 4 times with timeout\n  The evaluator took longer" in told
     assert "tone failed once with KeyError\n  The evaluator failed with `KeyError`: " in told
     assert "Last delivered result: " in told

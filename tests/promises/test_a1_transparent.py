@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.promises.figures import Recorder
@@ -138,6 +139,7 @@ def test_no_failing_seam_reaches_the_caller(
     rig = Rig(telemetry, situation)
     request.addfinalizer(rig.close)
     faults.reached.clear()
+    reserved = MEMORY.open_spans.used_bytes
     seams = (*CALLER_SEAMS, *(BACKGROUND_SEAMS if rig.evaluates else ()), *COUNTING_SEAMS)
     wrong: Counter[str] = Counter()
     cases = list(itertools.product(seams, SEAM_ERRORS, SHAPES, (None, *HOST_ERRORS)))
@@ -151,6 +153,7 @@ def test_no_failing_seam_reaches_the_caller(
         if problem:
             wrong[f"{seam.name}: {problem} ({shape}, {error.__name__})"] += 1
     assert not wrong, wrong.most_common(20)
+    assert MEMORY.open_spans.used_bytes == reserved
     promise("A1", figure=f"{len(cases)} cases, 0 differences")
     if rig.evaluates:
         unreached = {seam.name for seam in seams} - faults.reached

@@ -178,9 +178,9 @@ def test_fuzzed_answers_through_the_wire(kind: type[Judge], bench: Bench) -> Non
 def test_several_criteria_of_one_answer(bench: Bench) -> None:
     """What is wrong with one criterion's part costs that criterion, and none gets another's score."""
     good = {"evidence": [], "reason": "r", "score": 4}
-    rubrics = [{"criterion_name": name, "scale": "likert5"} for name in ("first", "score", "criterion_4", "is-it.so")]
+    rubrics = [{"criterion_name": name, "scale": "likert5"} for name in ("first", "reason", "criterion_4", "is-it.so")]
     answers: list[tuple[Any, list[Any]]] = [
-        ({"first": good, "score": {**good, "score": 2}, "criterion_4": {**good, "score": 3}}, [4, 2, 3, None]),
+        ({"first": good, "reason": {**good, "score": 2}, "criterion_4": {**good, "score": 3}}, [4, 2, 3, None]),
         (good, [None] * 4),
         ({**good, "first": good}, [4, None, None, None]),
     ]
@@ -193,7 +193,7 @@ def test_several_criteria_of_one_answer(bench: Bench) -> None:
     parts = {key: {**good, "score": index + 1} for index, key in enumerate(keys)}
     scored = bench.judge(LLMJudge(judge=ScriptedJudge(fallback=parts), rubrics=rubrics))
     assert {result.criterion_name: result.score for result in scored} == {
-        "first": 1, "score": 2, "criterion_4": 3, "is-it.so": 4,
+        "first": 1, "reason": 2, "criterion_4": 3, "is-it.so": 4,
     }  # fmt: skip
     parts[keys[1]]["score"] = 9
     scored = bench.judge(LLMJudge(judge=ScriptedJudge(fallback=parts), rubrics=rubrics))

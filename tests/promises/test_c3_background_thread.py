@@ -106,8 +106,9 @@ CASES: dict[str, tuple[dict[str, int], int, str]] = {
     "evaluator": ({"evaluated": STALLS}, 1, "holds_the_loop"),
     "capture": ({"pipeline_failed": 3, "capture_failed": STALLS - 3}, 3, "capture:capture"),
     "sampler": ({"pipeline_failed": STALLS}, 3, "sampler:reading"),
-    # The call goes on with the next thread, until the part is quarantined: text is left out, saves and look-ups fail.
-    "redactor": ({"evaluated": STALLS}, 3, "redaction:holding"),
+    # Quarantined, it fails: text of a redactor that fails does not leave.
+    "redactor": ({"pipeline_failed": 3, "evaluated": STALLS - 3}, 3, "redaction:holding"),
+    # The look-up is tried once more, then evaluation goes on without; a save that hangs counts as failed.
     "ground truth": ({"evaluated": STALLS}, 3, "ground_truth:slow"),
     "storage": ({"evaluated": STALLS}, 3, "storage:kept"),
 }

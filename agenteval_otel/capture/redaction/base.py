@@ -10,8 +10,8 @@ __all__ = ["Redactor"]
 class Redactor(Component, contract="redactor"):
     """Takes out of text what must not leave the process. Implement `redact`.
 
-    It runs on the pool's thread, for every text that leaves: keep it linear in the length, without network calls. What
-    it raises costs the field: a marker leaves in its place, never the text as it was.
+    It runs on the background thread, for every text that leaves: keep it linear in the length, without network calls.
+    What it raises costs the field: a marker leaves in its place, never the text as it was.
     """
 
     def redact(self, text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from agenteval_otel.cli.demo.changes import Drop, Point, align, common_time, find_drops
 from agenteval_otel.cli.demo.ledger import Ledger
@@ -67,9 +66,8 @@ class RunState:
 
     @property
     def queue(self) -> dict[str, int]:
-        """The queue's gauges: ``size``, ``capacity``, ``bytes``; and ``max_bytes`` where there is a limit."""
-        limit: Any = getattr(self.pipeline.dispatcher, "max_bytes", 0)
-        return {**self.pipeline.dispatcher.state(), "max_bytes": int(limit)}
+        """The queue's gauges: ``size``, ``bytes`` and ``max_bytes``."""
+        return self.pipeline.dispatcher.state()
 
     @property
     def sampled(self) -> tuple[int, int]:

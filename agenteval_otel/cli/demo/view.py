@@ -71,7 +71,7 @@ def _facts(state: RunState, dot: str) -> Iterator[tuple[str, str]]:
     rate = state.traffic.calls / max(state.elapsed_s, 0.1)
     yield "Agent", f"{state.traffic.calls:,} calls {dot} {rate:,.0f} a second {dot} {state.traffic.news}"
     yield "Sampling", f"{seen:,} seen, {sampled:,} sampled ({share}) {dot} {state.sampling}"
-    held = f"{queue['size']:,} of {queue['capacity']:,} calls {dot} {shown_bytes(queue['bytes'])} of "
+    held = f"{queue['size']:,} calls {dot} {shown_bytes(queue['bytes'])} of "
     held += shown_bytes(queue["max_bytes"])
     if (lag := state.lag_ms()) is not None:
         held += f" {dot} scored {lag[0]:.0f} ms after the answer"

@@ -35,7 +35,7 @@ class Counts(NamedTuple):
         failures: By the part that broke.
         results: ``scored``, ``skipped``, ``failed``.
         errors: Failed results by criterion and `error.type`.
-        queue: ``size``, ``capacity``, ``bytes``.
+        queue: ``size``, ``bytes``, ``max_bytes``.
         last_success: Unix time of the last delivered result.
         lost: What was lost on the way out, by signal and reason.
     """

@@ -126,10 +126,11 @@ def _state(counts: Counts) -> list[str]:
     lines = []
     if counts.results:
         lines.append("Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items()))
-    size, capacity = counts.queue.get("size"), counts.queue.get("capacity")
-    if size is not None and capacity:
-        crowded = ": nearly full, calls will be dropped" if size >= _CROWDED * capacity else ""
-        lines.append(f"Queue: {size:,} of {capacity:,} places taken{crowded}")
+    queue = counts.queue
+    if "size" in queue and "bytes" in queue and queue.get("max_bytes"):
+        crowded = ": nearly full, calls will be dropped" if queue["bytes"] >= _CROWDED * queue["max_bytes"] else ""
+        mib, max_mib = (queue[name] / 1024 / 1024 for name in ("bytes", "max_bytes"))
+        lines.append(f"Queue: {queue['size']:,} calls, {mib:,.1f} of {max_mib:,.1f} MiB{crowded}")
     if counts.last_success is not None:
         lines.append(f"Last delivered result: {max(0.0, time.time() - counts.last_success):,.0f} s ago")
     return lines

@@ -25,6 +25,11 @@ ERROR_TYPES: Final[dict[str, Explanation]] = {
         ("a crash in an extension module, `os._exit`, or the system's memory limit",),
         ("Run the evaluator on the same input with `run_evaluation`, in a process that may die.",),
     ),
+    "blocked": Explanation(
+        "The evaluator held the background thread, and another thread took over: it has failed for those answers.",
+        ("it blocks or computes on the background thread: `execution` is `inline` or `async`",),
+        ("Give it `execution: thread`, or `process` where it burns CPU.",),
+    ),
     "queue_full": Explanation("8,192 evaluations waited for the same execution.", (SLOW,), ("Sample less.",)),
     "cancelled": Explanation(
         "The evaluator cancelled itself.", ("its own code cancels its task",), ("Raise `EvaluationSkipped` instead.",)

@@ -93,6 +93,11 @@ FAILURES: Final[dict[str, Explanation]] = {
         ("a provider, processor or exporter of the application's that raises",),
         ("Look for the log line `part_failed` of the part `telemetry`: `error_type` is what was raised.",),
     ),
+    "agent_span": Explanation(
+        "The agent span could not be ended; its call is evaluated all the same.",
+        ("a processor of the application's that raises when a span ends",),
+        ("Look for the log line `part_failed` of the part `agent_span`: `error_type` is what was raised.",),
+    ),
     "span_left_out": Explanation(
         "A run span was left out: your application's own spans filled its span processor. Events and metrics went out.",
         ("a burst of spans, or an exporter of your application's that is slow",),
@@ -100,7 +105,7 @@ FAILURES: Final[dict[str, Explanation]] = {
     ),
     "load_shedding": Explanation(
         "The queued work could not be measured; sampling is full, and only the queue's bounds limit it.",
-        ("a dispatcher of your own whose `state` raises or lacks `size`, `capacity` or `bytes`",),
+        ("a dispatcher of your own whose `state` raises or lacks `size`, `bytes` or `max_bytes`",),
         ("Check the dispatcher with `agenteval_otel.testing.check_dispatcher`.",),
     ),
     "dispatcher": Explanation(

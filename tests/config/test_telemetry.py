@@ -1,0 +1,152 @@
+"""Telemetry is not storage: it is on by default, and what is stored neither ends it nor doubles it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import _logs, metrics, trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from agenteval_otel import Settings, configure, flush, monitor, shutdown
+from agenteval_otel.runtime.log import log
+from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.testing import RecordedTelemetry
+
+SECRET = "the prompt of a customer"
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No provider, no endpoint, and a log that has said nothing yet."""
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(log, "_last", {})
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, bare: None) -> Iterator[RecordedTelemetry]:
+    """An application with providers of its own."""
+    recorded = RecordedTelemetry()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: recorded.tracer_provider)
+    monkeypatch.setattr(_logs, "get_logger_provider", lambda: recorded.logger_provider)
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: recorded.meter_provider)
+    yield recorded
+    recorded.shutdown()
+
+
+def _ask(**settings: Any) -> None:
+    configure(**{"dispatcher": "inline", "sample_rate": 1.0, **settings})
+
+    @monitor(agent="support")
+    def handler(prompt: str) -> str:
+        return f"Answer to {prompt}."
+
+    handler(SECRET)
+    assert flush(30.0)
+
+
+def _in_file(path: Path) -> dict[str, Any]:
+    (line,) = path.read_text().splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_it_is_on_by_default_and_nothing_is_stored() -> None:
+    """A provider that emits, of the process; the list of storage providers is empty."""
+    settings = Settings()
+    assert settings.storage == ()
+    assert isinstance(settings.telemetry, OtlpStorageProvider)
+
+
+def test_a_file_does_not_end_telemetry(host: RecordedTelemetry, tmp_path: Path) -> None:
+    """Results are in the file, and in spans, events and metrics as ever."""
+    _ask(storage=[{"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
+    assert _in_file(tmp_path / "results.jsonl")["agent"] == "support"
+    assert len(host.events()) == len(host.spans("evaluation support")) == len(host.spans("invoke_agent support")) == 1
+    assert host.points("agenteval.evaluation.results")
+
+
+@pytest.mark.parametrize(("end", "score"), [("background", 1.0), ("caller", None)])
+def test_the_agent_span_carries_its_scores(
+    bare: None, monkeypatch: pytest.MonkeyPatch, end: str, score: float | None
+) -> None:
+    """Those that are ready when it ends on the background thread; none where it is set to end on the caller's."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    _ask(dispatcher="pool", agent_span_end=end)
+    (own,) = (span for span in exporter.get_finished_spans() if span.name == "invoke_agent support")
+    assert own.attributes is not None
+    assert own.attributes.get("gen_ai.evaluation.response_health.score") == score
+    assert own.attributes.get("gen_ai.evaluation.response_health.label") == ("pass" if score else None)
+    shutdown(5.0)
+    provider.shutdown()
+
+
+def test_an_otlp_entry_emits_once(host: RecordedTelemetry, tmp_path: Path) -> None:
+    """It stands in place of the process's telemetry and is no second copy, alone and beside a file."""
+    _ask(storage=[{"type": "otlp", "detail": "result"}, {"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
+    assert len(host.events()) == len(host.spans("evaluation support")) == 1
+    assert len(host.spans("evaluation response_health")) == 1
+    (point,) = (one for one in host.points("agenteval.evaluation.results")
+                if one.attributes["gen_ai.evaluation.score.label"] == "pass")  # fmt: skip
+    assert point.value == 1
+    assert _in_file(tmp_path / "results.jsonl")["agent"] == "support"
+
+
+@pytest.mark.parametrize("by", ["setting", "variable"])
+def test_a_file_has_content_where_it_is_captured(
+    bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Without an otlp entry, provider or endpoint; by default no prompt and no answer is in it."""
+    quiet, full = tmp_path / "quiet.jsonl", tmp_path / "full.jsonl"
+    _ask(storage=[{"type": "json_file", "path": str(quiet)}])
+    assert SECRET not in quiet.read_text()
+    if by == "variable":
+        monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_AND_EVENT")
+    said = {"telemetry": {"content": "span_and_event"}} if by == "setting" else {}
+    _ask(storage=[{"type": "json_file", "path": str(full)}], **said)
+    assert f"Answer to {SECRET}." in full.read_text()
+
+
+def test_a_database_has_content_where_it_is_captured(bare: None, tmp_path: Path) -> None:
+    """As in a file: content is a matter of the process's telemetry, not of an otlp entry in storage."""
+    pytest.importorskip("sqlalchemy")
+    path = tmp_path / "results.db"
+    _ask(storage=[{"type": "sql", "url": f"sqlite:///{path}"}], telemetry={"content": "span_and_event"})
+    shutdown(30.0)
+    database = sqlite3.connect(path)
+    stored = "\n".join(database.iterdump())
+    database.close()
+    assert f"Answer to {SECRET}." in stored
+
+
+def test_nobody_has_to_hear_that_stored_results_are_not_emitted(
+    bare: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The warning is for results that nobody would see."""
+    _ask(storage=[{"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
+    assert "no_telemetry" not in caplog.text
+    shutdown(5.0)
+    _ask()
+    assert caplog.text.count("no_telemetry") == 1
+
+
+def test_whoever_is_called_back_needs_no_telemetry(bare: None, caplog: pytest.LogCaptureFixture) -> None:
+    """An objective with a callback is a place where results are seen."""
+    _ask(criteria={"default": [{"name": "response_health", "objective": 0.9}]}, on_breach=lambda crossing: None)
+    assert "no_telemetry" not in caplog.text
+
+
+def test_no_signal_is_switched_on_for_a_file_alone(host: RecordedTelemetry, tmp_path: Path) -> None:
+    """`signals: []` is how telemetry is switched off; what is stored is stored."""
+    _ask(telemetry={"signals": []}, storage=[{"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
+    assert _in_file(tmp_path / "results.jsonl")["agent"] == "support"
+    assert (host.events(), host.spans(), host.metrics()) == ([], [], set())

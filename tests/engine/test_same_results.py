@@ -1,0 +1,274 @@
+"""Every entry point gives the same results: offline, a suite, the `evaluate` command, and the live pipeline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from agenteval_otel import EvaluationRunConfig, Suite, monitor, run_evaluation_sync, run_evaluations_sync
+from agenteval_otel.capture.build import FACTS
+from agenteval_otel.cli import main
+from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
+from agenteval_otel.engine.handler import HandlerOptions
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import (
+    CriterionEvaluator,
+    Evaluator,
+    KeywordCoverage,
+    LexicalSimilarity,
+    ResponseHealth,
+    RuleBased,
+    Sentiment,
+    ToolUsage,
+    Toxicity,
+)
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.scoring import overall_score
+from agenteval_otel.testing import InlineDispatcher
+from tests.golden import lines, same, vectors
+from tests.test_golden_runner import TYPES, entry_of
+from tests.testing.doubles import Keeping
+
+pytestmark = pytest.mark.shared
+
+
+class Case(NamedTuple):
+    """One answer, and what scores it.
+
+    Attributes:
+        facts: What the handler's ``capture=`` says of the call.
+    """
+
+    name: str
+    evaluators: tuple[Evaluator, ...]
+    criteria: tuple[EvaluationCriteria, ...]
+    facts: Mapping[str, Any]
+
+
+class Recording(CriterionEvaluator, type="SameResultsRecording"):
+    """Keeps the inputs that the live pipeline builds."""
+
+    criterion_name: str = "recorded"
+
+    def score(self, evaluation_input: EvaluationInput) -> bool:
+        INPUTS[str(evaluation_input.agent)].append(evaluation_input)
+        return True
+
+
+INPUTS: dict[str, list[EvaluationInput]] = {}
+
+
+def golden_cases() -> list[Case]:
+    """Those vectors whose configuration is a strict one too."""
+    cases: list[Case] = []
+    for parameter in vectors(*TYPES):
+        vector = parameter.values[0]
+        if vector is None:
+            pytest.skip("the golden vectors are absent")
+        try:
+            evaluators = EvaluationRunConfig.model_validate({"evaluatorConfigs": [entry_of(vector)]}).evaluators
+            asked = EvaluationInput.model_validate(vector["input"])
+            declared = [criterion for evaluator in evaluators for criterion in evaluator.criteria()]
+            changed = {criterion.name: criterion for criterion in reversed(asked.criteria)}
+            criteria = tuple(changed.get(criterion.name, criterion) for criterion in declared)
+            EvaluationRunConfig(evaluators=evaluators, criteria=criteria)
+        except ConfigurationError:
+            continue
+        facts = {name: value for name in FACTS if (value := getattr(asked, name, None)) is not None}
+        cases.append(Case(vector["id"], evaluators, criteria, facts))
+    return cases
+
+
+def airline_cases() -> list[Case]:
+    """Every assistant turn of the recorded conversations."""
+    evaluators: tuple[Evaluator, ...] = (
+        ResponseHealth(),
+        RuleBased(rules=[{"criterion_name": "short_enough", "config": {"type": "length", "max": 1200}}]),
+        KeywordCoverage(criterion_name="courtesy", expected_keywords=["please", "thank"], threshold=0.5),
+        LexicalSimilarity(criterion_name="echo", source_field="response", reference_field="prompt"),
+        Sentiment(criterion_name="mood"),
+        Toxicity(criterion_name="clean", toxic_terms=["stupid", "idiot"]),
+        ToolUsage.load({"rules": [{"criterion_name": "no_transfer", "forbidden_tools": ["transfer_to_human_agents"]}]}),
+    )
+    criteria = tuple(criterion for evaluator in evaluators for criterion in evaluator.criteria())
+    cases = []
+    for conversation in lines("tau_airline_sample.jsonl"):
+        for position, message in enumerate(conversation["messages"]):
+            if message["role"] != "assistant":
+                continue
+            before = conversation["messages"][:position]
+            asked = [entry["content"] for entry in before if entry["role"] == "user"]
+            facts = {
+                "response": message.get("content") or "", "prompt": asked[-1] if asked else "",
+                "tool_calls": message.get("tool_calls") or None, "conversation_id": conversation["id"],
+            }  # fmt: skip
+            facts = {name: value for name, value in facts.items() if value is not None}
+            cases.append(Case(f"{conversation['id']}-{position}", evaluators, criteria, facts))
+    return cases
+
+
+def live(cases: Sequence[Case], dispatcher: Dispatcher, *more: Evaluator) -> dict[str, AggregatedEvaluationResult]:
+    """What the live pipeline stores of each case."""
+    kept = Keeping()
+    pipeline = Pipeline(
+        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(kept,), dispatcher=dispatcher, redactors=(),
+        load_shedding=LoadSheddingSettings(enabled=False),
+        agents={case.name: HandlerOptions(criteria=case.criteria) for case in cases},
+    )  # fmt: skip
+    try:
+        for case in cases:
+            evaluators = more or case.evaluators
+            handler = monitor(
+                pipeline=pipeline,
+                agent=case.name,
+                evaluators=evaluators,
+                capture=lambda *_, case=case: dict(case.facts),
+            )(lambda: "")
+            handler()
+        assert pipeline.flush(100)
+        assert pipeline.accounting.outcomes()["evaluated"] == len(cases)
+        return {str(saved.agent): saved for saved in kept.saved}
+    finally:
+        pipeline.shutdown(20)
+
+
+def recorded(cases: Sequence[Case]) -> dict[str, EvaluationInput]:
+    """The inputs that the live pipeline builds."""
+    INPUTS.clear()
+    INPUTS.update({case.name: [] for case in cases})
+    live(cases, InlineDispatcher(), Recording(execution="inline"))
+    return {name: inputs[0].model_copy(update={"criteria": ()}) for name, inputs in INPUTS.items()}
+
+
+def shape(results: Sequence[EvaluationResult]) -> list[Any]:
+    """What has to be the same in each result."""
+    return [
+        [one.criterion_name, one.status, one.score, one.normalized, one.label, one.passed, one.reason_code,
+         one.error_type]
+        for one in results
+    ]  # fmt: skip
+
+
+def whole(found: AggregatedEvaluationResult) -> list[Any]:
+    return [shape(found.results), found.overall_score]
+
+
+def _without_other(result: list[Any], expected: list[Any]) -> list[Any]:
+    """Text that is no category leaves the live pipeline as ``_other``: that is no other score."""
+    return [
+        there if here == "_other" and isinstance(there, str) else here
+        for here, there in zip(result, expected, strict=True)
+    ]
+
+
+def config_of(case: Case) -> EvaluationRunConfig:
+    return EvaluationRunConfig(evaluators=case.evaluators, criteria=case.criteria, redactors=())
+
+
+def by_suite(case: Case, made: EvaluationInput) -> list[Any] | None:
+    """Results of a suite, which has no overall score of its own: the pipeline's strategy on its results gives it."""
+    try:
+        suite = Suite(evaluators=case.evaluators, continue_on_error=True, redactors=())
+    except ConfigurationError:  # two evaluators for one criterion
+        return None
+    results = suite.run_sync(made.model_copy(update={"criteria": case.criteria})).results
+    return [shape(results), overall_score(results, case.criteria)]
+
+
+def by_command(case: Case, made: Sequence[EvaluationInput], folder: Path) -> list[list[Any]] | None:
+    """Results of `evaluate`, from a settings file and a dataset; None where an evaluator has no form in settings."""
+    try:
+        settings = {
+            "evaluators": [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in case.evaluators],
+            "criteria": {"default": [one.model_dump(mode="json", by_alias=True, exclude_unset=True)
+                                     for one in case.criteria]},
+            "redaction": [], "telemetry": {"detail": "none"},
+        }  # fmt: skip
+        text = json.dumps(settings, allow_nan=False)
+        dataset = "".join(
+            json.dumps(one.model_dump(mode="json", by_alias=True, exclude_none=True), allow_nan=False) + "\n"
+            for one in made
+        )
+    except Exception:  # a function, a stub of a model, a number that JSON does not have
+        return None
+    (folder / "settings.json").write_text(text)
+    (folder / "data.jsonl").write_text(dataset)
+    results = folder / "results.jsonl"
+    results.unlink(missing_ok=True)
+    arguments = [str(folder / "data.jsonl"), "--settings", str(folder / "settings.json"), "--results", str(results)]
+    code = main(["evaluate", *arguments, "--quiet", "--output", str(folder / "report.txt")])
+    assert code in (0, 2), f"{case.name}: exit code {code}"
+    if not results.exists():
+        return None
+    rows = [AggregatedEvaluationResult.model_validate_json(line) for line in results.read_text().splitlines()]
+    return [whole(row) for row in rows]
+
+
+def check(routes: Mapping[str, Mapping[str, list[Any]]]) -> None:
+    """Every entry point gives what `run_evaluation` gives."""
+    expected = routes["run_evaluation"]
+    assert all(results for results, _ in expected.values())
+    for route, answers in routes.items():
+        for name, answer in answers.items():
+            if route in ("inline", "pool"):
+                answer = [[_without_other(*both) for both in zip(answer[0], expected[name][0], strict=True)], answer[1]]
+            assert same(answer, expected[name]), f"{name}: {route} gives {answer}, run_evaluation {expected[name]}"
+
+
+@pytest.fixture(params=[golden_cases, airline_cases], ids=["golden", "airline"])
+def cases(request: pytest.FixtureRequest) -> list[Case]:
+    cases: list[Case] = request.param()
+    assert len(cases) > 100
+    return cases
+
+
+def test_every_entry_point_gives_the_same_results(cases: list[Case], tmp_path: Path) -> None:
+    """Score, normalized, label, passed, reason code, failures and overall score, on the input that a call gives."""
+    inputs = recorded(cases)
+    routes: dict[str, dict[str, list[Any]]] = {
+        "run_evaluation": {case.name: whole(run_evaluation_sync(inputs[case.name], config_of(case))) for case in cases},
+        "run_evaluations": {
+            case.name: whole(run_evaluations_sync([inputs[case.name]], config_of(case))[0]) for case in cases[::5]
+        },
+        "suite": {case.name: found for case in cases if (found := by_suite(case, inputs[case.name])) is not None},
+        "inline": {name: whole(found) for name, found in live(cases, InlineDispatcher()).items()},
+        "pool": {name: whole(found) for name, found in live(cases, PoolDispatcher()).items()},
+    }
+    check(routes)
+    assert len(routes["inline"]) == len(routes["pool"]) == len(cases)
+
+
+def test_the_command_gives_the_same_results(cases: list[Case], tmp_path: Path) -> None:
+    """`evaluate` reads the same inputs and evaluators from files, and its results say the same."""
+    inputs = recorded(cases)
+    groups: dict[int, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(id(case.evaluators), []).append(case)
+    compared = 0
+    for group in groups.values():
+        answers = by_command(group[0], [inputs[case.name] for case in group], tmp_path)
+        if answers is None:
+            continue
+        batch = run_evaluations_sync([inputs[case.name] for case in group], config_of(group[0]))
+        compared += len(answers)
+        for case, answer, found in zip(group, answers, batch, strict=True):
+            assert answer[0]
+            assert same(answer, whole(found)), f"{case.name}: {answer} is not {whole(found)}"
+    assert compared >= len(cases) / 2
+
+
+def test_a_batch_keeps_what_one_by_one_gives() -> None:
+    """Many inputs at once, through one configuration, give what each gives alone."""
+    cases = airline_cases()[:200]
+    inputs = recorded(cases)
+    batch = run_evaluations_sync([inputs[case.name] for case in cases], config_of(cases[0]))
+    assert len(batch) == len(cases)
+    alone = [whole(run_evaluation_sync(inputs[case.name], config_of(case))) for case in cases[::10]]
+    assert [whole(found) for found in batch[::10]] == alone

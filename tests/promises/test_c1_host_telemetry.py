@@ -1,0 +1,396 @@
+"""C1: whatever the application has made of its SDK, what arrives there adds up to what was counted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import Counter as SdkCounter
+from opentelemetry.sdk.metrics import Histogram, MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
+from opentelemetry.sdk.metrics.view import View
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+
+from agenteval_otel import annotate, monitor
+from agenteval_otel.evaluators import Evaluator, Func
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.semconv import (
+    METRIC_ERRORS,
+    METRIC_LAG,
+    METRIC_RESPONSES,
+    METRIC_RESULTS,
+    METRIC_SCORE,
+    METRIC_WEIGHT,
+    METRIC_WEIGHTED_SCORE,
+)  # fmt: skip
+from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.figures import Recorder
+from tests.promises.host_sdk import HostSdk
+from tests.promises.programs import run_program
+
+NAME, LABEL, AGENT = "gen_ai.evaluation.name", "gen_ai.evaluation.score.label", "gen_ai.agent.name"
+DELTA = dict.fromkeys((SdkCounter, ObservableCounter, Histogram), AggregationTemporality.DELTA)
+
+
+class Reader(InMemoryMetricReader):
+    """Keeps every collection: a flush collects too, and what it took is not there again under delta temporality."""
+
+    def _receive_metrics(self, metrics_data: Any, *_: Any, **__: Any) -> None:
+        self.collected = [*getattr(self, "collected", ()), metrics_data]
+
+
+class Metrics:
+    """An application's meter provider, and what its reader collects."""
+
+    def __init__(self, *views: View, temporality: Mapping[type, AggregationTemporality] | None = None) -> None:
+        self._reader = Reader(preferred_temporality=dict(temporality or {}))
+        self.provider = MeterProvider([self._reader], views=views, shutdown_on_exit=False)
+
+    def collections(self) -> list[dict[str, list[Any]]]:
+        """The data points of every metric, for each collection so far; the last is made now."""
+        self._reader.collect()
+        return [
+            {
+                metric.name: list(metric.data.data_points)
+                for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics
+                for metric in scope.metrics
+            }
+            for data in self._reader.collected
+        ]  # fmt: skip
+
+    def collect(self) -> dict[str, list[Any]]:
+        """The data points of every metric, as collected now."""
+        return self.collections()[-1]
+
+
+@pytest.fixture
+def made() -> Iterator[list[Any]]:
+    """What a test has made and what is shut down after it."""
+    every: list[Any] = []
+    yield every
+    for one in every:
+        one.shutdown(5.0) if isinstance(one, Pipeline) else one.shutdown()
+
+
+def pipeline_with(made: list[Any], metrics: Metrics, *evaluators: Any) -> Pipeline:
+    provider = OtlpStorageProvider(meter_provider=metrics.provider, signals={"metrics"})
+    pipeline = Pipeline(sampler=RatioSampler(), evaluators=evaluators, telemetry=provider)
+    made += [pipeline, metrics.provider]
+    return pipeline
+
+
+def is_even(evaluation_input: EvaluationInput) -> bool:
+    """Passes every other answer; raises for every tenth."""
+    number = int(evaluation_input.response_text)
+    if number % 10 == 9:
+        raise ValueError("ninth")
+    return number % 2 == 0
+
+
+def sum_of(points: Sequence[Any], *names: str) -> dict[Any, float]:
+    """The values by these attributes; counts of histograms."""
+    sums: Counter[Any] = Counter()
+    for point in points:
+        key = tuple(point.attributes.get(name) for name in names)
+        sums[key[0] if len(key) == 1 else key] += point.count if hasattr(point, "count") else point.value
+    return dict(sums)
+
+
+def test_delta_temporality(made: list[Any], promise: Recorder) -> None:
+    """Under delta temporality the collected parts of every counter and histogram add up to the totals."""
+    metrics = Metrics(temporality=DELTA)
+    pipeline = pipeline_with(made, metrics, Func.of(is_even, criterion_name="even"))
+    handler = monitor(pipeline=pipeline, agent="agent")(lambda number: str(number))
+    sums: dict[str, Counter[Any]] = {}
+    for turn in range(5):
+        for number in range(100 * turn):
+            handler(number)
+        assert pipeline.flush(30)
+        metrics.collect()
+    for name, points in (pair for collection in metrics.collections() for pair in collection.items()):
+        by = {METRIC_RESULTS.name: LABEL, METRIC_RESPONSES.name: "agenteval.outcome"}.get(name, NAME)
+        sums.setdefault(name, Counter()).update(sum_of(points, by))
+    calls = 1_000
+    outcomes, results = pipeline.accounting.outcomes(), pipeline.accounting.results
+    assert (outcomes["evaluated"], results["scored"], results["failed"]) == (calls, 900, 100)
+    assert sums[METRIC_RESULTS.name] == {"pass": 500, "fail": 400}
+    assert sums[METRIC_RESPONSES.name]["evaluated"] == calls
+    assert sums[METRIC_ERRORS.name] == {"even": 100}
+    assert sums[METRIC_SCORE.name] == {"even": 900}
+    assert sums[METRIC_WEIGHT.name]["even"] == 900
+    assert sums[METRIC_WEIGHTED_SCORE.name]["even"] == 500
+    assert sums[METRIC_LAG.name].total() == calls
+    promise("C1", figure=f"delta temporality: {calls} calls in 5 collections add up")
+
+
+def test_views_that_drop_or_rename(made: list[Any]) -> None:
+    """A View that drops attributes merges series and loses no count; one that renames a metric costs no other."""
+    metrics = Metrics(
+        View(instrument_name=METRIC_RESULTS.name, attribute_keys={NAME}),
+        View(instrument_name=METRIC_SCORE.name, name="renamed", attribute_keys=set()),
+        View(instrument_name="agenteval.responses", attribute_keys=set()),
+        View(instrument_name="agenteval.evaluation.w*", attribute_keys={"no such attribute"}),
+    )
+    pipeline = pipeline_with(made, metrics, Func.of(is_even, criterion_name="even"))
+    for agent in ("first", "second"):
+        handler = monitor(pipeline=pipeline, agent=agent)(lambda number: str(number))
+        for number in range(100):
+            handler(number)
+    assert pipeline.flush(30)
+    found = metrics.collect()
+    assert sum_of(found[METRIC_RESULTS.name], NAME) == {"even": 180}
+    assert sum_of(found["renamed"], NAME) == {None: 180}
+    assert sum_of(found[METRIC_RESPONSES.name], AGENT) == {None: 200}
+    assert sum_of(found[METRIC_WEIGHT.name], NAME) == {None: 180}
+    assert sum_of(found[METRIC_ERRORS.name], NAME) == {"even": 20}
+
+
+def test_more_than_two_thousand_series(made: list[Any], promise: Recorder) -> None:
+    """Many agents, criteria and made-up models: series stay bounded for each criterion of an agent, sums add up."""
+    metrics = Metrics()
+    evaluators = [Func.of(is_even, criterion_name=f"even_{number}") for number in range(10)]
+    pipeline = pipeline_with(made, metrics, *evaluators)
+    calls = 0
+    for agent in range(25):
+
+        def answer(number: int) -> str:
+            annotate(model=f"model-{number}")
+            return str(number)
+
+        handler = monitor(pipeline=pipeline, agent=f"agent-{agent}")(answer)
+        for number in range(0, 40):
+            handler(number)
+            calls += 1
+    assert pipeline.flush(60)
+    found = metrics.collect()
+    ours = {name: points for name, points in found.items() if name.startswith(("gen_ai.evaluation", "agenteval.eval"))}
+    series = sum(map(len, ours.values()))
+    assert series > 2_000
+    per_criterion: Counter[Any] = Counter()
+    for points in ours.values():
+        per_criterion.update((point.attributes.get(NAME), point.attributes.get(AGENT)) for point in points)
+    assert max(count for (name, agent), count in per_criterion.items() if name and agent) <= 40
+    assert sum(sum_of(found[METRIC_RESULTS.name], LABEL).values()) == 10 * calls * 0.9
+    assert sum(sum_of(found[METRIC_RESPONSES.name], AGENT).values()) == calls
+    promise("C1", figure=f"{series} series of 25 agents, 10 criteria and 40 models: sums add up")
+
+
+class Surprising(Evaluator, type="Surprising"):
+    """Gives results for criteria that nobody has declared."""
+
+    names: tuple[str, ...] = ("surprise",)
+
+    def criteria(self) -> Sequence[EvaluationCriteria]:
+        """One criterion."""
+        return (EvaluationCriteria(name="declared", description="x"),)
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        """One result for each name."""
+        return [EvaluationResult(criterion_name=name, score=1.0, evaluator_type=self.type) for name in self.names]
+
+
+@pytest.mark.parametrize("names", [("surprise",), ("declared", "surprise"), ("\ud800", "declared"), ()])
+def test_results_of_criteria_that_nobody_declared(
+    names: tuple[str, ...], telemetry: RecordedTelemetry, made: list[Any]
+) -> None:
+    """A result for an undeclared criterion fails the evaluator's own criteria; it makes no series and no attribute."""
+    pipeline = Pipeline(
+        sampler=RatioSampler(), telemetry=telemetry.storage(),
+        evaluators=(Surprising(names=names), Func.of(is_even, criterion_name="even")),
+    )  # fmt: skip
+    made.append(pipeline)
+    handler = monitor(pipeline=pipeline, agent="agent")(lambda: "2")
+    for _ in range(20):
+        handler()
+    assert pipeline.flush(30)
+    results = pipeline.accounting.results
+    failed = "skipped" if not names else "failed"
+    assert (results["scored"], results[failed]) == (20, 20)
+    events = Counter((event.attributes[NAME], event.attributes.get("error.type")) for event in telemetry.events())
+    assert events == Counter({("even", None): 20} | ({("declared", "invalid_result"): 20} if names else {}))
+    assert {point.attributes[NAME] for point in telemetry.points(METRIC_RESULTS.name)} == {"even"}
+
+
+class Chosen(Sampler):
+    """A sampler of the application: this decision for our spans, and everything of its own."""
+
+    def __init__(self, decision: Decision, prefixes: tuple[str, ...]) -> None:
+        self._decision, self._prefixes = decision, prefixes
+
+    def should_sample(self, parent_context: Any, trace_id: int, name: str, *args: Any, **kwargs: Any) -> SamplingResult:
+        return SamplingResult(self._decision if name.startswith(self._prefixes) else Decision.RECORD_AND_SAMPLE)
+
+    def get_description(self) -> str:
+        return "chosen"
+
+
+@pytest.mark.parametrize("prefixes", [("invoke_agent",), ("evaluation ",), ("invoke_agent", "evaluation ")])
+@pytest.mark.parametrize("decision", [Decision.DROP, Decision.RECORD_ONLY])
+def test_a_sampler_of_the_host_that_drops_our_spans(decision: Decision, prefixes: tuple[str, ...]) -> None:
+    """Spans that the host does not want are not written; every answer has its event, in its trace, and is counted."""
+    host = HostSdk(sampler=Chosen(decision, prefixes))
+    try:
+        pipeline = host.pipeline(Func.of(is_even, criterion_name="even"))
+        handler = monitor(pipeline=pipeline, agent="agent")(lambda: "2")
+        for _ in range(50):
+            handler()
+        assert pipeline.flush(30)
+        assert pipeline.accounting.outcomes()["evaluated"] == 50
+        assert pipeline.accounting.failures == {}
+        written = {
+            prefix: len(host.spans(prefix)) for prefix in ("invoke_agent", "evaluation ")
+        }  # fmt: skip
+        # Below an agent span that is not sampled there is no run span either.
+        dropped = {*prefixes, *(("evaluation ",) if "invoke_agent" in prefixes else ())}
+        assert written == {prefix: 0 if prefix in dropped else 50 for prefix in written}
+        events = host.events()
+        assert len(events) == 50
+        assert len({event.trace_id for event in events if event.trace_id}) == 50
+        assert {event.attributes[LABEL] for event in events} == {"pass"}
+    finally:
+        host.close()
+
+
+LIMITED = """
+    import json, sys
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from agenteval_otel import accounting, configure, flush, monitor
+    from agenteval_otel.evaluators import Func
+    from tests.promises.host_sdk import Keeper
+
+    keeper = Keeper(0.02)
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(keeper))
+    trace.set_tracer_provider(provider)
+    tracer = trace.get_tracer("host")
+    evaluators = [Func.of(lambda found: True, criterion_name=f"criterion_{number}") for number in range(10)]
+    configure(evaluators=evaluators, sample_rate=1.0)
+    answer = monitor(agent="agent")(lambda: "an answer")
+    for number in range(600):
+        answer()
+        if number % 10 == 0:
+            tracer.start_span("host").end()
+    evaluated = flush(60)
+    provider.force_flush()
+    names = [span.name.split()[0] for span in keeper.spans]
+    runs = [span for span in keeper.spans if span.name.startswith("evaluation ")]
+    print("names", json.dumps({name: names.count(name) for name in set(names)}))
+    print("attributes", max(len(span.attributes) for span in keeper.spans))
+    print("overall", sum("agenteval.evaluation.overall_score" in span.attributes for span in runs))
+    print("evaluated", evaluated, accounting()["evaluated"])
+"""
+
+
+def test_limits_of_the_sdk_from_the_environment(promise: Recorder) -> None:
+    """A span queue of 64 and eight attributes a span: every span arrives, the host's too, with what matters on it."""
+    finished = run_program(
+        LIMITED, timeout_s=110.0, OTEL_BSP_MAX_QUEUE_SIZE="64", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="32",
+        OTEL_BSP_SCHEDULE_DELAY="100", OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="8", OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT="64",
+    )  # fmt: skip
+    assert finished.code == 0, finished.stderr
+    names: dict[str, int] = json.loads(finished.lines("names")[0])
+    assert names == {"invoke_agent": 600, "evaluation": 600, "host": 60}
+    assert finished.lines("attributes") == ["8"]
+    assert finished.lines("overall") == ["600"]
+    assert finished.lines("evaluated") == ["True 600"]
+    promise("C1", figure="a span queue of 64, eight attributes a span: 1,260 of 1,260 spans arrived")
+
+
+ANSWERS = {
+    "accents": "Füße, naïve, œuvre",
+    "wide": "漢字かな交じり文",
+    "emoji": "🙂👩‍👩‍👧‍👦",
+    "right to left": "שלום عالم",
+    "combined": "é" * 50,
+    "10 MB": "漢" * (10 * 1024 * 1024 // 3),
+    "10 MB of emoji": "🙂" * (10 * 1024 * 1024 // 4),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_answers_of_any_script_and_size(kind: str, telemetry: RecordedTelemetry, made: list[Any]) -> None:
+    """With content captured, an answer arrives as it is, a long one as its beginning; it goes back whole."""
+    answer = ANSWERS[kind]
+    pipeline = Pipeline(
+        sampler=RatioSampler(), telemetry=telemetry.storage(content="span_and_event"),
+        evaluators=(Func.of(lambda found: len(found.response_text) > 2, criterion_name="long"),),
+    )  # fmt: skip
+    made.append(pipeline)
+    handler = monitor(pipeline=pipeline, agent="agent")(lambda prompt: answer)
+    assert handler("?") is answer
+    assert pipeline.flush(30)
+    (run_span,) = telemetry.spans("evaluation ")
+    assert run_span.attributes is not None
+    shown = str(run_span.attributes["gen_ai.full_nl_response"])
+    if len(answer) < 1_000:
+        assert shown == answer
+    else:
+        assert shown.startswith(answer[:1_000])
+        assert len(shown) < len(answer) / 8
+    (event,) = telemetry.events()
+    assert event.attributes[LABEL] == "pass"
+
+
+RELOADING = """
+    import json, sys, threading
+    from pathlib import Path
+    from agenteval_otel import accounting, configure, flush, monitor, reload
+
+    path, over = Path(sys.argv[1]), threading.Event()
+    def write(turn):
+        rate, kinds = (1.0, "[ResponseHealth]") if turn % 2 else (0.5, "[ResponseHealth, ExactMatch]")
+        path.write_text(f"sample_rate: {rate}\\nevaluators: {kinds}\\n")
+    write(0)
+    configure(path)
+    handlers = [monitor(agent=f"agent-{number}")(lambda: "an answer") for number in range(4)]
+    calls = [0] * 4
+    def call(number):
+        while not over.is_set():
+            handlers[number]()
+            calls[number] += 1
+            over.wait(0.0005)
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for turn in range(1, 31):
+        write(turn)
+        reload()
+        if turn % 3 == 0:
+            path.write_text("evaluators: [NoSuchEvaluator]")
+            try:
+                reload()
+            except Exception as error:
+                print("refused", type(error).__name__)
+        over.wait(0.02)
+    over.set()
+    for thread in threads:
+        thread.join()
+    print("flushed", flush(30))
+    outcomes = accounting()
+    print("lost", json.dumps({name: outcomes[name] for name in outcomes if name not in ("evaluated", "not_sampled")}))
+    print("equal", sum(outcomes.values()) == sum(calls), outcomes["evaluated"] > 0, sum(calls))
+    print("threads", sum(thread.name == "agenteval-background" for thread in threading.enumerate()))
+"""
+
+
+def test_reload_under_load(tmp_path: Any, promise: Recorder) -> None:
+    """Thirty reloads, wrong ones between, while four threads call: every call has one outcome, and none is lost."""
+    finished = run_program(RELOADING, str(tmp_path / "settings.yaml"), timeout_s=110.0)
+    assert finished.code == 0, finished.stderr
+    assert finished.lines("flushed") == ["True"]
+    assert len(finished.lines("refused")) in (0, 10)
+    assert set(json.loads(finished.lines("lost")[0]).values()) == {0}
+    equal, evaluated, calls = finished.lines("equal")[0].split()
+    assert (equal, evaluated) == ("True", "True")
+    assert int(finished.lines("threads")[0]) <= 2, "pipelines that were replaced keep no thread"
+    promise("C1", figure=f"30 reloads under load: {calls} calls, {calls} outcomes")

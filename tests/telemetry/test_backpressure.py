@@ -1,0 +1,307 @@
+"""Backpressure: what the host's batch processors still take, read from real processors of the SDK."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from agenteval_otel import monitor
+from agenteval_otel.dispatch import PoolDispatcher
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.telemetry import backpressure
+from agenteval_otel.telemetry.backpressure import Backpressure, is_batch_processor, processors_of
+from agenteval_otel.telemetry.providers import Providers
+from agenteval_otel.testing import RecordedTelemetry
+from tests.testing.doubles import Free
+
+_NEVER_MS = 3_600_000
+_BOUND_S = 30.0
+
+
+class Held(SpanExporter):
+    """Takes a batch and keeps the SDK's thread until it is released."""
+
+    def __init__(self) -> None:
+        self.holds, self.released = threading.Event(), threading.Event()
+        self.names: list[str] = []
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.holds.set()
+        self.released.wait(_BOUND_S)
+        self.names += [span.name for span in spans]
+        return SpanExportResult.SUCCESS
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Host:
+    """An application's tracer provider, whose exporter has just taken a batch and keeps it."""
+
+    def __init__(self, *, capacity: int = 2_048, batch: int = 512) -> None:
+        self.exporter = Held()
+        self.processor = BatchSpanProcessor(
+            self.exporter, max_queue_size=capacity, max_export_batch_size=batch, schedule_delay_millis=_NEVER_MS
+        )
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(self.processor)
+        self.tracer = self.provider.get_tracer("host")
+        self.end(batch)
+        assert self.exporter.holds.wait(_BOUND_S)
+
+    def end(self, spans: int, name: str = "host work") -> None:
+        for _ in range(spans):
+            self.tracer.start_span(name).end()
+
+    def shutdown(self) -> None:
+        self.exporter.released.set()
+        self.provider.shutdown()
+
+
+@pytest.fixture
+def hosts() -> Iterator[Any]:
+    """Makes hosts, and ends them."""
+    made: list[Host] = []
+
+    def make(**settings: int) -> Host:
+        made.append(Host(**settings))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "batch", "limit"),
+    [(2_048, 512, 512), (4_096, 512, 1_024), (1_024, 512, 512), (100, 100, 50), (4, 1, 1)],
+)
+def test_there_is_room_below_a_quarter_or_a_batch(hosts: Any, capacity: int, batch: int, limit: int) -> None:
+    """Up to a quarter of the queue, or a whole batch where that is more, but never above half of it."""
+    host, pressure = hosts(capacity=capacity, batch=batch), Backpressure(Clock())
+    assert pressure.has_room([host.provider])
+    host.end(limit - 1)
+    assert pressure.has_room([host.provider])
+    host.end(1)
+    assert not pressure.has_room([host.provider])
+
+
+def test_the_fullest_of_several_processors_decides(hosts: Any) -> None:
+    """Of two providers one is full: nothing is emitted to either."""
+    full, free, pressure = hosts(), hosts(), Backpressure(Clock())
+    full.end(512)
+    assert pressure.has_room([free.provider])
+    assert not pressure.has_room([free.provider, full.provider])
+    assert pressure.has_room([free.provider])
+
+
+def test_there_is_room_again_when_the_exporter_has_sent(hosts: Any) -> None:
+    """The host's exporter goes on, and so do we."""
+    host, pressure = hosts(), Backpressure(Clock())
+    host.end(512)
+    assert not pressure.has_room([host.provider])
+    host.exporter.released.set()
+    assert host.provider.force_flush()
+    assert pressure.has_room([host.provider])
+
+
+def test_a_processor_that_is_added_later_is_seen(hosts: Any) -> None:
+    """A provider without processors takes everything; once it has one, that one's queue counts."""
+    host, pressure, late = hosts(), Backpressure(Clock()), TracerProvider(shutdown_on_exit=False)
+    host.end(512)
+    assert pressure.has_room([late])
+    late.add_span_processor(host.processor)
+    assert not pressure.has_room([late])
+
+
+def test_one_answer_goes_out_each_tenth_of_a_second_below_half(hosts: Any) -> None:
+    """The SDK's thread can miss that a batch is full: the next item wakes it. Above half of the queue none goes out."""
+    clock = Clock()
+    host, pressure = hosts(), Backpressure(clock)
+    host.end(600)
+    assert not pressure.has_room([host.provider])
+    clock.now += 0.11
+    assert pressure.has_room([host.provider])
+    assert not pressure.has_room([host.provider])
+    clock.now += 0.11
+    assert pressure.has_room([host.provider])
+    host.end(424)
+    clock.now += 0.11
+    assert not pressure.has_room([host.provider])
+
+
+def test_five_seconds_without_progress_are_stuck(hosts: Any) -> None:
+    """A queue that gets rid of something is not stuck, however full it is; nor is one that has room again."""
+    clock = Clock()
+    host, pressure = hosts(), Backpressure(clock)
+    host.end(1_536)
+    for _ in range(5):
+        assert not pressure.has_room([host.provider])
+        assert not pressure.is_stuck()
+        clock.now += 1.0
+    assert not pressure.is_stuck()
+    clock.now += 0.1
+    assert not pressure.has_room([host.provider])
+    assert pressure.is_stuck()
+    host.exporter.released.set()
+    assert host.provider.force_flush()
+    assert pressure.has_room([host.provider])
+    assert not pressure.is_stuck()
+
+
+def test_slow_progress_is_no_standstill(hosts: Any) -> None:
+    """Each batch that the host's exporter takes starts the five seconds anew."""
+    clock = Clock()
+    host, pressure = hosts(), Backpressure(clock)
+    queue = host.processor._batch_processor._queue
+    host.end(1_536)
+    for _ in range(4):
+        assert not pressure.has_room([host.provider])
+        clock.now += 4.0
+        for _ in range(100):
+            queue.pop()
+    assert not pressure.has_room([host.provider])
+    assert not pressure.is_stuck()
+
+
+@pytest.fixture
+def unseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[TracerProvider]:
+    """A provider with the SDK's batch processor in a form that does not show its queue."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    processor = BatchSpanProcessor(InMemorySpanExporter(), schedule_delay_millis=_NEVER_MS)
+    provider.add_span_processor(processor)
+    inner = processor._batch_processor
+    del processor._batch_processor
+    yield provider
+    processor._batch_processor = inner
+    provider.shutdown()
+
+
+def test_a_queue_that_cannot_be_seen_takes_512_items_a_schedule_delay(unseen: TracerProvider) -> None:
+    """Five seconds are the SDK's delay; no wake-up lets more through, and waiting is no standstill."""
+    clock = Clock()
+    pressure = Backpressure(clock)
+    for _ in range(8):
+        assert pressure.has_room([unseen])
+        pressure.sent(64)
+    for _ in range(40):
+        assert not pressure.has_room([unseen])
+        assert not pressure.is_stuck()
+        clock.now += 0.12
+    clock.now += 0.3
+    assert pressure.has_room([unseen])
+    pressure.sent(512)
+    assert not pressure.has_room([unseen])
+
+
+def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerProvider) -> None:
+    """Spans and events of answers are what the rate is about."""
+    recorded = RecordedTelemetry()
+    emits = OtlpStorageProvider(
+        tracer_provider=unseen, logger_provider=recorded.logger_provider, meter_provider=recorded.meter_provider
+    )
+    pipeline = Pipeline(
+        sampler=RatioSampler(), evaluators=(Free(),), storage=(emits,), dispatcher=PoolDispatcher(), own_span="never"
+    )
+    handler = monitor(agent="support", pipeline=pipeline)(str.upper)
+    for _ in range(1_000):
+        handler("answer")
+    # It waits for the next five seconds; what is left at the end of the process's time is counted.
+    assert not pipeline.flush(0.5)
+    assert 512 // 3 <= len(recorded.events()) <= 512
+    assert not pipeline.shutdown(0.5)
+    outcomes = pipeline.accounting.outcomes()
+    assert sum(outcomes.values()) == 1_000
+    recorded.shutdown()
+
+
+def test_the_hosts_spans_survive_a_burst_of_many_criteria(hosts: Any) -> None:
+    """A list of answers with many results each does not overrun a small queue of the host's between two looks."""
+    host, recorded = hosts(capacity=256, batch=64), RecordedTelemetry()
+    emits = OtlpStorageProvider(
+        detail="result", tracer_provider=host.provider, logger_provider=recorded.logger_provider,
+        meter_provider=recorded.meter_provider,
+    )  # fmt: skip
+    evaluators = tuple(Free(criterion_name=f"c{number}") for number in range(8))
+    pipeline = Pipeline(
+        sampler=RatioSampler(), evaluators=evaluators, storage=(emits,), dispatcher=PoolDispatcher(), own_span="never"
+    )
+    handler = monitor(agent="support", pipeline=pipeline)(str.upper)
+    host.end(32, "of the application")
+    for _ in range(200):
+        handler("answer")
+    host.exporter.released.set()
+    assert pipeline.flush(_BOUND_S)
+    assert host.provider.force_flush()
+    assert host.exporter.names.count("of the application") == 32
+    assert host.exporter.names.count("evaluation support") == 200
+    assert host.exporter.names.count("evaluation c0") == 200
+    pipeline.shutdown(5.0)
+    recorded.shutdown()
+
+
+def test_the_queue_of_log_records_counts_too() -> None:
+    """Events go to the host's log processor, which drops the oldest as well."""
+    from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter
+
+    provider = LoggerProvider(shutdown_on_exit=False)
+    processor = BatchLogRecordProcessor(
+        InMemoryLogRecordExporter(), schedule_delay_millis=_NEVER_MS,  # type: ignore[no-untyped-call]
+        max_queue_size=2_048, max_export_batch_size=2_048,
+    )  # fmt: skip
+    provider.add_log_record_processor(processor)
+    pressure, logger = Backpressure(Clock()), provider.get_logger("host")
+    for _ in range(1_023):
+        logger.emit(body="host")
+    assert pressure.has_room([provider])
+    logger.emit(body="host")
+    assert not pressure.has_room([provider])
+    provider.shutdown()
+
+
+class OnStart(SpanProcessor):
+    """A processor of the host's own that acts on spans as they start."""
+
+
+def test_other_processors_have_no_queue_to_wait_for(hosts: Any) -> None:
+    """They are called at once; and spans do not end late where one is there."""
+    host, pressure = hosts(), Backpressure(Clock())
+    simple = TracerProvider(shutdown_on_exit=False)
+    simple.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
+    simple.add_span_processor(OnStart())
+    assert pressure.has_room([simple])
+    assert list(map(is_batch_processor, processors_of(simple))) == [False, False]
+    assert list(map(is_batch_processor, processors_of(host.provider))) == [True]
+    assert Providers(tracer_provider=host.provider).takes_late_spans()
+    assert not Providers(tracer_provider=simple).takes_late_spans()
+
+
+def test_what_is_no_provider_of_the_sdk_has_room() -> None:
+    """Nothing is known of its processors, and nothing raises."""
+    assert processors_of(object()) == ()
+    assert Backpressure(Clock()).has_room([object(), None])
+
+
+def test_its_text_says_whether_it_is_full(hosts: Any) -> None:
+    """For a log line or a debugger."""
+    host, pressure = hosts(), Backpressure(Clock())
+    host.end(512)
+    pressure.has_room([host.provider])
+    assert repr(pressure) == "<Backpressure queues=1 full=True>"
+    assert backpressure.__doc__

@@ -1,0 +1,94 @@
+"""The path of one answer, from the decorated function to emission: which files of the package run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+MOST_FILES = 45
+
+SCRIPT = """
+import json, pathlib, sys, threading
+from opentelemetry import metrics, trace
+from opentelemetry._logs import set_logger_provider
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, InMemoryLogExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+spans, events = InMemorySpanExporter(), InMemoryLogExporter()
+tracers, loggers = TracerProvider(), LoggerProvider()
+tracers.add_span_processor(BatchSpanProcessor(spans))
+loggers.add_log_record_processor(BatchLogRecordProcessor(events))
+trace.set_tracer_provider(tracers)
+set_logger_provider(loggers)
+metrics.set_meter_provider(MeterProvider([InMemoryMetricReader()]))
+
+import agenteval_otel
+from agenteval_otel import EvaluationInput, Score, configure, flush, monitor, shutdown
+from agenteval_otel.evaluators import CriterionEvaluator
+
+ROOT = pathlib.Path(agenteval_otel.__file__).parent
+files, armed = set(), False
+
+def note(frame, event, _):
+    if event == "call":
+        files.add(frame.f_code.co_filename)
+
+class Length(CriterionEvaluator, type="PathLength"):
+    criterion_name: str = "length"
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        if armed and sys.getprofile() is None:
+            sys.setprofile(note)  # on the background thread: it was there before
+        return Score(value=min(1.0, len(evaluation_input.response_text) / 100))
+
+configure(evaluators=[Length(execution="inline")], sample_rate=1.0)
+
+@monitor
+def answer(question: str) -> str:
+    return "An answer to " + question
+
+for number in range(300):
+    answer(f"question {number}")
+assert flush(30)
+armed = True
+answer("the profile begins within this one")
+assert flush(30)
+files.clear()
+spans.clear()
+events.clear()
+threading.setprofile(note)
+sys.setprofile(note)
+answer("the one that counts")
+sys.setprofile(None)
+threading.setprofile(None)
+assert flush(30)
+own = sorted(str(pathlib.Path(file).relative_to(ROOT)) for file in files if file.startswith(str(ROOT)))
+(*_, agent) = [span for span in spans.get_finished_spans() if span.name.startswith("invoke_agent")]
+print(json.dumps({
+    "files": own, "spans": len(spans.get_finished_spans()), "events": len(events.get_finished_logs()),
+    "attributes": dict(agent.attributes),
+}))
+shutdown(10)
+"""
+
+
+def test_one_answer_meets_few_files() -> None:
+    """A sampled answer with one inline evaluator and the host's providers runs at most 45 files (``-s`` lists them)."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "AGENTEVAL_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=100, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    print(f"\n{len(seen['files'])} files:", *seen["files"], sep="\n  ")
+    assert (seen["spans"], seen["events"]) == (2, 1)  # the agent span and the run span; one event for the criterion
+    assert "telemetry/emitter.py" in seen["files"]
+    assert "engine/run.py" in seen["files"]
+    assert len(seen["files"]) <= MOST_FILES
