@@ -22,9 +22,8 @@ from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_inpu
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.dispatch import Done
-from agenteval_otel.engine.content import outgoing_words
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.engine.response import EvaluatedResponse
+from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
 from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError

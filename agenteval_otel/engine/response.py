@@ -25,7 +25,7 @@ from agenteval_otel.models.value import replaced
 from agenteval_otel.semconv import OTHER
 from agenteval_otel.telemetry.spans import reference_of
 
-__all__ = ["EvaluatedResponse"]
+__all__ = ["EvaluatedResponse", "outgoing_words"]
 
 
 _CATEGORY = re.compile(r"[^\W_][\w.:/+-]{0,39}(?: [\w.:/+-]{1,20}){0,2}")
@@ -74,7 +74,7 @@ class EvaluatedResponse:
         self.conversation_id = short("conversation_id", evaluation_input.conversation_id)
         self.stream_end = evaluation_input.stream_end
         self.has_ground_truth = not is_blank(evaluation_input.ground_truth)
-        self.results: list[EvaluationResult] = [_outgoing_words(result, redaction) for result in outcome.results]
+        self.results: list[EvaluationResult] = [outgoing_words(result, redaction) for result in outcome.results]
         self.overall_score, self._errors = combined(outcome, settings.aggregation, on_broken)
         self.started_ns, self.ended_ns, self.response_ended_ns = started_ns, ended_ns, response_ended_ns
         self._sampled = sampled
@@ -125,7 +125,7 @@ def _reads_like_one(word: str) -> bool:
     return _CATEGORY.fullmatch(word) is not None and sum(map(str.isdigit, word)) <= 3
 
 
-def _outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
+def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
     """The result as telemetry may show it: words that do not read like a category are ``_other``, all are redacted.
 
     Nearly always that is the same object. Free text (reasoning, metadata) stands as it was.
