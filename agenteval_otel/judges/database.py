@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import atexit
 import os
-import queue
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cache
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
+from agenteval_otel.runtime.worker import Worker
 
 if TYPE_CHECKING:
     import sqlite3
@@ -35,9 +34,6 @@ _AT_EXIT_S: Final = 1.0
 _MOST_WAITING: Final = 10_000
 
 Work = Callable[["sqlite3.Connection"], T]
-Item = tuple[Future[Any], Work[Any]]
-_LOOK_AHEAD: Final[Item] = (Future(), lambda connection: None)
-"""Stands in the queue for work that goes first."""
 
 
 class Database:
@@ -52,7 +48,7 @@ class Database:
     def __init__(self, path: Path, schema: Sequence[str], *, patience_s: float = 1.0) -> None:
         self.path, self._schema, self._patience_s = path, tuple(schema), patience_s
         self._held_at_fork: dict[int, bool] = {}
-        self._thread: threading.Thread | None
+        self._worker = Worker("agenteval-judges", max_waiting=_MOST_WAITING, idle_s=_IDLE_S, on_idle=self._let_go)
         self._connection: sqlite3.Connection | None
         self._lost = False
         self._begin()
@@ -75,54 +71,19 @@ class Database:
         """
         future: Future[T] = Future()
         try:
-            with self._starting:
-                if self._queue.qsize() >= _MOST_WAITING:
-                    raise RuntimeError(f"{self.path}: too much waits to be written")
-                if first:
-                    self._ahead.append((future, work))
-                self._queue.put(_LOOK_AHEAD if first else (future, work))
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="agenteval-judges", daemon=True)
-                    self._thread.start()
-        except RuntimeError as error:  # the process is ending: no thread can be started
-            if self._thread is not None and not self._thread.is_alive():
-                self._thread = None
-            if not future.done():
-                future.set_exception(error)
+            if not self._worker.submit(lambda: self._do(future, work), first=first):
+                raise RuntimeError(f"{self.path}: too much waits to be written")
+        except RuntimeError as error:  # or the process is ending: no thread can be started
+            future.set_exception(error)
         return future
 
     def close(self, timeout_s: float = _AT_EXIT_S) -> bool:
         """Do what waits and close the file; the next work opens it again. True when that was done in time."""
-        thread = self._thread
-        if thread is None:
-            return True
-        self._queue.put(None)
-        thread.join(timeout_s)
-        return not thread.is_alive()
+        return self._worker.close(timeout_s)
 
     def _begin(self) -> None:
-        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._ahead: deque[Item] = deque()
-        self._starting, self._at_work = threading.Lock(), threading.Lock()
-        self._thread = self._connection = None
-
-    def _run(self) -> None:
-        while True:
-            try:
-                item = self._queue.get(timeout=_IDLE_S)
-            except queue.Empty:
-                item = None
-            while self._ahead:
-                self._do(*self._ahead.popleft())
-            if item is not None:
-                if item is not _LOOK_AHEAD:
-                    self._do(*item)
-                continue
-            self._let_go()  # takes as long as the disk does: before the lock that those who submit wait for
-            with self._starting:
-                if self._queue.empty():
-                    self._thread = None
-                    return
+        self._at_work = threading.Lock()
+        self._connection = None
 
     def _do(self, future: Future[Any], work: Work[Any]) -> None:
         if future.done() or not future.set_running_or_notify_cancel():

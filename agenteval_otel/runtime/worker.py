@@ -1,0 +1,139 @@
+"""A background worker: one thread of ours that runs jobs in order, for work that must not delay its caller."""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.log import log
+
+__all__ = ["Job", "Worker"]
+
+Job = Callable[[], object]
+_JOB: Final = True
+_END: Final = False
+
+
+class Worker:
+    """Runs jobs, one at a time, on a daemon thread that the first job starts and that ends when it has been idle.
+
+    Thread: any thread may call. A forked child begins without a thread and without jobs.
+    Blocking: only `close` waits.
+    Bound: at most `max_waiting` jobs wait; each further one is refused, counted in `refused` and logged.
+    Errors: whatever a job raises, `SystemExit` included, is logged by its type, and the next job runs.
+
+    Args:
+        name: Of the thread, and in log lines.
+        max_waiting: How many jobs may wait, beside the one that runs.
+        idle_s: How long the thread waits for a job.
+        on_idle: Called on the thread when none came for so long, and before it ends.
+        stays: The thread ends by `close` alone, and calls `on_idle` each time that it has been idle.
+    """
+
+    def __init__(
+        self, name: str, *, max_waiting: int, idle_s: float = 0.5, on_idle: Job | None = None, stays: bool = False
+    ) -> None:
+        self.name, self.refused = name, 0
+        self._max_waiting, self._idle_s, self._on_idle, self._stays = max_waiting, idle_s, on_idle, stays
+        self._reset()
+        reset_in_child(self._reset)
+
+    def _reset(self) -> None:
+        # Reentrant: a signal handler may submit while its own thread does.
+        self._lock = threading.RLock()
+        self._signals: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._urgent: deque[Job] = deque()
+        self._jobs: deque[Job] = deque()
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.name} waiting={self.waiting} refused={self.refused}>"
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return len(self._urgent) + len(self._jobs)
+
+    @property
+    def has_thread(self) -> bool:
+        """Whether the thread is there; False before the first job, and when it has been idle."""
+        return self._thread is not None
+
+    def submit(self, job: Job, *, first: bool = False) -> bool:
+        """Have a job run after those that wait; with `first` before them, but after others that came so.
+
+        Returns:
+            False where too many wait: it will not run.
+
+        Raises:
+            RuntimeError: No thread can be started, as when the process is ending: it will not run.
+        """
+        with self._lock:
+            taken = self.waiting < self._max_waiting
+            if taken:
+                self.start()
+                (self._urgent if first else self._jobs).append(job)
+                self._signals.put(_JOB)
+            else:
+                self.refused += 1
+        if not taken:
+            log.warning("worker_full", part=self.name, waiting=self._max_waiting)
+        return taken
+
+    def start(self) -> None:
+        """Start the thread where there is none.
+
+        Raises:
+            RuntimeError: None can be started.
+        """
+        with self._lock:
+            if self._thread is None:
+                # In an empty context: the caller's would be kept for as long as the thread lives.
+                run = contextvars.Context().run
+                thread = threading.Thread(target=run, args=(self._run,), name=self.name, daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def close(self, timeout_s: float) -> bool:
+        """Run what waits, then `on_idle`, and end the thread; the next job starts another one.
+
+        Returns:
+            Whether that was done within the time limit; otherwise the thread goes on by itself.
+        """
+        thread = self._thread
+        if thread is None:
+            return True
+        self._signals.put(_END)
+        if thread is threading.current_thread():
+            return False
+        thread.join(max(0.0, timeout_s))
+        return not thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                signal: bool | None = self._signals.get(timeout=self._idle_s)
+            except queue.Empty:
+                signal = None
+            if signal is _JOB:
+                self._do((self._urgent or self._jobs).popleft())
+                continue
+            if self._on_idle is not None:
+                self._do(self._on_idle)
+            if self._stays and signal is not _END:
+                continue
+            with self._lock:
+                if not self.waiting:  # else one came in the moment between
+                    self._thread = None
+                    return
+
+    def _do(self, job: Job) -> None:
+        try:
+            job()
+        except BaseException as error:
+            log.warning("job_failed", part=self.name, error_type=type(error).__name__)

@@ -1,0 +1,243 @@
+"""The background worker: jobs in order on one thread, bounded, ended within a limit, begun anew in a forked child."""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+from agenteval_otel.runtime.worker import Worker
+from tests.promises.programs import run_program
+
+HANG_S = 30.0
+
+
+@pytest.fixture
+def release() -> threading.Event:
+    """What the jobs of a test wait for."""
+    return threading.Event()
+
+
+def holding(worker: Worker, release: threading.Event) -> None:
+    """Have the worker run a job that waits."""
+    entered = threading.Event()
+    assert worker.submit(lambda: (entered.set(), release.wait(HANG_S)))
+    assert entered.wait(HANG_S)
+
+
+def test_jobs_run_in_order_on_one_thread() -> None:
+    """The first job starts the thread, a daemon; each job is run once."""
+    worker = Worker("jobs", max_waiting=100)
+    assert not worker.has_thread
+    ran: list[tuple[int, str, bool]] = []
+
+    def job(number: int) -> Callable[[], None]:
+        return lambda: ran.append((number, threading.current_thread().name, threading.current_thread().daemon))
+
+    assert all(worker.submit(job(number)) for number in range(50))
+    assert worker.close(HANG_S)
+    assert ran == [(number, "jobs", True) for number in range(50)]
+    assert worker.close(0.0)  # there is no thread to end
+
+
+def test_urgent_jobs_run_first(release: threading.Event) -> None:
+    """Before those that wait, in their own order."""
+    worker, ran = Worker("jobs", max_waiting=10), list[str]()
+    holding(worker, release)
+    for name in ("a", "b"):
+        worker.submit(lambda name=name: ran.append(name))  # type: ignore[misc]
+    for name in ("urgent 1", "urgent 2"):
+        worker.submit(lambda name=name: ran.append(name), first=True)  # type: ignore[misc]
+    release.set()
+    assert worker.close(HANG_S)
+    assert ran == ["urgent 1", "urgent 2", "a", "b"]
+
+
+def test_what_it_does_not_take_is_counted(release: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
+    """Beside the running job so many wait; the others are refused, counted, and named in one line."""
+    worker, ran = Worker("full", max_waiting=3), list[int]()
+    holding(worker, release)
+    taken = [worker.submit(lambda number=number: ran.append(number)) for number in range(10)]  # type: ignore[misc]
+    assert (taken, worker.waiting, worker.refused) == ([True] * 3 + [False] * 7, 3, 7)
+    assert not worker.submit(lambda: None, first=True)
+    assert sum("worker_full" in record.getMessage() for record in caplog.records) == 1
+    release.set()
+    assert worker.close(HANG_S)
+    assert (ran, worker.waiting) == ([0, 1, 2], 0)
+
+
+@pytest.mark.parametrize("error", [ValueError("private text"), SystemExit(1), KeyboardInterrupt()])
+def test_an_error_ends_only_its_job(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged by its type; the same thread runs the next job."""
+    worker, threads = Worker(f"failing {type(error).__name__}", max_waiting=10), list[threading.Thread]()
+
+    def fail() -> None:
+        threads.append(threading.current_thread())
+        raise error
+
+    worker.submit(fail)
+    worker.submit(lambda: threads.append(threading.current_thread()))
+    assert worker.close(HANG_S)
+    assert len(threads) == 2
+    assert threads[0] is threads[1]
+    assert f"event='job_failed' part='{worker.name}' error_type='{type(error).__name__}'" in caplog.text
+    assert "private text" not in caplog.text
+
+
+def test_closing_keeps_its_limit(release: threading.Event) -> None:
+    """It does not wait for a job that hangs; what waits is run once that job is back, and then the thread ends."""
+    worker, ran = Worker("jobs", max_waiting=10), list[int]()
+    holding(worker, release)
+    worker.submit(lambda: ran.append(1))
+    assert not worker.close(0.0)
+    assert worker.has_thread
+    release.set()
+    assert worker.close(HANG_S)
+    assert (ran, worker.has_thread) == ([1], False)
+    worker.submit(lambda: ran.append(2))  # the next job starts another thread
+    assert worker.close(HANG_S)
+    assert ran == [1, 2]
+
+
+def test_a_job_may_submit_and_close() -> None:
+    """It is not waited for on its own thread; what it submitted is run."""
+    worker, closed, ran = Worker("jobs", max_waiting=10), list[bool](), threading.Event()
+    worker.submit(lambda: (worker.submit(ran.set), closed.append(worker.close(HANG_S))))
+    assert ran.wait(HANG_S)
+    assert worker.close(HANG_S)
+    assert closed == [False]
+
+
+def test_an_idle_thread_ends() -> None:
+    """Where nothing comes for a while; `on_idle` is called on it before."""
+    idle = list[threading.Thread]()
+    worker = Worker("jobs", max_waiting=1, idle_s=0.0, on_idle=lambda: idle.append(threading.current_thread()))
+    thread = list[threading.Thread]()
+    ran = threading.Event()
+    worker.submit(lambda: (thread.append(threading.current_thread()), ran.set()))
+    assert ran.wait(HANG_S)
+    thread[0].join(HANG_S)
+    assert not worker.has_thread
+    assert idle[-1] is thread[0]
+
+
+def test_a_thread_that_stays_calls_again_and_again() -> None:
+    """Also after an error, until it is closed; the jobs run in between."""
+    called, calls = threading.Semaphore(0), list[threading.Thread]()
+
+    def on_idle() -> None:
+        calls.append(threading.current_thread())
+        called.release()
+        raise ValueError
+
+    worker = Worker("periodic", max_waiting=1, idle_s=0.0, on_idle=on_idle, stays=True)
+    worker.start()
+    ran = threading.Event()
+    assert all(called.acquire(timeout=HANG_S) for _ in range(3))
+    assert worker.submit(ran.set)
+    assert ran.wait(HANG_S)
+    assert worker.close(HANG_S)
+    assert len(set(calls)) == 1
+
+
+def test_nothing_of_a_job_or_of_its_caller_is_kept(release: threading.Event) -> None:
+    """The thread waits without the last job, and runs in an empty context."""
+
+    class Held:
+        """Something of the caller's."""
+
+    variable: contextvars.ContextVar[object] = contextvars.ContextVar("variable", default=None)
+    worker, ran, seen = Worker("jobs", max_waiting=10, stays=True), threading.Event(), list[object]()
+    held = Held()
+    gone = weakref.ref(held)
+    variable.set(held)
+    worker.submit(lambda held=held: seen.append(variable.get()))  # type: ignore[misc]
+    variable.set(None)
+    del held
+    worker.submit(ran.set)
+    assert ran.wait(HANG_S)
+    gc.collect()
+    assert (gone(), seen) == (None, [None])
+    assert worker.close(HANG_S)
+
+
+def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller learns of it and the job is not kept; with the next one it is tried again."""
+    worker, ran = Worker("jobs", max_waiting=10), list[int]()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            worker.submit(lambda: ran.append(1))
+    assert (worker.waiting, worker.has_thread) == (0, False)
+    worker.submit(lambda: ran.append(2))
+    assert worker.close(HANG_S)
+    assert ran == [2]
+
+
+def test_many_threads_submit() -> None:
+    """Each job that is taken runs once, on one thread at a time."""
+    worker, ran, taken = Worker("jobs", max_waiting=100, idle_s=0.0), list[int](), list[bool]()
+    working = threading.Lock()
+
+    def job() -> None:
+        assert working.acquire(blocking=False)
+        ran.append(1)
+        working.release()
+
+    threads = [threading.Thread(target=lambda: taken.extend(worker.submit(job) for _ in range(500))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(HANG_S)
+    assert worker.close(HANG_S)
+    assert (len(ran), worker.refused) == (sum(taken), taken.count(False))
+    assert len(taken) == 2_000
+
+
+FORKED = """
+    import os, threading
+    from agenteval_otel.runtime.worker import Worker
+
+    worker, entered, release, ran = Worker("jobs", max_waiting=2), threading.Event(), threading.Event(), []
+    worker.submit(lambda: (entered.set(), release.wait(30)))
+    assert entered.wait(30)
+    worker.submit(lambda: ran.append("of the parent"))
+    with worker._lock:  # another thread of the parent's is just submitting
+        pid = os.fork()
+    if not pid:
+        taken = [worker.submit(lambda: ran.append("of the child")) for _ in range(2)]
+        os._exit(0 if worker.close(30) and all(taken) and ran == ["of the child"] * 2 else 1)
+    _, status = os.waitpid(pid, 0)
+    release.set()
+    print("child", os.waitstatus_to_exitcode(status))
+    print("parent", worker.close(30), *ran)
+"""
+
+
+def test_a_forked_child_begins_anew() -> None:
+    """Without the parent's thread, its jobs, or the lock that somebody held; the parent goes on."""
+    finished = run_program(FORKED)
+    assert finished.code == 0, finished.stderr
+    assert finished.lines("child") == ["0"]
+    assert finished.lines("parent") == ["True of the parent"]
+
+
+def test_the_end_of_the_process_waits_for_no_job() -> None:
+    """The thread is a daemon."""
+    finished = run_program("""
+        import threading
+        from agenteval_otel.runtime.worker import Worker
+        entered = threading.Event()
+        Worker("jobs", max_waiting=1).submit(lambda: (entered.set(), threading.Event().wait()))
+        assert entered.wait(30)
+        print("ended")
+    """)
+    assert (finished.code, finished.stdout) == (0, "ended\n")
