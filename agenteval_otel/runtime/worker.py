@@ -96,8 +96,12 @@ class Worker:
                 # In an empty context: the caller's would be kept for as long as the thread lives.
                 run = contextvars.Context().run
                 thread = threading.Thread(target=run, args=(self._run,), name=self.name, daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = thread  # before it starts: a signal handler that submits meanwhile starts no second one
+                try:
+                    thread.start()
+                except RuntimeError:
+                    self._thread = None
+                    raise
 
     def close(self, timeout_s: float) -> bool:
         """Run what waits, then `on_idle`, and end the thread; the next job starts another one.

@@ -182,6 +182,23 @@ def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None
     assert ran == [2]
 
 
+def test_a_signal_handler_may_submit_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one thread, and both jobs run."""
+    worker, ran = Worker("jobs", max_waiting=10), list[threading.Thread]()
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        worker.submit(lambda: ran.append(threading.current_thread()))
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        worker.submit(lambda: ran.append(threading.current_thread()))
+    assert worker.close(HANG_S)
+    assert len(ran) == 2
+    assert ran[0] is ran[1]
+
+
 def test_many_threads_submit() -> None:
     """Each job that is taken runs once, on one thread at a time."""
     worker, ran, taken = Worker("jobs", max_waiting=100, idle_s=0.0), list[int](), list[bool]()
