@@ -109,13 +109,15 @@ class Worker:
         Returns:
             Whether that was done within the time limit; otherwise the thread goes on by itself.
         """
-        thread = self._thread
+        with self._lock:  # a thread that another one is just starting cannot be joined yet
+            thread = self._thread
         if thread is None:
             return True
         self._signals.put(_END)
-        if thread is threading.current_thread():
+        try:
+            thread.join(max(0.0, timeout_s))
+        except RuntimeError:  # by a job, or by a signal handler while the thread starts: neither can wait for it
             return False
-        thread.join(max(0.0, timeout_s))
         return not thread.is_alive()
 
     def _run(self) -> None:

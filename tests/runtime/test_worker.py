@@ -199,6 +199,31 @@ def test_a_signal_handler_may_submit_while_the_thread_starts(monkeypatch: pytest
     assert ran[0] is ran[1]
 
 
+def test_closing_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread waits for the job; a signal handler, on the same thread, cannot, and nothing is raised."""
+    worker, ran, closed = Worker("jobs", max_waiting=10), list[int](), list[bool]()
+    start, starting, closing = threading.Thread.start, threading.Event(), threading.Event()
+
+    def close() -> None:
+        assert starting.wait(HANG_S)
+        closing.set()
+        closed.append(worker.close(HANG_S))
+
+    def interrupted(thread: threading.Thread) -> None:
+        closed.append(worker.close(0.0))
+        starting.set()
+        assert closing.wait(HANG_S)
+        start(thread)
+
+    other = threading.Thread(target=close)
+    other.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        worker.submit(lambda: ran.append(1))
+    other.join(HANG_S)
+    assert (closed, ran, worker.has_thread) == ([False, True], [1], False)
+
+
 def test_many_threads_submit() -> None:
     """Each job that is taken runs once, on one thread at a time."""
     worker, ran, taken = Worker("jobs", max_waiting=100, idle_s=0.0), list[int](), list[bool]()
