@@ -103,6 +103,25 @@ def test_closing_keeps_its_limit(release: threading.Event) -> None:
     assert ran == [1, 2]
 
 
+def test_several_threads_run_jobs_side_by_side(release: threading.Event) -> None:
+    """At most so many, started only where all are busy; a job that hangs holds one of them, and they all end."""
+    worker, ran, threads = Worker("jobs", max_waiting=10, max_threads=3), threading.Semaphore(0), set[threading.Thread]()
+    for _ in range(2):
+        holding(worker, release)
+    for _ in range(20):  # one after the other: the third thread is enough
+        worker.submit(lambda: (threads.add(threading.current_thread()), ran.release()))
+        assert ran.acquire(timeout=HANG_S)
+    assert len(threads) <= 2  # one that has just ended may have been replaced
+    holding(worker, release)
+    worker.submit(ran.release)
+    assert worker.waiting == 1
+    assert not worker.close(0.0)
+    release.set()
+    assert worker.close(HANG_S)
+    assert ran.acquire(timeout=HANG_S)
+    assert not worker.has_thread
+
+
 def test_a_job_may_submit_and_close() -> None:
     """It is not waited for on its own thread; what it submitted is run."""
     worker, closed, ran = Worker("jobs", max_waiting=10), list[bool](), threading.Event()
