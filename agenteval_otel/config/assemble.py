@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import threading
 import time
-from typing import Any
+from typing import Any, Final
 
 from agenteval_otel.config.current import current_pipeline, following, set_current_pipeline
 from agenteval_otel.config.load import Loaded, located
@@ -17,6 +17,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.objectives import ObjectiveSettings
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
@@ -30,6 +31,7 @@ _RETIRED: list[Pipeline] = []
 _MAX_GONE = 16
 _GONE: list[Any] = []
 """Closed, but what was under way when its settings were replaced (a stream) may have opened it again since."""
+_CLOSING: Final = Worker("agenteval-close", max_waiting=_MAX_GONE, idle_s=0.0)
 
 
 def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeline:
@@ -145,7 +147,5 @@ def close_what_is_gone(before: Pipeline) -> None:
         before.flush(_DRAIN_S)
         FanOutStorage([*reopened, *gone], before.storage_failed).close_within(_DRAIN_S)
 
-    try:
-        threading.Thread(target=close, name="agenteval-close", daemon=True).start()
-    except RuntimeError:  # the process is ending, and what is open ends with it
-        return
+    with contextlib.suppress(RuntimeError):  # the process is ending, and what is open ends with it
+        _CLOSING.submit(close)

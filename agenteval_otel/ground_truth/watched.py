@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agenteval_otel.ground_truth.table import Table
+from agenteval_otel.runtime.worker import Worker
 
 __all__ = ["Watched"]
 
@@ -30,7 +30,7 @@ class Watched:
         path: The file.
         read: Reads it, going through what takes long with what it is given.
         clock: Seconds, monotonic.
-        begin: Starts the reading; a daemon thread when left out.
+        begin: Starts the reading; a background worker when left out.
 
     Raises:
         ConfigurationError: The first reading found something wrong.
@@ -42,10 +42,10 @@ class Watched:
         read: Read,
         *,
         clock: Callable[[], float] = time.monotonic,
-        begin: Callable[[Callable[[], None]], None] | None = None,
+        begin: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        self._path, self._read, self._clock, self._begin = path, read, clock, begin or self._on_a_thread
-        self._thread: threading.Thread | None = None
+        self._worker = Worker("agenteval-ground-truth", max_waiting=1, idle_s=0.0)
+        self._path, self._read, self._clock, self._begin = path, read, clock, begin or self._worker.submit
         self._troubles: deque[Exception] = deque(maxlen=16)
         self._told = ""
         # Looked at before it is read: what is written in between is read again. One value, so that of two readings at
@@ -62,7 +62,7 @@ class Watched:
         now = self._clock()
         if now >= self._due:
             self._due = now + _LOOK_EVERY_S
-            if not self._is_reading() and _signature(self._path) != self._held[1]:
+            if not self._worker.has_thread and _signature(self._path) != self._held[1]:
                 try:
                     self._begin(self._read_again)
                 except RuntimeError as error:  # the process is ending: no thread can be started
@@ -96,14 +96,6 @@ class Watched:
         if str(error) != self._told:
             self._told = str(error)
             self._troubles.append(error)
-
-    def _is_reading(self) -> bool:
-        # In a forked child the parent's thread is none that is alive.
-        return self._thread is not None and self._thread.is_alive()
-
-    def _on_a_thread(self, work: Callable[[], None]) -> None:
-        self._thread = threading.Thread(target=work, name="agenteval-ground-truth", daemon=True)
-        self._thread.start()
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:

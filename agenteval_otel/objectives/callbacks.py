@@ -7,17 +7,18 @@ most four threads are at it at once, which end when nothing is left to tell; wha
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from agenteval_otel.dispatch.own import OwnThread, in_sub_interpreter
 from agenteval_otel.dispatch.worker import new_loop
 from agenteval_otel.objectives.crossing import ObjectiveCrossing
+from agenteval_otel.runtime.worker import Worker
 
 __all__ = ["MAX_THREADS", "MAX_WAITING", "Callback", "Callbacks"]
 
@@ -55,17 +56,20 @@ class Callbacks:
     ) -> None:
         self._broken, self._timeout_s, self._clock = broken, timeout_s, clock
         self._closed = False
+        self._worker = Worker(
+            "agenteval-callback", max_waiting=2 * MAX_WAITING, idle_s=0.0, max_threads=MAX_THREADS,
+            thread_class=OwnThread,
+        )  # fmt: skip
         self.reset()
 
     def __repr__(self) -> str:
-        return f"<Callbacks threads={self._threads} waiting={len(self._waiting)}>"
+        return f"<Callbacks running={len(self._calls)} waiting={len(self._waiting)}>"
 
     def reset(self) -> None:
         """Begin anew: in a forked child there are no threads, and the lock may have been taken."""
         self._changed = threading.Condition(threading.RLock())
         self._waiting: deque[tuple[Callback, ObjectiveCrossing]] = deque()
         self._calls: set[_Call] = set()
-        self._threads = 0
 
     def tell(self, function: Callback, crossing: ObjectiveCrossing) -> None:
         """Have the function called; returns at once, never raises."""
@@ -76,9 +80,7 @@ class Callbacks:
             elif len(self._waiting) >= MAX_WAITING:
                 failure = OverflowError("too many wait")
             else:
-                self._waiting.append((function, crossing))
-                if self._threads < MAX_THREADS:
-                    failure = self._start()
+                failure = self._submit(function, crossing)
         if failure is not None:
             self._broken(crossing.kind, failure)
 
@@ -122,41 +124,35 @@ class Callbacks:
         return told
 
     def _stuck(self) -> bool:
-        return self._threads == 0 or (self._threads == len(self._calls) and all(call.late for call in self._calls))
+        return len(self._calls) == MAX_THREADS and all(call.late for call in self._calls)
 
-    def _start(self) -> BaseException | None:
-        """Start a thread; gives why there is none where nobody else would take what waits."""
+    def _submit(self, function: Callback, crossing: ObjectiveCrossing) -> BaseException | None:
+        """Have a thread take it; gives why none will."""
         try:
             if in_sub_interpreter():  # which takes the process along where it ends before its threads do
                 raise RuntimeError("no threads in a sub-interpreter")
-            work = contextvars.Context().run
-            OwnThread(target=work, args=(self._work, self._changed), name="agenteval-callback").start()
-            self._threads += 1
+            self._waiting.append((function, crossing))
+            self._worker.submit(partial(self._work, self._changed))
         except RuntimeError as failure:  # at the interpreter's exit, or at the process's limit
-            if not self._threads:
-                self._waiting.clear()
-                return failure
+            self._waiting.clear()
+            return failure
         return None
 
     def _work(self, changed: threading.Condition) -> None:
-        while True:
-            with changed:
-                if not self._waiting:
-                    self._threads -= 1
-                    changed.notify_all()
-                    return
-                function, crossing = self._waiting.popleft()
-                call = _Call(crossing.kind, self._clock() + self._timeout_s + _GRACE_S)
-                self._calls.add(call)
-                changed.notify_all()  # who flushes now knows until when to wait
-            failure = self._call(function, crossing)
-            with changed:
-                self._calls.discard(call)
-                late = call.late
-                changed.notify_all()
-            if failure is not None and not late:
-                self._broken(crossing.kind, failure)
-            del function, crossing, failure
+        with changed:
+            if not self._waiting:
+                return  # closed meanwhile
+            function, crossing = self._waiting.popleft()
+            call = _Call(crossing.kind, self._clock() + self._timeout_s + _GRACE_S)
+            self._calls.add(call)
+            changed.notify_all()  # who flushes now knows until when to wait
+        failure = self._call(function, crossing)
+        with changed:
+            self._calls.discard(call)
+            late = call.late
+            changed.notify_all()
+        if failure is not None and not late:
+            self._broken(crossing.kind, failure)
 
     def _call(self, function: Callback, crossing: ObjectiveCrossing) -> BaseException | None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -33,13 +34,17 @@ class Worker:
         idle_s: How long the thread waits for a job.
         on_idle: Called on the thread when none came for so long, and before it ends.
         stays: The thread ends by `close` alone, and calls `on_idle` each time that it has been idle.
+        max_threads: With more than one, jobs are begun in order and run side by side: one that hangs holds one thread.
+        thread_class: What the threads are.
     """
 
     def __init__(
-        self, name: str, *, max_waiting: int, idle_s: float = 0.5, on_idle: Job | None = None, stays: bool = False
-    ) -> None:
+        self, name: str, *, max_waiting: int, idle_s: float = 0.5, on_idle: Job | None = None, stays: bool = False,
+        max_threads: int = 1, thread_class: type[threading.Thread] = threading.Thread,
+    ) -> None:  # fmt: skip
         self.name, self.refused = name, 0
         self._max_waiting, self._idle_s, self._on_idle, self._stays = max_waiting, idle_s, on_idle, stays
+        self._max_threads, self._thread_class = max_threads, thread_class
         self._reset()
         reset_in_child(self._reset)
 
@@ -49,7 +54,8 @@ class Worker:
         self._signals: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._urgent: deque[Job] = deque()
         self._jobs: deque[Job] = deque()
-        self._thread: threading.Thread | None = None
+        self._threads: set[threading.Thread] = set()
+        self._load = 0  # jobs that wait or run
 
     def __repr__(self) -> str:
         return f"<Worker {self.name} waiting={self.waiting} refused={self.refused}>"
@@ -62,7 +68,7 @@ class Worker:
     @property
     def has_thread(self) -> bool:
         """Whether the thread is there; False before the first job, and when it has been idle."""
-        return self._thread is not None
+        return bool(self._threads)
 
     def submit(self, job: Job, *, first: bool = False) -> bool:
         """Have a job run after those that wait; with `first` before them, but after others that came so.
@@ -77,6 +83,7 @@ class Worker:
             taken = self.waiting < self._max_waiting
             if taken:
                 self.start()
+                self._load += 1
                 (self._urgent if first else self._jobs).append(job)
                 self._signals.put(_JOB)
             else:
@@ -86,18 +93,25 @@ class Worker:
         return taken
 
     def start(self) -> None:
-        """Start the thread where there is none.
+        """Start a thread where there is none, or where all are busy and there may be more.
 
         Raises:
-            RuntimeError: None can be started.
+            RuntimeError: There is none, and none can be started.
         """
         with self._lock:
-            if self._thread is None:
-                # In an empty context: the caller's would be kept for as long as the thread lives.
-                run = contextvars.Context().run
-                thread = threading.Thread(target=run, args=(self._run,), name=self.name, daemon=True)
+            threads = self._threads
+            if threads and (self._load < len(threads) or len(threads) >= self._max_threads):
+                return
+            # In an empty context: the caller's would be kept for as long as the thread lives.
+            run = contextvars.Context().run
+            thread = self._thread_class(target=run, args=(self._run,), name=self.name, daemon=True)
+            threads.add(thread)  # before it starts: a signal handler that submits meanwhile starts no second one
+            try:
                 thread.start()
-                self._thread = thread
+            except RuntimeError:
+                threads.discard(thread)
+                if not threads:
+                    raise
 
     def close(self, timeout_s: float) -> bool:
         """Run what waits, then `on_idle`, and end the thread; the next job starts another one.
@@ -105,14 +119,17 @@ class Worker:
         Returns:
             Whether that was done within the time limit; otherwise the thread goes on by itself.
         """
-        thread = self._thread
-        if thread is None:
-            return True
-        self._signals.put(_END)
-        if thread is threading.current_thread():
+        deadline = time.monotonic() + timeout_s
+        with self._lock:  # a thread that another one is just starting cannot be joined yet
+            threads = list(self._threads)
+        for _ in threads:
+            self._signals.put(_END)
+        try:
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        except RuntimeError:  # by a job, or by a signal handler while the thread starts: neither can wait for it
             return False
-        thread.join(max(0.0, timeout_s))
-        return not thread.is_alive()
+        return not any(thread.is_alive() for thread in threads)
 
     def _run(self) -> None:
         while True:
@@ -121,7 +138,9 @@ class Worker:
             except queue.Empty:
                 signal = None
             if signal is _JOB:
-                self._do((self._urgent or self._jobs).popleft())
+                self._do(self._next())
+                with self._lock:
+                    self._load -= 1
                 continue
             if self._on_idle is not None:
                 self._do(self._on_idle)
@@ -129,8 +148,12 @@ class Worker:
                 continue
             with self._lock:
                 if not self.waiting:  # else one came in the moment between
-                    self._thread = None
+                    self._threads.discard(threading.current_thread())
                     return
+
+    def _next(self) -> Job:
+        with self._lock:
+            return (self._urgent or self._jobs).popleft()
 
     def _do(self, job: Job) -> None:
         try:

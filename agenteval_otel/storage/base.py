@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from agenteval_otel.components import Component
 from agenteval_otel.components.blocking import part_of, stepwise
 from agenteval_otel.dispatch.worker import new_loop
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.runtime.worker import Worker
 
 __all__ = ["EvaluationStorageProvider", "FanOutStorage"]
 
@@ -86,12 +86,10 @@ class FanOutStorage:
         """`close` on a thread of its own, waited for at most so long: for code without an event loop, or inside one."""
         if not any(_can_close(provider) for provider in self.providers):
             return
-        thread = threading.Thread(target=self._close_here, name="agenteval-close", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # at the interpreter's exit some versions start no thread, and what is open ends with it
-            return
-        thread.join(timeout_s)
+        worker = Worker("agenteval-close", max_waiting=1)
+        with contextlib.suppress(RuntimeError):  # at the interpreter's exit no thread starts: what is open ends with it
+            worker.submit(self._close_here)
+            worker.close(timeout_s)
 
     def _close_here(self) -> None:
         # Without a descriptor there is no loop, and what is open ends with the process.

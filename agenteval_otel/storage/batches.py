@@ -1,22 +1,21 @@
 """Batches: what is to be saved goes to a thread of its own, so that a slow disk or server holds up no event loop.
 
 What waits is saved together. No batch is waited for longer than the sink's patience; a sink that takes longer fails
-what waits, and at once what comes, until it is back, so nothing piles up. The thread is a daemon, starts with the first
-item and ends when it has been idle.
+what waits, and at once what comes, until it is back, so nothing piles up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from agenteval_otel.errors import StorageError
+from agenteval_otel.runtime.worker import Job, Worker
 
 __all__ = ["WAIT_S", "Batches", "Sink"]
 
@@ -24,6 +23,7 @@ WAIT_S = 0.75
 _MAX_WAITING_BYTES = 32 * 1024 * 1024
 _BATCH_BYTES = 1024 * 1024
 _BATCH_ITEMS = 100
+_MAX_JOBS = 16
 _QUEUE_S = 5.0
 _IDLE_S = 0.5
 
@@ -71,12 +71,12 @@ class Batches(Generic[T]):
 
     def __init__(self, sink: Sink[T]) -> None:
         self.sink = sink
-        self._waiting: queue.SimpleQueue[_Item[T]] = queue.SimpleQueue()
+        self._waiting: deque[_Item[T]] = deque()
         self._waiting_bytes = 0
         self._busy_since: float | None = None
         self._guard = threading.Lock()
-        self._thread: threading.Thread | None = None
         self._closed = False
+        self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS, idle_s=_IDLE_S, on_idle=self._rest)
 
     def __repr__(self) -> str:
         return f"<Batches {self.sink.place} waiting={self._waiting_bytes} bytes>"
@@ -92,11 +92,12 @@ class Batches(Generic[T]):
         patience_s = self.sink.patience_s
         with self._guard:
             self._refuse_or_count(size, patience_s)
-            self._waiting.put(item)
-            served = self._thread is not None or self._start()
+            self._waiting.append(item)
+            # A job that waits will save this item too.
+            will_save = self._worker.waiting > 0 or self._submit(self._save_waiting)
         try:
-            if not served:  # no thread is to be had, as at the interpreter's exit: then it is saved here
-                self._write(self._batch(self._waiting.get()), may_wait=False)
+            if not will_save:  # no thread is to be had, as at the interpreter's exit: then it is saved here
+                self._save_waiting(may_wait=False)
             await self._answer_to(item, patience_s)
         finally:
             item.leave()
@@ -117,13 +118,12 @@ class Batches(Generic[T]):
             OSError: What was saved could not be brought to the disk.
         """
         with self._guard:
-            self._closed, served = True, self._thread is not None or self._start()
-            last: _Item[T] = _Item([], 0)
-            if served:
-                self._waiting.put(last)
-        if not served:
+            self._closed = True
+        last: _Item[T] = _Item([], 0)
+        if not self._submit(lambda: last.answer(self._shut())):
             self.sink.close()
             return
+        self._worker.close(0.0)
         try:
             await last.done(WAIT_S)
         finally:
@@ -139,34 +139,17 @@ class Batches(Generic[T]):
             raise StorageError(f"{self.sink.place}: does not keep up, {self._waiting_bytes} bytes wait")
         self._waiting_bytes += size
 
-    def _start(self) -> bool:
-        work = contextvars.Context().run
-        thread = threading.Thread(target=work, args=(self._work,), name="agenteval-save", daemon=True)
+    def _submit(self, job: Job) -> bool:
         try:
-            thread.start()
+            return self._worker.submit(job)
         except RuntimeError:
             return False
-        self._thread = thread
-        return True
 
-    def _work(self) -> None:
-        while True:
-            try:
-                first = self._waiting.get(timeout=_IDLE_S)
-            except queue.Empty:
-                self._busy_since = time.monotonic()
-                self.sink.rest()
-                self._busy_since = None
-                with self._guard:
-                    if not self._waiting.empty():
-                        continue  # one came in the moment between
-                    self._thread = None
-                return
-            items = self._batch(first)
-            self._write([item for item in items if item.values], may_wait=True)
-            if not items[-1].values:
-                items[-1].answer(self._shut())
-                return
+    def _rest(self) -> None:
+        if not self._closed:
+            self._busy_since = time.monotonic()
+            self.sink.rest()
+            self._busy_since = None
 
     def _shut(self) -> Exception | None:
         try:
@@ -175,16 +158,15 @@ class Batches(Generic[T]):
             return error
         return None
 
-    def _batch(self, first: _Item[T]) -> list[_Item[T]]:
-        """The item and what waits behind it, up to a batch's size or to the end."""
-        items, size = [first], first.size
-        while items[-1].values and size < _BATCH_BYTES and len(items) < _BATCH_ITEMS:
-            try:
-                items.append(self._waiting.get_nowait())
-            except queue.Empty:
-                break
-            size += items[-1].size
-        return items
+    def _save_waiting(self, *, may_wait: bool = True) -> None:
+        """Save what waits, in batches."""
+        while self._waiting:
+            items: list[_Item[T]] = []
+            size = 0
+            while self._waiting and size < _BATCH_BYTES and len(items) < _BATCH_ITEMS:
+                items.append(self._waiting.popleft())
+                size += items[-1].size
+            self._write(items, may_wait=may_wait)
 
     def _write(self, items: list[_Item[T]], *, may_wait: bool) -> None:
         wanted = [item for item in items if not item.future.cancelled()]

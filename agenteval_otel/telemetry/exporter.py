@@ -7,7 +7,7 @@ and says what the older ones said.
 
 from __future__ import annotations
 
-import contextvars
+import contextlib
 import os
 import threading
 import time
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.telemetry.senders import Sender
 from agenteval_otel.telemetry.signals import Signal
 from agenteval_otel.telemetry.stream import Stream
@@ -23,11 +24,12 @@ __all__ = ["Exporter"]
 
 _EAGER_ITEMS = 512
 _DELAY_S = 1.0
+_MAX_ROUNDS = 64
 _REST_MAX_S = 0.1
 
 
 class Exporter:
-    """A bounded queue for each signal, and their thread, which starts with the first item and is a daemon.
+    """A bounded queue for each signal, and their background worker, which looks at them once a second.
 
     Args:
         on_lost: Called with the signal in lower case, one of `semconv.LOST_REASONS` and the number of items that will
@@ -40,9 +42,9 @@ class Exporter:
         self._collect: Callable[[], None] | None = None
         self._collect_every_s = self._collect_at = 0.0
         self._exporting = threading.Lock()
-        self._due = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._worker = Worker(
+            "agenteval-export", max_waiting=_MAX_ROUNDS, idle_s=_DELAY_S, on_idle=self._export_all, stays=True
+        )
         self._closed = False
         self._pid = os.getpid()
 
@@ -69,10 +71,10 @@ class Exporter:
         stream.put(item, size_bytes)
         if self._closed:  # a close came between
             stream.give_up()
-        elif self._thread is None:
+        elif not self._worker.has_thread:
             self._start()
-        elif len(stream) >= _EAGER_ITEMS and not self._due.is_set():
-            self._due.set()
+        elif len(stream) >= _EAGER_ITEMS and not self._worker.waiting:
+            self._worker.submit(self._export_all)
 
     def keep_newest(self, metrics: Any) -> None:
         """Take a collection of metrics in place of the one that waits."""
@@ -96,7 +98,7 @@ class Exporter:
         if self._pid != os.getpid() or self._closed:
             return
         self._closed = True
-        self._due.set()
+        self._worker.close(0.0)
         self.flush()
         for stream in self._streams.values():
             stream.give_up()
@@ -127,31 +129,14 @@ class Exporter:
             log.warning("export_failed", part="metrics", status=type(error).__name__)
 
     def _start(self) -> None:
-        if not self._starting.acquire(blocking=False):
-            return
-        try:
-            if self._thread is None:
-                thread = threading.Thread(
-                    target=contextvars.Context().run, args=(self._work,), name="agenteval-export", daemon=True
-                )
-                thread.start()
-                self._thread = thread
-        except RuntimeError:  # at the interpreter's exit no thread starts any more: a flush exports what waits
-            pass
-        finally:
-            self._starting.release()
+        with contextlib.suppress(RuntimeError):  # at the interpreter's exit none starts: a flush exports what waits
+            self._worker.start()
 
-    def _work(self) -> None:
-        while not self._closed:
-            self._due.wait(_DELAY_S)
-            self._due.clear()
-            try:
-                if time.monotonic() >= self._collect_at:
-                    self._collect_now()
-                for stream in list(self._streams.values()):
-                    self._export(stream)
-            except BaseException as error:  # also SystemExit: it would end the thread, and with it every export
-                log.warning("export_failed", part="exporter", status=type(error).__name__)
+    def _export_all(self) -> None:
+        if not self._closed and time.monotonic() >= self._collect_at:
+            self._collect_now()
+        for stream in list(self._streams.values()):
+            self._export(stream)
 
     def _export(self, stream: Stream) -> None:
         """Encode what waits now, with rests, and send it as far as the receiver takes it."""

@@ -11,7 +11,6 @@ provider is *handed over*: what its processor makes of it nobody is told.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from opentelemetry import metrics, trace
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry.backpressure import (
     Backpressure,
@@ -56,6 +56,7 @@ class Providers:
         """Called when a provider of the application's is first used; on any thread."""
         self.lost: dict[tuple[str, str], int] = {}
         self.warns = True
+        self._flushing = Worker("agenteval-flush", max_waiting=1, idle_s=0.0)
         self._forget()
         reset_in_child(self._forget)
 
@@ -99,7 +100,6 @@ class Providers:
         self._warned = False
         self._backpressure = Backpressure()
         self._judged: tuple[Any, tuple[Any, ...], bool] = (None, (), False)
-        self._flushing: threading.Thread | None = None
         self._flushed = True
 
     def prepare(self) -> None:
@@ -195,17 +195,11 @@ class Providers:
         if not self._resolved:
             return True
         deadline = time.monotonic() + timeout_s
-        before = self._flushing
-        if before is not None:
-            before.join(max(0.0, deadline - time.monotonic()))
-            if before.is_alive():
-                return False
+        if not self._flushing.close(timeout_s):
+            return False
         self._flushed = False
-        thread = threading.Thread(target=self.flush_here, name="agenteval-flush", daemon=True)
-        thread.start()
-        self._flushing = thread
-        thread.join(max(0.0, deadline - time.monotonic()))
-        return not thread.is_alive() and self._flushed
+        self._flushing.submit(self.flush_here)
+        return self._flushing.close(deadline - time.monotonic()) and self._flushed
 
     def flush_here(self) -> None:
         """Export what the providers hold on this thread, for as long as the SDK takes."""

@@ -319,11 +319,9 @@ def test_many_threads_ask_while_the_file_changes(tmp_path: Path) -> None:
     for _ in range(1_000):
         clock.advance(1.0)
         found = watched.table().find("who are you?")
-        reading = watched._thread
         if found is not None and found.answer == "29":
             break
-        if reading is not None:
-            reading.join(20.0)
+        watched._worker.close(20.0)
     done.set()
     for thread in threads:
         thread.join(20.0)

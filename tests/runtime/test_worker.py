@@ -103,6 +103,25 @@ def test_closing_keeps_its_limit(release: threading.Event) -> None:
     assert ran == [1, 2]
 
 
+def test_several_threads_run_jobs_side_by_side(release: threading.Event) -> None:
+    """At most so many, started only where all are busy; a job that hangs holds one of them, and they all end."""
+    worker, ran, threads = Worker("jobs", max_waiting=10, max_threads=3), threading.Semaphore(0), set[threading.Thread]()
+    for _ in range(2):
+        holding(worker, release)
+    for _ in range(20):  # one after the other: the third thread is enough
+        worker.submit(lambda: (threads.add(threading.current_thread()), ran.release()))
+        assert ran.acquire(timeout=HANG_S)
+    assert len(threads) <= 2  # one that has just ended may have been replaced
+    holding(worker, release)
+    worker.submit(ran.release)
+    assert worker.waiting == 1
+    assert not worker.close(0.0)
+    release.set()
+    assert worker.close(HANG_S)
+    assert ran.acquire(timeout=HANG_S)
+    assert not worker.has_thread
+
+
 def test_a_job_may_submit_and_close() -> None:
     """It is not waited for on its own thread; what it submitted is run."""
     worker, closed, ran = Worker("jobs", max_waiting=10), list[bool](), threading.Event()
@@ -180,6 +199,48 @@ def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None
     worker.submit(lambda: ran.append(2))
     assert worker.close(HANG_S)
     assert ran == [2]
+
+
+def test_a_signal_handler_may_submit_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one thread, and both jobs run."""
+    worker, ran = Worker("jobs", max_waiting=10), list[threading.Thread]()
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        worker.submit(lambda: ran.append(threading.current_thread()))
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        worker.submit(lambda: ran.append(threading.current_thread()))
+    assert worker.close(HANG_S)
+    assert len(ran) == 2
+    assert ran[0] is ran[1]
+
+
+def test_closing_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread waits for the job; a signal handler, on the same thread, cannot, and nothing is raised."""
+    worker, ran, closed = Worker("jobs", max_waiting=10), list[int](), list[bool]()
+    start, starting, closing = threading.Thread.start, threading.Event(), threading.Event()
+
+    def close() -> None:
+        assert starting.wait(HANG_S)
+        closing.set()
+        closed.append(worker.close(HANG_S))
+
+    def interrupted(thread: threading.Thread) -> None:
+        closed.append(worker.close(0.0))
+        starting.set()
+        assert closing.wait(HANG_S)
+        start(thread)
+
+    other = threading.Thread(target=close)
+    other.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        worker.submit(lambda: ran.append(1))
+    other.join(HANG_S)
+    assert (closed, ran, worker.has_thread) == ([False, True], [1], False)
 
 
 def test_many_threads_submit() -> None:

@@ -127,7 +127,7 @@ def test_closing_blocks_no_event_loop(tmp_path: Path, monkeypatch: pytest.Monkey
 
     async def work() -> None:
         await batches.save(b"a\n", 2)
-        thread = batches._thread
+        thread = next(iter(batches._worker._threads), None)
         assert thread is not None
         await asyncio.to_thread(thread.join, 30)  # it ends when it has been idle
         await batches.close()
