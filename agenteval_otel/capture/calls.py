@@ -159,7 +159,7 @@ fresh_call: Final[Callable[[], CapturedCall]] = partial(object.__new__, Captured
 """A call that is yet to be filled in: the caller's thread makes them without running `__init__`."""
 
 EVALUATING: Final = CapturedCall(None, "evaluation")
-"""Stands in `CURRENT` while evaluators run: doors that see it step aside, so evaluations are never evaluated."""
+"""Stands in `CURRENT` while evaluators run: handlers that see it do nothing, so evaluations are never evaluated."""
 
 CURRENT: Final[ContextVar[CapturedCall | None]] = ContextVar("agenteval_current_call", default=None)
 """The monitored call that the running code belongs to; None outside and inside calls that were not sampled."""

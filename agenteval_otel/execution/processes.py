@@ -272,6 +272,8 @@ class Processes:
             worker = None
         if worker is None:
             self._send_to_server(loop)  # the end of the one before
+            if server is not self._server:
+                return  # it was gone: what waits goes to the next one
             try:
                 channel = server.fork(self._workers + 1)
             except OSError:

@@ -12,7 +12,7 @@ from typing import Any
 from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.execution.jobs import Job
 from agenteval_otel.execution.launch import ForkServerProcess
-from agenteval_otel.execution.wire import Lines, Malformed, line
+from agenteval_otel.execution.wire import Lines, line
 
 __all__ = ["Server"]
 
@@ -90,15 +90,7 @@ class Server:
 
     def receive(self) -> tuple[list[Any], bool]:
         """What it said, and whether it is gone."""
-        messages: list[Any] = []
-        try:
-            while data := self.channel.recv(1 << 16):
-                messages += self._lines.feed(data)
-        except BlockingIOError:
-            return messages, False
-        except (OSError, Malformed):
-            pass
-        return messages, True
+        return self._lines.receive(self.channel)
 
     def is_silent(self, now: float, *, worker_ready: bool) -> bool:
         """Whether it says nothing although it should."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import socket
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -58,6 +59,18 @@ class Lines:
             raise Malformed from None
         assert isinstance(messages, list)
         return messages
+
+    def receive(self, channel: socket.socket) -> tuple[list[Any], bool]:
+        """The messages that are there now, and whether the other side is gone; a malformed one counts as that."""
+        messages: list[Any] = []
+        try:
+            while data := channel.recv(1 << 18):
+                messages += self.feed(data)
+        except BlockingIOError:
+            return messages, False
+        except (OSError, Malformed):
+            return messages, True
+        return messages, True
 
 
 def encode_input(evaluation_input: EvaluationInput) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.execution.jobs import Job
-from agenteval_otel.execution.wire import Lines, Malformed, encode_input, line
+from agenteval_otel.execution.wire import Lines, encode_input, line
 from agenteval_otel.models import EvaluationCriteria
 
 __all__ = ["Worker"]
@@ -122,15 +122,7 @@ class Worker:
 
     def receive(self) -> tuple[list[Any], bool]:
         """Its answers, and whether it is gone."""
-        messages: list[Any] = []
-        try:
-            while data := self.channel.recv(1 << 18):
-                messages += self._lines.feed(data)
-        except BlockingIOError:
-            return messages, False
-        except (OSError, Malformed):
-            pass
-        return messages, True
+        return self._lines.receive(self.channel)
 
     def left_s(self, now: float) -> float:
         """Until the limit of the current job."""
