@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.detached import take
-from agenteval_otel.capture.responses import answer_text, history_of, prompt_text, read_answer, read_chunks, read_prompt
-from agenteval_otel.capture.shapes import Reading, read_calls, usage_of
+from agenteval_otel.capture.shapes import Reading, answers, prompts, read_calls, streams, usage_of
 from agenteval_otel.capture.shapes.fields import MAX_ITEMS, short
 from agenteval_otel.capture.shapes.prompts import history_fields, last_question
 from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
@@ -20,7 +20,10 @@ from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import made
 
-__all__ = ["FACTS", "SNAPSHOT", "TRUNCATED", "build_input"]
+__all__ = [
+    "FACTS", "SNAPSHOT", "TRUNCATED", "answer_text", "build_input", "history_of", "prompt_text", "read_answer",
+    "read_chunks", "read_prompt",
+]  # fmt: skip
 
 FACTS = frozenset({
     "agent_config", "agent_id", "context", "conversation_id", "cost", "finish_reason", "ground_truth",
@@ -31,6 +34,45 @@ FACTS = frozenset({
 SNAPSHOT: Final = "agenteval.snapshot"
 """Key in the input's metadata: there, where what is evaluated is not the whole answer."""
 TRUNCATED: Final = "truncated"
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _translated(read: Callable[P, T]) -> Callable[P, T]:
+    """Whatever reading raises becomes a CaptureError."""
+
+    @functools.wraps(read)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(*args, **kwargs)
+        except CaptureError:
+            raise
+        except Exception as error:
+            raise CaptureError(f"no text from {type(args[0]).__name__}: {type(error).__name__}") from error
+
+    return reading
+
+
+read_answer = _translated(answers.read_answer)
+read_chunks = _translated(streams.read_chunks)
+read_prompt = _translated(prompts.read_prompt)
+history_of = _translated(prompts.history_of)
+
+
+def answer_text(answer: Any) -> str:
+    """The text of an answer.
+
+    Raises:
+        CaptureError: It is a stream, or its own methods raised.
+    """
+    return read_answer(answer).text
+
+
+def prompt_text(prompt: Any) -> str | None:
+    """The question: text as it is, of a list of messages the last one of the user. Raises `CaptureError`."""
+    return read_prompt(prompt).prompt
 
 
 def build_input(

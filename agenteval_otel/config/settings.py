@@ -105,7 +105,7 @@ class AgentSettings(_Explained):
         criteria: The name of a criteria set, or a set of its own.
         sample_rate: Share of the calls that are evaluated, 0 to 1.
         sampler: A sampler instead of a rate.
-        escalation: Which answers the dear evaluators see; false has them see all.
+        escalation: Which answers the expensive evaluators see; false has them see all.
     """
 
     enabled: bool = True

@@ -209,6 +209,8 @@ class _Pool:
                 worker.thread.start()
                 if not self._retired:
                     self.worker = worker
+                    if worker.failed:  # meanwhile, before it could say so here
+                        self.worker = None
                 if self._closed or self._retired:  # ends when the queue is empty
                     worker.close()
             return True
@@ -219,7 +221,8 @@ class _Pool:
 
     def watch(self) -> None:
         """Have the watchdog look after the present worker; from that worker's thread."""
-        self._watchdog.watch()
+        if self._watchdog.thread is None:
+            self._watchdog.watch()
 
     def replace(self, worker: Worker, held_s: float) -> None:
         """Another thread takes over from one that is held up, or has died: with what it had under way."""
@@ -240,6 +243,7 @@ class _Pool:
             else:
                 self.close(entry, PIPELINE_FAILED)
         self.queue.extendleft(worker.markers)
+        worker.wake(linger=False)  # it may only have seemed to be held up, and would sleep on: what it has is void
         self.start_worker()
 
     def _may_replace(self) -> bool:

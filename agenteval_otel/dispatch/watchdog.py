@@ -22,25 +22,29 @@ _IDLE_LOOKS: Final = 5
 
 
 class Watchdog:
-    """Looks after one pool's worker."""
+    """Looks after one pool's worker.
+
+    Attributes:
+        thread: Its thread, while there is work.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self._stop = threading.Event()
 
     def watch(self) -> None:
         """There is work: look until there is none. Cheap, on the background thread."""
-        if self._thread is not None or self._stop.is_set():
+        if self.thread is not None or self._stop.is_set():
             return
         thread = threading.Thread(
             target=contextvars.Context().run, args=(self._run,), name="agenteval-watchdog", daemon=True
         )
-        self._thread = thread
+        self.thread = thread
         try:
             thread.start()
         except RuntimeError:  # no thread is to be had: nothing is looked after, until the next call
-            self._thread = None
+            self.thread = None
 
     def close(self) -> None:
         """End the thread."""
@@ -56,10 +60,10 @@ class Watchdog:
             looked_s = time.monotonic() - began
             idle_looks = idle_looks + 1 if self._pool.is_idle() else 0
             if idle_looks >= _IDLE_LOOKS:
-                self._thread = None
-                if self._pool.is_idle() or self._thread is not None:
+                self.thread = None
+                if self._pool.is_idle() or self.thread is not None:
                     return
-                self._thread, idle_looks = threading.current_thread(), 0  # a call came in the moment between
+                self.thread, idle_looks = threading.current_thread(), 0  # a call came in the moment between
             worker = self._pool.worker
             if worker is None:
                 continue

@@ -85,13 +85,14 @@ class Worker:
     Attributes:
         beat: Monotonic seconds of the last sign of life.
         superseded: Another worker took over; this one ends when it comes back.
+        failed: It has no event loop, and has ended.
         running: What is under evaluation, by the task or future that is waited for.
     """
 
     def __init__(self, pool: Pool) -> None:
         self._pool, self._queue, self._settings = pool, pool.queue, pool.settings
         self.running: dict[asyncio.Future[str], Entry] = {}
-        self.sleeping = self.superseded = False
+        self.sleeping = self.superseded = self.failed = False
         self.beat = time.monotonic()
         self.markers: list[Marker] = []
         """Those that wait for what is under evaluation."""
@@ -154,6 +155,7 @@ class Worker:
         except Exception:
             # No file descriptor is left, or the host's policy or log handler raises: a later call tries again.
             self._pool.not_before = time.monotonic() + _BIRTH_EVERY_S
+            self.failed = True
             if self._pool.worker is self:
                 self._pool.worker = None
             return

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
-from agenteval_otel.ground_truth.base import is_blank
-from agenteval_otel.masking import message_of
+from agenteval_otel.engine.run import EvaluationRunner, RunOutcome, combined
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, RunError
+from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.models.value import made
-from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
+from agenteval_otel.scoring import Aggregation, WeightedMean
 
-__all__ = ["aggregate", "combined"]
+__all__ = ["aggregate"]
 
 _WEIGHTED_MEAN = WeightedMean()
 _OF_THE_INPUT = ("agent_id", "session_id", "agent", "stream_end", "response_id", "conversation_id", "model")
@@ -60,18 +59,3 @@ def aggregate(
         "ended_ns": ended_ns,
         "has_ground_truth": not is_blank(evaluation_input.ground_truth),
     })  # fmt: skip
-
-
-def combined(
-    outcome: RunOutcome,
-    aggregation: Aggregation | None = None,
-    on_broken: Callable[[str, BaseException], None] = lambda *_: None,
-) -> tuple[float | None, list[RunError]]:
-    """The overall score of a run and its errors; an aggregation that raises is one of them, and costs the score."""
-    strategy = aggregation or _WEIGHTED_MEAN
-    try:
-        return overall_score(outcome.results, outcome.criteria, strategy), outcome.errors
-    except (Exception, SystemExit) as error:  # of a strategy of the user's own: the results are not lost with it
-        on_broken(f"aggregation:{strategy.type}", error)
-        failed = RunError(evaluator_type=f"aggregation:{strategy.type}", message=message_of(error))
-        return None, [*outcome.errors, failed]

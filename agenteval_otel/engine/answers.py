@@ -15,8 +15,9 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, find_criterion
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
+from agenteval_otel.scoring.probability import independent, known
 
-__all__ = ["corrections", "criteria_of"]
+__all__ = ["corrections", "criteria_of", "facts_of"]
 
 
 def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:
@@ -55,6 +56,17 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
     elif not 0.0 <= normalized <= 1.0:
         wrong["normalized"] = None
     return wrong
+
+
+def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
+    """What the runner says of a result: lower its probability where its evaluator saw only a share of the answers.
+
+    What is no probability is unknown, and so is then the product.
+    """
+    given: Any = result.probability_given_sampled
+    if given == 1.0 or "probability" not in facts:
+        return facts
+    return facts | {"probability": independent(facts["probability"], known(given))}
 
 
 def _worked_out(result: EvaluationResult, score: Any, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:

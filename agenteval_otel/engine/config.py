@@ -60,7 +60,7 @@ class EvaluationRunConfig(RunModel):
             ``async save_result(aggregated)``.
         ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
         metadata: Copied into the result's metadata.
-        escalation: Which inputs the dear evaluators see, decided by what the others found; all when left out.
+        escalation: Which inputs the expensive evaluators see, decided by what the others found; all when left out.
         redactors: What is taken out of that which evaluators that ask a model and the storage provider get;
             instances or ``{type: ...}`` mappings, an empty list for nothing. The result itself is given back as it is.
 

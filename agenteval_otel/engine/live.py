@@ -23,7 +23,7 @@ from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.dispatch import Done
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.engine.response import EvaluatedResponse
+from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
 from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError
@@ -313,7 +313,10 @@ class _Evaluation:
         if self._outcome is not None:
             return None
         # It waits for no thread, no process and no judge: the span has ended when the answer was there.
-        engine.end_span(call, score_attributes(self._run.ready()))
+        ready = (
+            [outgoing_words(result, engine.redaction) for result in self._run.ready()] if call.span is not None else []
+        )
+        engine.end_span(call, score_attributes(ready))
         self._later = asyncio.get_running_loop().create_future()
         return self._later
 

@@ -12,10 +12,10 @@ from typing import Any
 from agenteval_otel.capture import CURRENT, EVALUATING
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.engine.aggregated import aggregate
+from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.blocking import blocking
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.run import EvaluationRunner
-from agenteval_otel.engine.stages import facts_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import with_ground_truth

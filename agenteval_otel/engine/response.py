@@ -1,25 +1,38 @@
 """An evaluated response: what telemetry, objectives and storage are given of one answer.
 
+Free text of an evaluator may quote the conversation: its reasoning, metadata, the messages of its errors. Without
+content capture it stays. What an evaluator calls a category, a reason or a kind of error leaves if it reads like one.
+
 The frozen `AggregatedEvaluationResult` is built where somebody asks for it: for storage, callbacks and offline callers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture.outgoing import Redaction
-from agenteval_otel.engine.aggregated import aggregate, combined
-from agenteval_otel.engine.content import outgoing_words, with_content, without_content
+from agenteval_otel.engine.aggregated import aggregate
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.engine.run import RunOutcome
-from agenteval_otel.ground_truth.base import is_blank
+from agenteval_otel.engine.run import RunOutcome, combined
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, SpanReference
+from agenteval_otel.models.inputs import is_blank
+from agenteval_otel.models.value import replaced
+from agenteval_otel.semconv import OTHER
 from agenteval_otel.telemetry.spans import reference_of
 
-__all__ = ["EvaluatedResponse"]
+__all__ = ["EvaluatedResponse", "outgoing_words"]
+
+
+_CATEGORY = re.compile(r"[^\W_][\w.:/+-]{0,39}(?: [\w.:/+-]{1,20}){0,2}")
+
+
+_WORDS = ("label", "reason_code", "error_type", "score")
+_MAX_CHARS = 40
 
 
 class EvaluatedResponse:
@@ -96,7 +109,76 @@ class EvaluatedResponse:
             **self._sampled,
         }
         if self._settings.content:
-            aggregated = with_content(aggregated, {**facts, "input_snapshot": self.input_snapshot})
+            aggregated = _with_content(aggregated, {**facts, "input_snapshot": self.input_snapshot})
         else:
-            aggregated = without_content(aggregated, facts)
+            aggregated = _without_content(aggregated, facts)
         return self._redaction.result(aggregated, snapshot=False)
+
+
+def _is_category(word: str) -> bool:
+    """Whether a text reads like a category: at most 40 characters, three words and three digits."""
+    return len(word) <= _MAX_CHARS and _reads_like_one(word if type(word) is str else str.__str__(word))
+
+
+@lru_cache(maxsize=1024)  # the same few words come with every answer
+def _reads_like_one(word: str) -> bool:
+    return _CATEGORY.fullmatch(word) is not None and sum(map(str.isdigit, word)) <= 3
+
+
+def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
+    """The result as telemetry may show it: words that do not read like a category are ``_other``, all are redacted.
+
+    Nearly always that is the same object. Free text (reasoning, metadata) stands as it was.
+    """
+    changes: dict[str, Any] = {}
+    fields = result.__dict__
+    for name in _WORDS:
+        word = fields[name]
+        if isinstance(word, str):
+            shown = redaction.short(name, word) if _is_category(word) else OTHER
+            if shown is not word:
+                changes[name] = shown
+    if result.judgement is not None:
+        changes["judgement"] = redaction.model(result.judgement)
+    return replaced(result, changes) if changes else result
+
+
+def _with_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:
+    """The result with further facts; what should be a category is one, because it becomes an attribute."""
+    results = tuple(_changed(result, _in_words(result)) for result in aggregated.results)
+    return replaced(aggregated, {**facts, "results": results})
+
+
+def _without_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:
+    """The same, with what may quote the conversation left out."""
+    results = tuple(_changed(result, _without(result, _in_words(result))) for result in aggregated.results)
+    update = {**facts, "results": results}
+    if aggregated.run_errors:
+        errors = tuple(replaced(error, {"message": error.message.partition(":")[0]}) for error in aggregated.run_errors)
+        update["run_errors"] = errors
+        update["metadata"] = {**aggregated.metadata, "errors": [error.model_dump(by_alias=True) for error in errors]}
+    return replaced(aggregated, update)
+
+
+def _changed(result: EvaluationResult, changes: dict[str, Any]) -> EvaluationResult:
+    return replaced(result, changes) if changes else result
+
+
+def _in_words(result: EvaluationResult) -> dict[str, Any]:
+    held = result.__dict__
+    return {
+        name: OTHER for name in _WORDS if isinstance(word := held[name], str) and not _is_category(word)
+    }  # fmt: skip
+
+
+def _without(result: EvaluationResult, changes: dict[str, Any]) -> dict[str, Any]:
+    """The changes, and those that take free text out."""
+    for name in ("reasoning", "metadata"):
+        if getattr(result, name) is not None:
+            changes[name] = None
+    if result.error:
+        changes["error"] = changes.get("error_type", result.error_type) or "error"
+    if result.skip_reason is not None:
+        reason = result.skip_reason.partition(":")[0]
+        changes["skip_reason"] = reason if _is_category(reason) else "skipped"
+    return changes

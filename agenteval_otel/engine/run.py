@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.text import clean
-from agenteval_otel.engine.answers import corrections, criteria_of
-from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, facts_of, waits
+from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
+from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, waits
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_criterion, result_of
 from agenteval_otel.execution import Executor
@@ -28,14 +28,16 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Evaluatio
 from agenteval_otel.models.value import replaced
 from agenteval_otel.sampling.base import bound_of
 from agenteval_otel.sampling.escalation import Escalation, Question
-from agenteval_otel.sampling.upstream import NOTHING_KNOWN, Upstream
+from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
+from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
 from agenteval_otel.scoring.probability import nested
 
-__all__ = ["LOAD_SHED", "EvaluationRunner", "Run", "RunOutcome"]
+__all__ = ["LOAD_SHED", "EvaluationRunner", "Run", "RunOutcome", "combined"]
 
 LOAD_SHED: Final = "load_shed"
 """Why a criterion has no score: under load, no model is called."""
 _SLOW_NS: Final = 1_000_000
+_WEIGHTED_MEAN: Final = WeightedMean()
 
 
 class RunOutcome(NamedTuple):
@@ -50,6 +52,21 @@ class RunOutcome(NamedTuple):
     criteria: Sequence[EvaluationCriteria]
     outgoing: EvaluationInput | None = None
     broken: Sequence[tuple[str, BaseException]] = ()
+
+
+def combined(
+    outcome: RunOutcome,
+    aggregation: Aggregation | None = None,
+    on_broken: Callable[[str, BaseException], None] = lambda *_: None,
+) -> tuple[float | None, list[RunError]]:
+    """The overall score of a run and its errors; an aggregation that raises is one of them, and costs the score."""
+    strategy = aggregation or _WEIGHTED_MEAN
+    try:
+        return overall_score(outcome.results, outcome.criteria, strategy), outcome.errors
+    except (Exception, SystemExit) as error:  # of a strategy of the user's own: the results are not lost with it
+        on_broken(f"aggregation:{strategy.type}", error)
+        failed = RunError(evaluator_type=f"aggregation:{strategy.type}", message=message_of(error))
+        return None, [*outcome.errors, failed]
 
 
 class Step(NamedTuple):

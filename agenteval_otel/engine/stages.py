@@ -5,7 +5,6 @@ fits the evaluators that it is for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
@@ -15,9 +14,9 @@ from agenteval_otel.models.value import replaced
 from agenteval_otel.sampling.base import SamplingDecision
 from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.sampling.results import ResultSampler
-from agenteval_otel.scoring.probability import independent, known
+from agenteval_otel.scoring.probability import independent
 
-__all__ = ["NOT_ESCALATED", "check_escalation", "escalated", "facts_of", "waits"]
+__all__ = ["NOT_ESCALATED", "check_escalation", "escalated", "waits"]
 
 NOT_ESCALATED = "not_escalated"
 """Why a criterion of the second stage has no score: no rule matched, and the floor passed the answer over."""
@@ -29,17 +28,6 @@ def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
     if not escalation.criteria:
         return evaluator.calls_model
     return any(criterion.name in escalation.criteria for criterion in evaluator.criteria())
-
-
-def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """What the runner says of a result: lower its probability where its evaluator saw only a share of the answers.
-
-    What is no probability is unknown, and so is then the product.
-    """
-    given: Any = result.probability_given_sampled
-    if given == 1.0 or "probability" not in facts:
-        return facts
-    return facts | {"probability": independent(facts["probability"], known(given))}
 
 
 def escalated(result: EvaluationResult, decision: SamplingDecision) -> EvaluationResult:

@@ -11,7 +11,7 @@ from agenteval_otel.components import Component
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import Value
 
-__all__ = ["GroundTruth", "GroundTruthStore", "is_blank", "module_of"]
+__all__ = ["GroundTruth", "GroundTruthStore", "module_of"]
 
 
 class GroundTruth(Value):
@@ -63,8 +63,3 @@ def module_of(evaluation_input: EvaluationInput) -> str | None:
         if isinstance(name, str) and name.strip():
             return name
     return None
-
-
-def is_blank(answer: Any) -> bool:
-    """Whether that is no reference answer: nothing, or text without anything in it."""
-    return answer is None or (isinstance(answer, str) and not answer.strip())

@@ -9,8 +9,9 @@ from typing import Any
 
 from agenteval_otel.components import resolve
 from agenteval_otel.components.blocking import part_of, stepwise
-from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore, is_blank
+from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.models.snapshot import snapshot_of
 from agenteval_otel.models.value import replaced
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from agenteval_otel.ground_truth.base import GroundTruth, is_blank
+from agenteval_otel.ground_truth.base import GroundTruth
 from agenteval_otel.ground_truth.index import Index, OriginalIndex, Question, Row, WordIndex, module_name, prepared
+from agenteval_otel.models.inputs import is_blank
 
 __all__ = ["MAX_ORIGINAL_ROWS", "MAX_PROMPT_CHARACTERS", "Matching", "Table"]
 

@@ -34,8 +34,8 @@ from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import DRAW_RANGE
-from agenteval_otel.sampling.ratio import LOW_64, NO_STATE, DrawRule, draw_from
-from agenteval_otel.sampling.unit import CallRandomness
+from agenteval_otel.sampling.ratio import DrawRule
+from agenteval_otel.sampling.trace import LOW_64, NO_STATE, CallRandomness, draw_from
 from agenteval_otel.semconv import CAPTURE_FAILED, PIPELINE_FAILED
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 

@@ -20,6 +20,7 @@ __all__ = [
     "StreamEnd",
     "ToolCall",
     "Usage",
+    "is_blank",
 ]
 
 StreamEnd = Literal["completed", "error", "abandoned"]
@@ -238,3 +239,8 @@ def _text_of(value: Any) -> str | None:
                 text = part.get("text")
                 return text if isinstance(text, str) else None
     return None
+
+
+def is_blank(answer: Any) -> bool:
+    """Whether that is no reference answer: nothing, or text without anything in it."""
+    return answer is None or (isinstance(answer, str) and not answer.strip())

@@ -278,7 +278,11 @@ class Pipeline:
             elif time.monotonic() < deadline:
                 threading.Event().wait(_LOOK_AGAIN_S)
             else:
-                emitter.providers.lose("traces", "shutdown", len(waiting))
+                # The background thread may have ended some meanwhile.
+                open_ones = [call for call in waiting if call.span is not None]
+                for call in open_ones:
+                    call.span = None
+                emitter.providers.lose("traces", "shutdown", len(open_ones))
                 return
 
     def _flush_emitters(self, deadline: float) -> bool:

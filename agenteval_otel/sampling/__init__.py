@@ -5,7 +5,7 @@ from agenteval_otel.sampling.combined import AnyOfSampler, FirstOfSampler
 from agenteval_otel.sampling.conversation import ConversationSampler
 from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.sampling.rate_limit import RateLimitSampler
-from agenteval_otel.sampling.ratio import RatioSampler, draw_from
+from agenteval_otel.sampling.ratio import RatioSampler
 from agenteval_otel.sampling.results import (
     DisagreementSampler,
     FailureSampler,
@@ -21,6 +21,7 @@ from agenteval_otel.sampling.rules import (
     RuleSampler,
     SlowSampler,
 )
+from agenteval_otel.sampling.trace import draw_from
 
 __all__ = [
     "AgentSampler",

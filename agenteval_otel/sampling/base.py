@@ -19,11 +19,10 @@ from typing import ClassVar, NamedTuple
 from agenteval_otel.components import Component
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
-from agenteval_otel.scoring.probability import SamplingDecision, known
+from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
     "DRAW_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "bound_of", "expect_before_results",
-    "probability_of",
 ]  # fmt: skip
 
 DRAW_RANGE = 1 << 64
@@ -83,11 +82,6 @@ class Sampler(Component, contract="sampler"):
 def bound_of(ratio: float) -> int:
     """The draw below which a ratio samples: ratio x 2^64, rounded as OpenTelemetry's SDK rounds it."""
     return round(ratio * DRAW_RANGE)
-
-
-def probability_of(decision: SamplingDecision) -> float | None:
-    """The decision's probability; None where it is unknown, or none that a decision like this one can have."""
-    return known(decision.probability, sampled=decision.sampled)
 
 
 def expect_before_results(sampler: Sampler, *, path: str) -> Sampler:

@@ -21,10 +21,11 @@ from agenteval_otel.components import Explained, PartError, load_each, resolve
 from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of, probability_of
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
 from agenteval_otel.sampling.combined import union_of
-from agenteval_otel.sampling.ratio import LOW_64
 from agenteval_otel.sampling.rules import RuleSampler
+from agenteval_otel.sampling.trace import LOW_64
+from agenteval_otel.scoring.probability import probability_of
 
 __all__ = ["FLOOR", "Escalation", "Question", "draw_of_input", "load_escalation", "second_draw"]
 

@@ -1,49 +1,15 @@
-"""Sampling by ratio, from the trace id.
-
-The draw is made so that evaluation at a ratio keeps the traces that head sampling at the same or a larger ratio kept:
-with an ``ot=th`` entry in the trace state the conventions' rule (the last 56 bits, or their ``rv`` value, at or above
-the threshold), otherwise the SDK's rule (the low 64 bits below ratio x 2^64). Both become one number here, smaller is
-kept first, so that one comparison serves either. Without a trace the number comes from our own generator: the host's is
-never touched.
-"""
+"""Sampling by ratio, from the response's randomness."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from opentelemetry.trace import SpanContext
 from pydantic import Field
 
-from agenteval_otel.runtime.randomness import RANDOM
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
 
-__all__ = ["LOW_64", "NO_STATE", "DrawRule", "RatioSampler", "draw_from"]
-
-LOW_64: Final = (1 << 64) - 1
-_LOW_56 = (1 << 56) - 1
-NO_STATE: Final = SpanContext(0, 0, False).trace_state
-"""Nearly every trace has this same empty state: to know it by sight is cheaper than to ask for its length."""
-_HEXADECIMAL = frozenset("0123456789abcdef")
-
-
-def draw_from(span_context: SpanContext | None) -> int:
-    """The response's draw in [0, 2^64): from its trace where there is one, else random."""
-    if span_context is None:
-        return RANDOM.getrandbits(64)
-    state = span_context.trace_state
-    if state is not NO_STATE and state:
-        entry = state.get("ot")
-        if entry is not None and ";th:" in f";{entry}":
-            return (_LOW_56 - _randomness(entry, span_context.trace_id)) << 8
-    return span_context.trace_id & LOW_64
-
-
-def _randomness(entry: str, trace_id: int) -> int:
-    for part in entry.split(";"):
-        if part.startswith("rv:") and len(part) == 17 and _HEXADECIMAL.issuperset(part[3:]):
-            return int(part[3:], 16)
-    return trace_id & _LOW_56
+__all__ = ["DrawRule", "RatioSampler"]
 
 
 class DrawRule(NamedTuple):

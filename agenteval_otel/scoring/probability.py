@@ -20,7 +20,10 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.semconv import NOT_SAMPLED
 
-__all__ = ["SamplingDecision", "independent", "known", "nested", "of_threshold", "through_upstream", "union", "weight"]
+__all__ = [
+    "SamplingDecision", "independent", "known", "nested", "of_threshold", "probability_of", "through_upstream", "union",
+    "weight",
+]  # fmt: skip
 
 _THRESHOLDS = 1 << 56
 """OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits."""
@@ -56,6 +59,11 @@ def known(value: Any, *, sampled: bool = True) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0.0 < value <= 1.0 or (value == 0.0 and not sampled) else None
+
+
+def probability_of(decision: SamplingDecision) -> float | None:
+    """The decision's probability; None where it is unknown, or none that a decision like this one can have."""
+    return known(decision.probability, sampled=decision.sampled)
 
 
 def nested(*probabilities: float | None) -> float | None:

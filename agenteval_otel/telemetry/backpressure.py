@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-__all__ = ["Backpressure", "are_seen", "is_batch_processor", "processors_of"]
+__all__ = ["Backpressure", "are_seen", "can_take", "is_batch_processor", "is_shut_down", "processors_of"]
 
 _UNSEEN_ITEMS: Final = 512
 _UNSEEN_DELAY_S: Final = 5.0
@@ -119,3 +119,38 @@ class Backpressure:
         if now - self._since >= _UNSEEN_DELAY_S:
             self._sent, self._since = 0, now
         return self._sent < _UNSEEN_ITEMS
+
+
+def is_shut_down(provider: Any) -> bool:
+    """Whether the provider takes nothing any more. Cheap: it is asked with every answer."""
+    try:
+        processors = processors_of(provider)
+        if not processors:
+            return getattr(provider, "_shutdown", False) is True  # a meter provider
+        return all(map(_is_shut_down, processors))
+    except Exception:
+        return False
+
+
+def can_take(provider: Any) -> bool:
+    """Whether every processor of the provider has room and runs; False where there is none."""
+    try:
+        processors = processors_of(provider)
+        if not processors:
+            return _takes_metrics(provider) and not is_shut_down(provider)
+        return not any(_is_shut_down(one) or _is_full(one) for one in processors)
+    except Exception:
+        return True
+
+
+def _takes_metrics(provider: Any) -> bool:
+    return not hasattr(provider, "add_span_processor") and not hasattr(provider, "add_log_record_processor")
+
+
+def _is_shut_down(processor: Any) -> bool:
+    return getattr(getattr(processor, "_batch_processor", processor), "_shutdown", False) is True
+
+
+def _is_full(processor: Any) -> bool:
+    batches = getattr(processor, "_batch_processor", None)
+    return batches is not None and len(batches._queue) >= batches._max_queue_size

@@ -233,10 +233,7 @@ class Emitter:
                 continue  # a skip has neither an event nor a span
             attributes = event_attributes(result, common)
             if events is not None:
-                try:
-                    self._emit_event(events, result, attributes, context, redact)
-                except Exception as error:
-                    self._lost("logs", error)
+                self._guarded("logs", self._emit_event, events, result, attributes, context, redact)
             if spans and self._has_span(result):
                 shown.append((result, attributes))
         if self._instruments is not None:

@@ -21,10 +21,16 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.backpressure import Backpressure, are_seen, is_batch_processor, processors_of
+from agenteval_otel.telemetry.backpressure import (
+    Backpressure,
+    are_seen,
+    can_take,
+    is_batch_processor,
+    is_shut_down,
+    processors_of,
+)
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
 from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.handover import can_take, is_shut_down
 from agenteval_otel.telemetry.private import preload, private_provider
 from agenteval_otel.telemetry.signals import SIGNALS
 from agenteval_otel.telemetry.target import OtlpTarget, is_off
@@ -266,7 +272,7 @@ class Providers:
             return
         log.warning(
             "no_telemetry", signals=", ".join(missing),
-            fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or OtlpStorageProvider(endpoint=...)",
+            fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or telemetry.endpoint in the settings",
         )  # fmt: skip
 
     def _resource(self) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.capture import responses, take
+from agenteval_otel.capture import build, take
 from agenteval_otel.capture.shapes import Reading
 from agenteval_otel.models import EvaluationInput, ToolCall
 from agenteval_otel.testing import ModelReply
@@ -105,24 +105,24 @@ def _only(seen: Seen) -> EvaluationInput:
 
 def read_answer(answer: Any) -> Reading:
     """What an answer says, taken from the host first."""
-    return responses.read_answer(take(answer).value)
+    return build.read_answer(take(answer).value)
 
 
 def read_chunks(chunks: list[Any]) -> Reading:
     """What a stream says, each chunk taken from the host first."""
-    return responses.read_chunks([take(chunk).value for chunk in chunks])
+    return build.read_chunks([take(chunk).value for chunk in chunks])
 
 
 def answer_text(answer: Any) -> str:
     """The text of an answer, taken from the host first."""
-    return responses.answer_text(take(answer).value)
+    return build.answer_text(take(answer).value)
 
 
 def prompt_text(prompt: Any) -> str | None:
     """The question in a prompt, taken from the host first."""
-    return responses.prompt_text(take(prompt).value)
+    return build.prompt_text(take(prompt).value)
 
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
     """The messages of a conversation, taken from the host first."""
-    return responses.history_of(take(value).value)
+    return build.history_of(take(value).value)

@@ -181,6 +181,24 @@ def test_a_blocked_worker_is_replaced() -> None:
         assert not thread.is_alive()
 
 
+def test_a_worker_that_only_seemed_blocked_ends_too() -> None:
+    """A starved process has a late heartbeat: the thread that was replaced for it does not wait for its last calls."""
+    record = Record()
+    pool = pool_of(record)
+    pool.submit("hung", 1)
+    assert record.entered.wait(10)
+    running = pool._pool
+    assert running.worker is not None
+    running.replace(running.worker, 1.0)
+    assert record.outcome_of("hung") == "pipeline_failed"
+    (thread,) = record.threads
+    thread.join(10)
+    assert not thread.is_alive()
+    pool.submit("a", 1)
+    assert pool.shutdown(10)
+    assert record.outcome_of("a") == "evaluated"
+
+
 def test_a_full_queue_looks_after_its_worker() -> None:
     """When the queue is full because the worker is blocked, refused calls notice and the pool recovers."""
     record = Record()

@@ -20,7 +20,7 @@ LEAVE = threading.Event()
 LOOKUPS: Counter[str] = Counter()
 
 
-class Holding(GroundTruthStore, type="holding"):
+class Holding(GroundTruthStore):
     """A store that holds the thread for the question ``bad``, the first time or always."""
 
     times: int = 1

@@ -16,12 +16,14 @@ PROGRAM = """
     sys.path[:0] = sys.argv[2:]
     from agenteval_otel.models import EvaluationInput
     from agenteval_otel.execution import Executor
+    from agenteval_otel.pipeline.exit import watch_exit
     from tests.testing.computing import Computing, Troubled
 
     async def one(evaluator, text="x"):
         given = EvaluationInput(response=text)
         return (await executor.run(evaluator, given, evaluator.criteria()))[0].metadata
 
+    watch_exit()  # as a pipeline does with its first answer
     executor, evaluator = Executor(live=True), Computing()
     worker = asyncio.run(one(evaluator))["pid"]
     fork_server = executor._processes._server.process._pid

@@ -15,7 +15,7 @@ from agenteval_otel import monitor
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.sampling.settings import SamplingSettings
-from agenteval_otel.sampling.unit import CallRandomness
+from agenteval_otel.sampling.trace import CallRandomness
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.testing.doubles import Free
 

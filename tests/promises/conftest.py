@@ -11,7 +11,7 @@ import pytest
 from tests.promises import figures
 from tests.promises.table import BY_CODE, code_of
 
-_SAID = pytest.StashKey[dict[str, list[str]]]()
+_MEASURED = pytest.StashKey[dict[str, list[str]]]()
 _OUTCOME = pytest.StashKey[tuple[str, float]]()
 _RANK = ("passed", "skipped", "failed")
 
@@ -19,11 +19,11 @@ _RANK = ("passed", "skipped", "failed")
 @pytest.fixture
 def promise(request: pytest.FixtureRequest) -> figures.Recorder:
     """``promise("A2", figure="lag p99 3.1 ms, idle 0.8 ms")``: the measured figure for the table of promises."""
-    said = request.node.stash.setdefault(_SAID, {})
+    by_promise = request.node.stash.setdefault(_MEASURED, {})
 
     def record(code: str, *, figure: str) -> None:
         assert code in BY_CODE, f"{code} is no promise of tests/promises/table.py"
-        if figure not in (measured := said.setdefault(code, [])):
+        if figure not in (measured := by_promise.setdefault(code, [])):
             measured.append(figure)
             print(f"{code}: {figure}")
 
@@ -44,11 +44,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def _keep(item: pytest.Item, outcome: str, took_s: float) -> None:
     long = item.get_closest_marker("full") or (figures.FULL and item.get_closest_marker("sized"))
-    said: dict[str, list[str]] = dict(item.stash.get(_SAID, {}))
+    by_promise: dict[str, list[str]] = dict(item.stash.get(_MEASURED, {}))
     own = code_of(Path(str(item.path)))
     if own is not None:
-        said.setdefault(own, [])
-    for code, measured in said.items():
+        by_promise.setdefault(own, [])
+    for code, measured in by_promise.items():
         figures.write(
             code, item.nodeid, form="full" if long else "short", outcome=outcome, figures=measured, took_s=took_s
         )

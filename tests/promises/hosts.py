@@ -33,7 +33,7 @@ class Script:
 
 
 class Ended(NamedTuple):
-    """How a call ended: what it gave, or what it raised."""
+    """How a call ended: its answer, or what it raised."""
 
     value: Any
     error: BaseException | None
@@ -120,7 +120,7 @@ def _to_end_of_stream(stream: Any) -> Any:
             return last
 
 
-def end_of(ended: Ended, given: Any, raised: BaseException | None) -> str | None:
+def end_of(ended: Ended, answer: Any, raised: BaseException | None) -> str | None:
     """What is wrong with how a call ended, compared with what its handler did; None when nothing is."""
     if raised is not None:
         if ended.error is not raised:
@@ -130,4 +130,4 @@ def end_of(ended: Ended, given: Any, raised: BaseException | None) -> str | None
         return None
     if ended.error is not None:
         return f"raised {type(ended.error).__name__}"
-    return None if ended.value is given else "gave another object"
+    return None if ended.value is answer else "gave another object"

@@ -31,8 +31,9 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.load_shedding import LoadShedder
 from agenteval_otel.runtime import log as logging
+from agenteval_otel.runtime import randomness
 from agenteval_otel.runtime.memory import MemoryPart
-from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision, ratio
+from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision
 from agenteval_otel.storage import EvaluationStorageProvider, FanOutStorage
 from agenteval_otel.telemetry import Accounting, Providers, emitter
 from agenteval_otel.telemetry.emitter import Emitter
@@ -95,7 +96,7 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("sampler.decide", AskedRatio, "decide"),
     Seam("sampling context", handlers, "SamplingContext"),
     Seam("randomness", handlers, "draw_from"),
-    Seam("random numbers", ratio.RANDOM, "getrandbits"),
+    Seam("random numbers", randomness.RANDOM, "getrandbits"),
     Seam("load shedding", LoadShedder, "thin"),
     Seam("host's loop", handlers, "get_running_loop"),
     Seam("current span", handlers, "_current_context"),

@@ -66,9 +66,7 @@ def once(host: HostSdk, calls: int) -> list[Any]:
     return spans
 
 
-def test_it_ends_in_the_background_with_its_true_end_and_its_scores(
-    host: HostSdk, release: threading.Event, promise: Recorder
-) -> None:
+def test_it_ends_in_the_background_with_its_true_end_and_its_scores(host: HostSdk, release: threading.Event) -> None:
     """Nothing is written before the background thread has evaluated; then the span has the end that the call had."""
     entered = threading.Event()
 
@@ -96,7 +94,6 @@ def test_it_ends_in_the_background_with_its_true_end_and_its_scores(
         assert span.status.status_code is StatusCode.UNSET
     runs = host.spans("evaluation ")
     assert {run.parent.span_id for run in runs} == {span.context.span_id for span in host.spans()}
-    promise("C17", figure="2 of 2 with the true end and the scores of their inline evaluators")
 
 
 def test_labels_and_failures_stand_on_it(host: HostSdk) -> None:
@@ -343,8 +340,12 @@ def test_settings_are_replaced_under_load(host: HostSdk) -> None:
     for pipeline in pipelines:
         answers(pipeline)
         pipeline.retire()
+    deadline, pause = time.monotonic() + HANG_S, threading.Event()
     for pipeline in pipelines:
-        assert pipeline.flush(HANG_S)
+        # Of a retired pipeline's two threads a flush asks one.
+        while pipeline.dispatcher.state()["size"] and time.monotonic() < deadline:
+            pipeline.flush(1.0)
+            pause.wait(0.01)
     once(host, 4 * CALLS)
 
 

@@ -182,7 +182,7 @@ def test_every_way_to_end(how: str, order: str, receiver: Receiver, promise: Rec
     complete(receiver, CALLS, finished)
     assert not +lost(receiver)
     assert finished.exit_s is not None
-    promise("C17", figure=f"{how}, {order}: {CALLS} of {CALLS} agent spans")
+    promise("C17", figure=f"every end, whoever was made first: {CALLS} of {CALLS}")
 
 
 @pytest.mark.parametrize("how", ["end", "SIGTERM", "child"])
@@ -196,7 +196,7 @@ def test_what_is_dropped_at_the_end_has_its_span(how: str, receiver: Receiver, p
     assert {span.parent_span_id for span in named(receiver, "application")} == agents
     outcomes = receiver.totals("agenteval.responses", "agenteval.outcome")
     assert {outcome: count for outcome, count in outcomes.items() if count} == {"dropped_shutdown": CALLS}
-    promise("C17", figure=f"{how}, hung evaluator: {len(agents)} of {CALLS} agent spans")
+    promise("C17", figure=f"ends with a hung evaluator: {len(agents)} of {CALLS}")
 
 
 def test_with_exporters_of_our_own(receiver: Receiver, promise: Recorder) -> None:
@@ -209,7 +209,7 @@ def test_with_exporters_of_our_own(receiver: Receiver, promise: Recorder) -> Non
     # The first calls were there before their provider was: their spans were started afterwards.
     assert len(named(receiver, "invoke_agent support")) == CALLS
     assert len(named(receiver, "evaluation support")) == CALLS
-    promise("C17", figure=f"exporters of our own: {CALLS} of {CALLS} agent spans")
+    promise("C17", figure=f"every end, whoever was made first: {CALLS} of {CALLS}")
 
 
 LATE = (
@@ -307,7 +307,51 @@ def test_a_fork_inside_the_handler(end: str, providers: str, receiver: Receiver,
     ids = {span.span_id for span in agents}
     assert (len(agents), len(runs), len(receiver.events())) == (2, 3, 3), [span.name for span in receiver.spans()]
     assert {span.parent_span_id for span in runs} == ids
-    promise("C17", figure=f"fork in the handler, {providers} providers, {end}: the span once, both answers evaluated")
+    promise("C17", figure="fork in the handler: its span 1 time, both answers evaluated")
+
+
+QUEUED = (
+    SDK
+    + """
+    from agenteval_otel.evaluators import Func
+    private, calls, release, entered = sys.argv[2] == "private", int(sys.argv[3]), threading.Event(), threading.Event()
+    if not private:
+        providers()
+
+    def waits(evaluation_input):
+        entered.set()
+        return release.wait(30)
+
+    configure(evaluators=[Func.of(waits, execution="inline")], sample_rate=1.0,
+              dispatcher={"type": "pool", "stall_s": 30.0})
+
+    @monitor(agent="support")
+    def answer(question):
+        return "An answer to " + question
+
+    for number in range(calls):
+        answer(str(number))
+    assert entered.wait(20)
+    pid = os.fork()
+    release.set()
+    if pid == 0:
+        answer("of the child")
+        sys.exit(0)
+    print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+)
+
+
+@pytest.mark.parametrize("providers", ["host", "private"])
+def test_a_fork_in_the_middle_of_a_list(providers: str, receiver: Receiver) -> None:
+    """What waits or is under evaluation at a fork is the parent's: each span once, and the child's own."""
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    finished = run_program(QUEUED, receiver.endpoint, providers, "60", **(env if providers == "private" else {}))
+    assert (finished.code, finished.stderr, finished.lines("child")) == (0, "", ["0"]), finished
+    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
+    runs = named(receiver, "evaluation support")
+    assert (len(agents), len(runs), len(receiver.events())) == (61, 61, 61)
+    assert {span.parent_span_id for span in runs} == agents
 
 
 # --- where no exit handler runs --------------------------------------------------------------------------------------
@@ -351,7 +395,7 @@ def test_without_an_exit_handler_the_last_moments_are_lost(how: str, receiver: R
     finished = run_program(KILLED, receiver.endpoint, how, str(CALLS), timeout_s=90)
     assert finished.code == (0 if how == "os._exit" else -getattr(signal, how)), finished.stderr
     agents = len(named(receiver, "invoke_agent support"))
-    promise("C17", figure=f"{how}: {CALLS} of {CALLS} older spans, {agents - CALLS} of {CALLS} of the last moment")
+    promise("C17", figure=f"killed: {CALLS} of {CALLS} older ones, {agents - CALLS} of {CALLS} of the last moment")
     assert CALLS <= agents <= 2 * CALLS
 
 

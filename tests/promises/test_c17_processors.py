@@ -142,7 +142,7 @@ def test_where_the_span_ends(processor: Any, wrap: Any, late: bool, held: Held, 
         assert run.parent.span_id == span.context.span_id
         assert run.attributes is not None
         assert run.attributes["gen_ai.evaluation.fixed.score"] == 0.5
-        promise("C17", figure="with 8 kinds of processors each span once, where it may end")
+        promise("C17", figure="8 kinds of processors: each span once, on the thread where it may end")
     finally:
         host.close()
 

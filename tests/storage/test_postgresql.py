@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +21,7 @@ from tests.storage.test_files import save
 
 pytestmark = pytest.mark.backend
 
+_BOUND_S = 60.0
 SECRETS = (PASSWORD, "pass%2Fw%40rd-canary")
 
 
@@ -32,12 +35,14 @@ def server(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
 
 async def until_saved(storage: SqlStorageProvider) -> int:
     """Save until it succeeds; gives how often it failed."""
-    for failures in range(200):
+    deadline = time.monotonic() + _BOUND_S
+    for failures in itertools.count():
         with contextlib.suppress(StorageError):
             await storage.save_result(aggregated())
             return failures
+        assert time.monotonic() < deadline, "never saved"
         await asyncio.sleep(0)
-    raise AssertionError("never saved")
+    raise AssertionError
 
 
 def test_a_connection_that_was_lost_is_made_anew(server: PostgreSQL) -> None:

@@ -119,13 +119,16 @@ FAILURES: Final[dict[str, Explanation]] = {
         ("Please report it with the log line `part_failed`.",),
     ),
     "background_thread": Explanation(
-        "Something held the background thread for `stall_s`; another thread took over. Calls that had begun count "
-        "as `pipeline_failed`, those that waited go on.",
+        "Something held the background thread for `stall_s`; another thread took over, with what was under way. A "
+        "call in whose `capture=`, sampler or redactor it happened counts as `pipeline_failed`.",
         (
             "an `async def` evaluator that blocks, such as one that calls a client without `await`",
-            "a `capture=` that blocks",
+            "a `capture=`, a sampler, a redactor, a ground-truth store or a storage provider that blocks",
         ),
-        ("Look for the log line `background_thread_replaced`: `part` is the evaluator, where it is known.",),
+        (
+            "Look for the log line `background_thread_replaced`: `part` is what held it, where it is known.",
+            "Have it wait with `await`, or on its own thread: the third time within ten minutes it is quarantined.",
+        ),
     ),
     "scope": Explanation(
         "The call could not be made the current one, or be undone; the handler and its evaluation were not touched.",

@@ -55,7 +55,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         True,
     ),
     names.DROPPED_QUEUE_FULL: Explanation(
-        "found the queue full, by number (default 2,048) or by bytes (default 64 MiB), and was dropped",
+        "found the queue full, by bytes (default 32 MiB; 64 MiB for all that waits in the process), and was dropped",
         (
             SLOW,
             "a burst larger than the queue",
@@ -64,9 +64,9 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         ),
         (
             "Compare `agenteval.queue.bytes` with `agenteval.queue.max_bytes`; look at `agenteval.queue.drain_time`.",
-            "Sample less, limit the rate, or give the dear evaluators a `sample_rate` of their own.",
+            "Sample less, limit the rate, or give the expensive evaluators a `sample_rate` of their own.",
             "Give slow evaluators a shorter `timeout_s`, or the dispatcher a higher `concurrency`.",
-            "Raise the dispatcher's `max_items` or `max_bytes` for bursts; they are memory of your process.",
+            "Raise the dispatcher's `max_bytes` for bursts; it is memory of your process.",
         ),
     ),
     names.RATE_LIMITED: Explanation(
@@ -111,7 +111,7 @@ OUTCOMES: Final[dict[str, Explanation]] = {
         "met something of ours, or the sampler, that broke",
         (
             "a sampler raised: a `function` sampler, or a `pattern` that took longer than 0.1 s",
-            "something held the background thread for 30 s, and another took over: calls that had begun count here",
+            "something held the background thread, and another took over: a call that could not go on counts here",
             "no thread can be started: the process is at its limit, or its interpreter is ending",
         ),
         (
