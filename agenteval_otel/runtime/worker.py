@@ -132,15 +132,16 @@ class Worker:
         return not any(thread.is_alive() for thread in threads)
 
     def _run(self) -> None:
-        while True:
+        signals = self._signals
+        while signals is self._signals:  # else a job has forked, and this thread is all that came along
             try:
-                signal: bool | None = self._signals.get(timeout=self._idle_s)
+                signal: bool | None = signals.get(timeout=self._idle_s)
             except queue.Empty:
                 signal = None
             if signal is _JOB:
                 self._do(self._next())
                 with self._lock:
-                    self._load -= 1
+                    self._load -= signals is self._signals
                 continue
             if self._on_idle is not None:
                 self._do(self._on_idle)

@@ -292,6 +292,37 @@ def test_a_forked_child_begins_anew() -> None:
     assert finished.lines("parent") == ["True of the parent"]
 
 
+def test_a_job_that_forks() -> None:
+    """In the child its thread runs no more jobs: the child's own jobs get a thread of their own, one."""
+    finished = run_program("""
+        import os, threading
+        from agenteval_otel.runtime.worker import Worker
+
+        worker, code = Worker("jobs", max_waiting=9, stays=True), []
+
+        def fork():
+            pid = os.fork()
+            if pid:
+                code.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                return
+            both = threading.Barrier(2)  # two threads of one worker would meet here
+            def meet():
+                try:
+                    both.wait(0.2)
+                except threading.BrokenBarrierError:
+                    return
+                os._exit(1)
+            def judge():
+                worker.submit(meet), worker.submit(meet)
+                os._exit(0 if worker.close(30) and worker._load == 0 else 2)
+            threading.Thread(target=judge, daemon=False).start()
+        worker.submit(fork)
+        print("closed", worker.close(30), *code)
+    """)
+    assert finished.code == 0, finished.stderr
+    assert finished.lines("closed") == ["True 0"]
+
+
 def test_the_end_of_the_process_waits_for_no_job() -> None:
     """The thread is a daemon."""
     finished = run_program("""
