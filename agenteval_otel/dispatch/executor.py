@@ -54,7 +54,7 @@ class DaemonExecutor(ThreadPoolExecutor):
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if not self._worker.submit(lambda: _run(future, call)):
-            raise RuntimeError("too much waits for a thread")
+            raise RuntimeError("too much waits, or no thread can be started")
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -70,11 +70,8 @@ class Database:
         ending or too much waits already.
         """
         future: Future[T] = Future()
-        try:
-            if not self._worker.submit(lambda: self._do(future, work), first=first):
-                raise RuntimeError(f"{self.path}: too much waits to be written")
-        except RuntimeError as error:  # or the process is ending: no thread can be started
-            future.set_exception(error)
+        if not self._worker.submit(lambda: self._do(future, work), first=first):
+            future.set_exception(RuntimeError(f"{self.path}: too much waits to be written, or the process is ending"))
         return future
 
     def close(self, timeout_s: float = _AT_EXIT_S) -> bool:

@@ -128,15 +128,12 @@ class Callbacks:
 
     def _submit(self, function: Callback, crossing: ObjectiveCrossing) -> BaseException | None:
         """Have a thread take it; gives why none will."""
-        try:
-            if in_sub_interpreter():  # which takes the process along where it ends before its threads do
-                raise RuntimeError("no threads in a sub-interpreter")
-            self._waiting.append((function, crossing))
-            self._worker.submit(partial(self._work, self._changed))
-        except RuntimeError as failure:  # at the interpreter's exit, or at the process's limit
-            self._waiting.clear()
-            return failure
-        return None
+        self._waiting.append((function, crossing))
+        # A sub-interpreter takes the process along where it ends before its threads do.
+        if not in_sub_interpreter() and self._worker.submit(partial(self._work, self._changed)):
+            return None
+        self._waiting.clear()
+        return RuntimeError("no thread can be started")
 
     def _work(self, changed: threading.Condition) -> None:
         with changed:
