@@ -8,12 +8,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from concurrent.futures import Future
+from typing import Final, TypeVar
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
-__all__ = ["Job", "Worker"]
+__all__ = ["Job", "Worker", "settle"]
+
+T = TypeVar("T")
 
 Job = Callable[[], object]
 _JOB: Final = True
@@ -158,3 +161,15 @@ class Worker:
             job()
         except BaseException as error:
             log.warning("job_failed", part=self.name, error_type=type(error).__name__)
+
+
+def settle(future: Future[T], work: Callable[[], T]) -> None:
+    """Do the work unless the future was cancelled; the future holds its result, or what it raised."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
