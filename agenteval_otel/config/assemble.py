@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from typing import Any, Final
@@ -147,5 +146,4 @@ def close_what_is_gone(before: Pipeline) -> None:
         before.flush(_DRAIN_S)
         FanOutStorage([*reopened, *gone], before.storage_failed).close_within(_DRAIN_S)
 
-    with contextlib.suppress(RuntimeError):  # the process is ending, and what is open ends with it
-        _CLOSING.submit(close)
+    _CLOSING.submit(close)  # not taken where the process is ending, and what is open ends with it

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from agenteval_otel.dispatch.own import EVALUATION, OwnThread
-from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.runtime.worker import Worker, settle
 
 __all__ = ["DaemonExecutor"]
 
@@ -53,22 +53,11 @@ class DaemonExecutor(ThreadPoolExecutor):
 
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        if not self._worker.submit(lambda: _run(future, call)):
-            raise RuntimeError("too much waits for a thread")
+        if not self._worker.submit(lambda: settle(future, call)):
+            raise RuntimeError("too much waits, or no thread can be started")
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more; the threads end after what waits. Never waits itself: what hangs would hold the exit."""
         self._closed = True
         self._worker.close(0.0)
-
-
-def _run(future: Future[Any], call: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = call()
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)

@@ -30,7 +30,7 @@ class Watched:
         path: The file.
         read: Reads it, going through what takes long with what it is given.
         clock: Seconds, monotonic.
-        begin: Starts the reading; a background worker when left out.
+        begin: Starts the reading, or gives False; a background worker when left out.
 
     Raises:
         ConfigurationError: The first reading found something wrong.
@@ -42,7 +42,7 @@ class Watched:
         read: Read,
         *,
         clock: Callable[[], float] = time.monotonic,
-        begin: Callable[[Callable[[], None]], object] | None = None,
+        begin: Callable[[Callable[[], None]], bool] | None = None,
     ) -> None:
         self._worker = Worker("agenteval-ground-truth", max_waiting=1, idle_s=0.0)
         self._path, self._read, self._clock, self._begin = path, read, clock, begin or self._worker.submit
@@ -62,11 +62,9 @@ class Watched:
         now = self._clock()
         if now >= self._due:
             self._due = now + _LOOK_EVERY_S
-            if not self._worker.has_thread and _signature(self._path) != self._held[1]:
-                try:
-                    self._begin(self._read_again)
-                except RuntimeError as error:  # the process is ending: no thread can be started
-                    self._tell(error)
+            changed = not self._worker.has_thread and _signature(self._path) != self._held[1]
+            if changed and not self._begin(self._read_again):
+                self._tell(RuntimeError("no thread can be started to read it again"))
         return self._held[0]
 
     def troubles(self) -> tuple[Exception, ...]:

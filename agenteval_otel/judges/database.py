@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
-from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.runtime.worker import Worker, settle
 
 if TYPE_CHECKING:
     import sqlite3
@@ -70,11 +70,8 @@ class Database:
         ending or too much waits already.
         """
         future: Future[T] = Future()
-        try:
-            if not self._worker.submit(lambda: self._do(future, work), first=first):
-                raise RuntimeError(f"{self.path}: too much waits to be written")
-        except RuntimeError as error:  # or the process is ending: no thread can be started
-            future.set_exception(error)
+        if not self._worker.submit(lambda: settle(future, lambda: self._do(work)), first=first):
+            future.set_exception(RuntimeError(f"{self.path}: too much waits to be written, or the process is ending"))
         return future
 
     def close(self, timeout_s: float = _AT_EXIT_S) -> bool:
@@ -85,18 +82,11 @@ class Database:
         self._at_work = threading.Lock()
         self._connection = None
 
-    def _do(self, future: Future[Any], work: Work[Any]) -> None:
-        if future.done() or not future.set_running_or_notify_cancel():
-            return
-        try:
-            if self._lost:
-                raise OSError(f"{self.path}: was being written while this process was forked")
-            with self._at_work:
-                found = self._transaction(work)
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(found)
+    def _do(self, work: Work[T]) -> T:
+        if self._lost:
+            raise OSError(f"{self.path}: was being written while this process was forked")
+        with self._at_work:
+            return self._transaction(work)
 
     def _transaction(self, work: Work[T]) -> T:
         connection = self._connection

@@ -80,7 +80,11 @@ class Callbacks:
             elif len(self._waiting) >= MAX_WAITING:
                 failure = OverflowError("too many wait")
             else:
-                failure = self._submit(function, crossing)
+                self._waiting.append((function, crossing))
+                # A sub-interpreter takes the process along where it ends before its threads do.
+                if in_sub_interpreter() or not self._worker.submit(partial(self._work, self._changed)):
+                    self._waiting.clear()
+                    failure = RuntimeError("no thread can be started")
         if failure is not None:
             self._broken(crossing.kind, failure)
 
@@ -125,18 +129,6 @@ class Callbacks:
 
     def _stuck(self) -> bool:
         return len(self._calls) == MAX_THREADS and all(call.late for call in self._calls)
-
-    def _submit(self, function: Callback, crossing: ObjectiveCrossing) -> BaseException | None:
-        """Have a thread take it; gives why none will."""
-        try:
-            if in_sub_interpreter():  # which takes the process along where it ends before its threads do
-                raise RuntimeError("no threads in a sub-interpreter")
-            self._waiting.append((function, crossing))
-            self._worker.submit(partial(self._work, self._changed))
-        except RuntimeError as failure:  # at the interpreter's exit, or at the process's limit
-            self._waiting.clear()
-            return failure
-        return None
 
     def _work(self, changed: threading.Condition) -> None:
         with changed:

@@ -291,10 +291,7 @@ class Pipeline:
             emitter: Emitter | None = getattr(provider, "emitter", None)
             if emitter is None:
                 continue
-            try:
-                complete = emitter.providers.flush(max(0.0, deadline - time.monotonic())) and complete
-            except RuntimeError:  # no thread can be started at exit: providers export at their own shutdown
-                complete = False
+            complete = emitter.providers.flush(max(0.0, deadline - time.monotonic())) and complete
         return complete
 
     def _know(self, provider: Any) -> None:

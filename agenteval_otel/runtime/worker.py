@@ -8,12 +8,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from concurrent.futures import Future
+from typing import Final, TypeVar
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
-__all__ = ["Job", "Worker"]
+__all__ = ["Job", "Worker", "settle"]
+
+T = TypeVar("T")
 
 Job = Callable[[], object]
 _JOB: Final = True
@@ -25,7 +28,7 @@ class Worker:
 
     Thread: any thread may call. A forked child begins without a thread and without jobs.
     Blocking: only `close` waits.
-    Bound: at most `max_waiting` jobs wait; each further one is refused, counted in `refused` and logged.
+    Bound: at most `max_waiting` jobs wait; a further one is logged. Each that is refused is counted in `refused`.
     Errors: whatever a job raises, `SystemExit` included, is logged by its type, and the next job runs.
 
     Args:
@@ -74,44 +77,39 @@ class Worker:
         """Have a job run after those that wait; with `first` before them, but after others that came so.
 
         Returns:
-            False where too many wait: it will not run.
-
-        Raises:
-            RuntimeError: No thread can be started, as when the process is ending: it will not run.
+            False where it will not run: too many wait, or no thread can be started, as when the process is ending.
         """
         with self._lock:
-            taken = self.waiting < self._max_waiting
+            is_full = self.waiting >= self._max_waiting
+            taken = not is_full and self.start()
             if taken:
-                self.start()
                 self._load += 1
                 (self._urgent if first else self._jobs).append(job)
                 self._signals.put(_JOB)
             else:
                 self.refused += 1
-        if not taken:
+        if is_full:
             log.warning("worker_full", part=self.name, waiting=self._max_waiting)
         return taken
 
-    def start(self) -> None:
-        """Start a thread where there is none, or where all are busy and there may be more.
-
-        Raises:
-            RuntimeError: There is none, and none can be started.
-        """
+    def start(self) -> bool:
+        """Start a thread where there is none, or where all are busy and there may be more; False where there is none
+        and none can be started."""
         with self._lock:
             threads = self._threads
             if threads and (self._load < len(threads) or len(threads) >= self._max_threads):
-                return
+                return True
             # In an empty context: the caller's would be kept for as long as the thread lives.
             run = contextvars.Context().run
-            thread = self._thread_class(target=run, args=(self._run,), name=self.name, daemon=True)
-            threads.add(thread)  # before it starts: a signal handler that submits meanwhile starts no second one
-            try:
+            thread: threading.Thread | None = None
+            try:  # in a sub-interpreter a daemon thread may not even be made
+                thread = self._thread_class(target=run, args=(self._run,), name=self.name, daemon=True)
+                threads.add(thread)  # before it starts: a signal handler that submits meanwhile starts no second one
                 thread.start()
             except RuntimeError:
-                threads.discard(thread)
-                if not threads:
-                    raise
+                if thread is not None:
+                    threads.discard(thread)
+            return bool(threads)
 
     def close(self, timeout_s: float) -> bool:
         """Run what waits, then `on_idle`, and end the thread; the next job starts another one.
@@ -132,24 +130,27 @@ class Worker:
         return not any(thread.is_alive() for thread in threads)
 
     def _run(self) -> None:
-        while True:
+        signals = self._signals
+        while signals is self._signals:  # else a job has forked, and this thread is all that came along
             try:
-                signal: bool | None = self._signals.get(timeout=self._idle_s)
+                signal: bool | None = signals.get(timeout=self._idle_s)
             except queue.Empty:
                 signal = None
             if signal is _JOB:
                 self._do(self._next())
                 with self._lock:
-                    self._load -= 1
+                    self._load -= signals is self._signals
                 continue
             if self._on_idle is not None:
                 self._do(self._on_idle)
             if self._stays and signal is not _END:
                 continue
             with self._lock:
-                if not self.waiting:  # else one came in the moment between
+                if not self.waiting:
                     self._threads.discard(threading.current_thread())
                     return
+            if signal is _END:
+                self._signals.put(_END)  # one came in the moment between: the end is behind it
 
     def _next(self) -> Job:
         with self._lock:
@@ -160,3 +161,15 @@ class Worker:
             job()
         except BaseException as error:
             log.warning("job_failed", part=self.name, error_type=type(error).__name__)
+
+
+def settle(future: Future[T], work: Callable[[], T]) -> None:
+    """Do the work unless the future was cancelled; the future holds its result, or what it raised."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

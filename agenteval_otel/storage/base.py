@@ -87,9 +87,8 @@ class FanOutStorage:
         if not any(_can_close(provider) for provider in self.providers):
             return
         worker = Worker("agenteval-close", max_waiting=1)
-        with contextlib.suppress(RuntimeError):  # at the interpreter's exit no thread starts: what is open ends with it
-            worker.submit(self._close_here)
-            worker.close(timeout_s)
+        worker.submit(self._close_here)  # not taken at the interpreter's exit: what is open ends with it
+        worker.close(timeout_s)
 
     def _close_here(self) -> None:
         # Without a descriptor there is no loop, and what is open ends with the process.

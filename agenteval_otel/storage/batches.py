@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from agenteval_otel.errors import StorageError
-from agenteval_otel.runtime.worker import Job, Worker
+from agenteval_otel.runtime.worker import Worker
 
 __all__ = ["WAIT_S", "Batches", "Sink"]
 
@@ -94,7 +94,7 @@ class Batches(Generic[T]):
             self._refuse_or_count(size, patience_s)
             self._waiting.append(item)
             # A job that waits will save this item too.
-            will_save = self._worker.waiting > 0 or self._submit(self._save_waiting)
+            will_save = self._worker.waiting > 0 or self._worker.submit(self._save_waiting)
         try:
             if not will_save:  # no thread is to be had, as at the interpreter's exit: then it is saved here
                 self._save_waiting(may_wait=False)
@@ -120,7 +120,7 @@ class Batches(Generic[T]):
         with self._guard:
             self._closed = True
         last: _Item[T] = _Item([], 0)
-        if not self._submit(lambda: last.answer(self._shut())):
+        if not self._worker.submit(lambda: last.answer(self._shut())):
             self.sink.close()
             return
         self._worker.close(0.0)
@@ -138,12 +138,6 @@ class Batches(Generic[T]):
         if self._waiting_bytes and self._waiting_bytes + size > _MAX_WAITING_BYTES:
             raise StorageError(f"{self.sink.place}: does not keep up, {self._waiting_bytes} bytes wait")
         self._waiting_bytes += size
-
-    def _submit(self, job: Job) -> bool:
-        try:
-            return self._worker.submit(job)
-        except RuntimeError:
-            return False
 
     def _rest(self) -> None:
         if not self._closed:

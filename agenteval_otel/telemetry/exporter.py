@@ -7,7 +7,6 @@ and says what the older ones said.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -129,8 +128,7 @@ class Exporter:
             log.warning("export_failed", part="metrics", status=type(error).__name__)
 
     def _start(self) -> None:
-        with contextlib.suppress(RuntimeError):  # at the interpreter's exit none starts: a flush exports what waits
-            self._worker.start()
+        self._worker.start()  # at the interpreter's exit none starts: a flush exports what waits
 
     def _export_all(self) -> None:
         if not self._closed and time.monotonic() >= self._collect_at:

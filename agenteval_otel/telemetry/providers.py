@@ -188,9 +188,6 @@ class Providers:
         the rest: False when the time ran out, when something waits for a receiver that is away, when anything was lost
         since the last flush, or when a processor of the application's is full, shut down or absent. A flush that is
         still under way is waited for first: what came after it began is for the next one.
-
-        Raises:
-            RuntimeError: No thread can be started any more (some Python versions at exit); `flush_here` still works.
         """
         if not self._resolved:
             return True
@@ -198,7 +195,7 @@ class Providers:
         if not self._flushing.close(timeout_s):
             return False
         self._flushed = False
-        self._flushing.submit(self.flush_here)
+        self._flushing.submit(self.flush_here)  # not taken where no thread can be started any more: so it stays False
         return self._flushing.close(deadline - time.monotonic()) and self._flushed
 
     def flush_here(self) -> None:

@@ -180,9 +180,10 @@ class Changing:
         store = CsvGroundTruthStore(path=self.path)
         return Table(steadily(store.rows()), min_words=3, min_share=0.4, steadily=steadily)
 
-    def begin(self, work: Callable[[], None]) -> None:
+    def begin(self, work: Callable[[], None]) -> bool:
         self.begun += 1
         work()
+        return True
 
     def answer(self) -> object:
         found = self.watched.table().find("who are you?")
@@ -280,9 +281,10 @@ def test_a_reading_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
     def goes(steadily: Any) -> Table:
         raise Gone
 
-    def begins(work: Callable[[], None]) -> None:
+    def begins(work: Callable[[], None]) -> bool:
         with pytest.raises(Gone):
             work()
+        return True
 
     later(written(one.path, [("Who are you?", "Bob")]))
     one.watched._read, one.watched._begin = goes, begins

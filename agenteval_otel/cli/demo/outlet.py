@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution.portable import with_environment
+from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.exporter import Exporter
 from agenteval_otel.telemetry.private import private_provider
@@ -102,10 +102,8 @@ class Outlet:
 
 def _within(timeout_s: float, work: Callable[[], Any]) -> bool:
     """Do it on a thread of its own, because the SDK's own time limits do not hold; whether it ended in time."""
-    thread = threading.Thread(target=work, name="agenteval-demo-outlet", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    return not thread.is_alive()
+    worker = Worker("agenteval-demo-outlet", max_waiting=1)
+    return worker.submit(work) and worker.close(timeout_s)
 
 
 def service_name() -> str:
