@@ -62,7 +62,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
             problems += failure.under(None if name is None else f"agents.{name}").problems
     if problems:
         raise ConfigurationError.of(problems)
-    MEMORY.encoded_batches.max_bytes = settings.export.max_bytes
+    MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes = settings.max_waiting_bytes, settings.export.max_bytes
     return pipeline
 
 

@@ -156,6 +156,8 @@ class Settings(_Explained):
         dispatcher: Where evaluations run.
         load_shedding: When sampling is reduced under load: docs/load-shedding.md.
         export: What may wait for the receiver of our own exporters while it is away: docs/telemetry.md.
+        max_waiting_bytes: Memory that all that waits in this process may take together: captured calls, open agent
+            spans, results to be saved, encoded batches.
         breach: When a criterion of an agent counts as below its objective, and as recovered: docs/thresholds.md.
         on_breach: Who is told then: a function that takes an `ObjectiveCrossing`, sync or async, or
             ``module:function``. It runs on a thread of its own; what it raises is counted.
@@ -185,6 +187,7 @@ class Settings(_Explained):
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
     load_shedding: LoadSheddingSettings = Field(default_factory=LoadSheddingSettings)
     export: ExportSettings = Field(default_factory=ExportSettings)
+    max_waiting_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
     breach: BreachSettings = Field(default_factory=BreachSettings)
     on_breach: _Callback | None = None
     on_recovery: _Callback | None = None

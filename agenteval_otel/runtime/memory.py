@@ -54,7 +54,7 @@ class MemoryBudget:
     Attributes:
         captured_calls: Calls in the queue, until their inputs are built.
         open_spans: Agent spans that wait for their end.
-        results: Results that wait for emission or storage.
+        results: Results that wait to be saved.
         encoded_batches: Encoded OTLP batches that wait for the receiver.
     """
 

@@ -1,7 +1,7 @@
 """Batches: what is to be saved goes to a thread of its own, so that a slow disk or server holds up no event loop.
 
-What waits is saved together. No batch is waited for longer than the sink's patience; a sink that takes longer fails
-what waits, and at once what comes, until it is back, so nothing piles up.
+What waits is saved together, within the memory of `MEMORY.results`. No batch is waited for longer than the sink's
+patience; a sink that takes longer fails what waits, and at once what comes, until it is back, so nothing piles up.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from agenteval_otel.errors import StorageError
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker
 
 __all__ = ["WAIT_S", "Batches", "Sink"]
 
 WAIT_S = 0.75
-_MAX_WAITING_BYTES = 32 * 1024 * 1024
 _BATCH_BYTES = 1024 * 1024
 _BATCH_ITEMS = 100
 _MAX_JOBS = 16
@@ -91,7 +91,7 @@ class Batches(Generic[T]):
         item = _Item([value], size)
         patience_s = self.sink.patience_s
         with self._guard:
-            self._refuse_or_count(size, patience_s)
+            self._refuse_or_reserve(item, patience_s)
             self._waiting.append(item)
             # A job that waits will save this item too.
             will_save = self._worker.waiting > 0 or self._worker.submit(self._save_waiting)
@@ -129,15 +129,16 @@ class Batches(Generic[T]):
         finally:
             last.leave()
 
-    def _refuse_or_count(self, size: int, patience_s: float) -> None:
+    def _refuse_or_reserve(self, item: _Item[T], patience_s: float) -> None:
         if self._closed:
             raise StorageError(f"{self.sink.place}: closed")
         since = self._busy_since
         if since is not None and time.monotonic() - since > patience_s:
             raise StorageError(f"{self.sink.place}: a write has hung for more than {patience_s:g} s")
-        if self._waiting_bytes and self._waiting_bytes + size > _MAX_WAITING_BYTES:
+        item.is_reserved = MEMORY.results.reserve(item.size)
+        if self._waiting_bytes and not item.is_reserved:  # one at a time is saved whatever else waits in the process
             raise StorageError(f"{self.sink.place}: does not keep up, {self._waiting_bytes} bytes wait")
-        self._waiting_bytes += size
+        self._waiting_bytes += item.size
 
     def _rest(self) -> None:
         if not self._closed:
@@ -169,6 +170,7 @@ class Batches(Generic[T]):
         self._busy_since = None
         with self._guard:
             self._waiting_bytes -= sum(item.size for item in items)
+        MEMORY.results.release(sum(item.size for item in items if item.is_reserved))
         for item, outcome in zip(wanted, outcomes, strict=True):
             item.answer(outcome)
 
@@ -177,7 +179,8 @@ class _Item(Generic[T]):
     """A value, and the future of whoever waits for it; without a value it is the end."""
 
     def __init__(self, values: list[T], size: int) -> None:
-        self.values, self.size, self._loop = values, size, asyncio.get_running_loop()
+        self.values, self.size, self.is_reserved = values, size, False
+        self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self._loop.create_future()
 
     async def done(self, timeout_s: float) -> bool:

@@ -13,6 +13,7 @@ from agenteval_otel.config import build, default_pipeline
 from agenteval_otel.dispatch import InlineDispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from tests.testing.doubles import Free, Keeping
@@ -32,6 +33,18 @@ def test_the_defaults() -> None:
     assert made.defaults.storage == ()
     assert isinstance(made.telemetry, OtlpStorageProvider)
     assert made.own_span == "sampled"
+
+
+def test_the_memory_of_what_waits_is_a_setting() -> None:
+    """`max_waiting_bytes` bounds all that waits in the process, `export.max_bytes` the encoded batches among it."""
+    before = MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes
+    try:
+        build(Settings(max_waiting_bytes=2**21, export={"max_bytes": 2**20}))
+        assert (MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes) == (2**21, 2**20)
+        build(Settings())
+        assert (MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes) == (64 * 2**20, 32 * 2**20)
+    finally:
+        MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes = before
 
 
 def test_building_starts_nothing() -> None:

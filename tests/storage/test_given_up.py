@@ -8,6 +8,7 @@ import gc
 import os
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import StorageError
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.batches import Batches
 from agenteval_otel.storage.line_file import LineFile
@@ -258,3 +260,48 @@ def test_two_that_write_one_file_in_a_process_lose_nothing(tmp_path: Path) -> No
     )
     assert finished.lines("log") == ["True"], finished.stderr
     assert count(path) == 5
+
+
+class Held:
+    """A sink that saves nothing until it may."""
+
+    place, patience_s = "held", 30.0
+
+    def __init__(self) -> None:
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        self.saved: list[str] = []
+
+    def write(self, items: Sequence[str], *, may_wait: bool) -> Sequence[Exception | None]:
+        self.begun.set()
+        assert self.may_go_on.wait(30)
+        self.saved += items
+        return [None] * len(items)
+
+    def rest(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def test_results_that_wait_share_the_memory_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit beside captured calls is refused and says so; a single one is saved all the same."""
+    monkeypatch.setattr(MEMORY, "max_bytes", MEMORY.used_bytes + 1_000)
+    before, sink = MEMORY.results.used_bytes, Held()
+
+    async def work() -> None:
+        batches = Batches(sink)
+        first = asyncio.create_task(batches.save("larger than all", 5_000))
+        assert await asyncio.to_thread(sink.begun.wait, 30)
+        with pytest.raises(StorageError, match="held: does not keep up, 5000 bytes wait"):
+            await batches.save("beside captured calls", 1_001)
+        second = asyncio.create_task(batches.save("fits", 1_000))
+        await asyncio.sleep(0)
+        assert MEMORY.results.used_bytes == before + 1_000
+        sink.may_go_on.set()
+        await asyncio.gather(first, second)
+        await batches.close()
+
+    asyncio.run(work())
+    assert sink.saved == ["larger than all", "fits"]
+    assert MEMORY.results.used_bytes == before
