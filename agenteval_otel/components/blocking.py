@@ -113,5 +113,8 @@ def stepwise(part: UserPart, work: Awaitable[Any]) -> Generator[Any, Any, Any]:
         value = error = None
         try:
             value = yield awaited
+        except GeneratorExit:  # collected before its end, maybe after what it awaits was
+            steps.close()
+            raise
         except BaseException as raised:
             error = raised
