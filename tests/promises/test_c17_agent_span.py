@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -271,13 +272,14 @@ def test_an_evaluator_holds_the_background_thread(host: HostSdk, release: thread
 
 def test_the_worker_process_is_killed(host: HostSdk) -> None:
     """The spans have ended before; nothing of them is lost or written again with the worker process."""
+    others = children()
     pipeline = host.pipeline(Computing(cpu_s=0.05), Free(criterion_name="fine"))
     answers(pipeline, 1)
     assert pipeline.flush(HANG_S)
     (event,) = [event for event in host.events() if event.attributes["gen_ai.evaluation.name"] == "computing"]
     assert "error.type" not in event.attributes
     stop = threading.Event()
-    killer = threading.Thread(target=kill_children, args=(stop,))
+    killer = threading.Thread(target=kill_children, args=(others, stop))
     killer.start()
     try:
         answers(pipeline, 10)
@@ -290,13 +292,26 @@ def test_the_worker_process_is_killed(host: HostSdk) -> None:
         assert span.attributes["gen_ai.evaluation.fine.score"] == 0.5
 
 
-def kill_children(stop: threading.Event) -> None:
-    """Kill this process's child processes, as a kernel out of memory does, until told to stop."""
+def children() -> set[int]:
+    """This process's child processes."""
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:  # the thread may end
+            found.update(map(int, listed.read().split()))
+    return found
+
+
+def kill_children(spared: set[int], stop: threading.Event) -> None:
+    """Kill this process's child processes, as a kernel out of memory does, until `stop` is set.
+
+    Args:
+        spared: Those of other tests, such as the session's Collector.
+        stop: Ends it.
+    """
     while not stop.wait(0.01):
-        for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{task}/children") as listed:
-                for child in listed.read().split():
-                    os.kill(int(child), signal.SIGKILL)
+        for child in children() - spared:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("where", ["capture", "ground truth", "storage"])
