@@ -1,11 +1,11 @@
-"""Whose work it is: doors step aside for the work of evaluators, in whatever thread it runs.
+"""Whose work it is: monitored handlers sample nothing that evaluators call, in whatever thread that runs.
 
 Mostly the context says so (`EVALUATING`). This is for code that lost its context: a hostile library ran it in an empty
 one, or in a thread, which begins with an empty one. Our own threads do nothing but evaluate. A thread that an evaluator
 starts is known by what threads inherit besides: the standard library hands down whether a thread is a daemon, and what
 ours hand down says also for which evaluation. A thread of a shared executor may have been started so; therefore the
-mark ends with its evaluation. Not known are threads that were there before, those that are told outright whether they
-are daemons, and what goes on after its evaluation: those calls are the host's as far as anybody can see. While all
+mark ends with its evaluation. Not known are threads that were there before, those that are created with an explicit
+`daemon`, and what goes on after its evaluation: those calls are the host's as far as anybody can see. While all
 calls go by (switched off, rate 0) they are not looked at so closely: then such code is counted as the host's.
 """
 

@@ -41,7 +41,7 @@ class Suite(RunModel):
             score one criterion: scores and errors are told apart by its name.
         name: What reports call the suite.
         continue_on_error: Go on where an evaluator breaks; the suite has failed all the same.
-        redactors: What is taken out of that which evaluators in the lane ``model`` get; an empty list for nothing.
+        redactors: What is taken out of the inputs of evaluators that call a model; an empty list for nothing.
 
     Raises:
         ConfigurationError: Two evaluators for one criterion, or what is wrong with an evaluator, with its path.

@@ -1,4 +1,4 @@
-"""Func: a plain function as an evaluator, and the door through which configuration and callers name evaluators."""
+"""Func: a plain function as an evaluator, and how configuration and callers name evaluators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instrumentation: the doors through which answers enter the route."""
+"""Instrumentation: how answers of the application's handlers reach the pipeline."""
 
 from agenteval_otel.instrumentation.annotation import annotate
 from agenteval_otel.instrumentation.decorator import monitor

@@ -3,7 +3,7 @@
 `trace.get_current_span` costs more than half of what a call that goes by may cost. What it looks up is found once, at
 import, from outside: the context variable by putting a context of ours into it, the span's key by putting a span into a
 context, the places of a span context's fields by making one. Whatever does not look as expected is asked for by the
-front door.
+public functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, otel_c
 
 
 def _reader() -> Callable[[], otel_context.Context]:
-    """Gives the current context: the variable's own `get`, or the front door where the host keeps it elsewhere."""
+    """Gives the current context: the variable's own `get`, or the public function where the host keeps it elsewhere."""
     ours = otel_context.Context({"agenteval": "which variable is it"})
     token = otel_context.attach(ours)
     try:
@@ -36,7 +36,7 @@ def _reader() -> Callable[[], otel_context.Context]:
 
 
 def _has_places() -> bool:
-    """Whether a span context is a tuple whose fields stand where `door` looks for them."""
+    """Whether a span context is a tuple whose fields stand where `Handler` looks for them."""
     state = TraceState([("agenteval", "1")])
     probe: Any = SpanContext(3, 5, False, TraceFlags(1), state)
     invalid: Any = SpanContext(0, 0, False)

@@ -24,7 +24,7 @@ from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.attributes import event_attributes, event_body, response_attributes, run_attributes
 from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
-from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
+from agenteval_otel.telemetry.metrics import Instruments, ResultTotals, Timed
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.self_metrics import observe_lost, observe_self
 from agenteval_otel.telemetry.spans import (
@@ -55,7 +55,7 @@ def content_capture(setting: ContentCapture | None) -> ContentCapture:
     return _CONTENT_WORDS.get(os.environ.get(_CAPTURE_VARIABLE, "").strip().lower(), "no_content")
 
 
-class Response(Protocol):
+class Response(Timed, Protocol):
     """What is emitted of one evaluated response; an `AggregatedEvaluationResult` is one."""
 
     @property
@@ -82,12 +82,6 @@ class Response(Protocol):
     def sampling_clustered(self) -> bool: ...
     @property
     def has_ground_truth(self) -> bool: ...
-    @property
-    def started_ns(self) -> int | None: ...
-    @property
-    def ended_ns(self) -> int | None: ...
-    @property
-    def response_ended_ns(self) -> int | None: ...
     @property
     def input_snapshot(self) -> EvaluationInput | None: ...
     @property

@@ -20,7 +20,7 @@ from agenteval_otel.models import EvaluationResult
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.telemetry.accounting import Accounting
 
-__all__ = ["Instruments", "ResultTotals"]
+__all__ = ["Instruments", "ResultTotals", "Timed"]
 
 Labels = tuple[tuple[str, str], ...]
 _LIMITS = {
