@@ -454,13 +454,15 @@ class _Evaluation:
 
     def _emit_response(self, response: EvaluatedResponse) -> None:
         engine, call, settings = self._engine, self.call, self._settings
-        if call.span is not None:
-            engine.end_span(call, score_attributes(response.results))
+        if call.span is None and settings.emitter is None:
+            return
+        scores = score_attributes(response.results)
+        engine.end_span(call, scores)
         if settings.emitter is not None:
             try:
                 settings.emitter.emit(
-                    response, evaluated=call.span_context, run_span=self._run_span, redact=engine.redaction.text,
-                    spans=settings.emitter.has_room_for_spans(),
+                    response, evaluated=call.span_context, scores=scores, run_span=self._run_span,
+                    redact=engine.redaction.text, spans=settings.emitter.has_room_for_spans(),
                 )  # fmt: skip
             except Exception as error:  # a provider of the host's raises: the results are stored and watched
                 engine.broken("telemetry", error)

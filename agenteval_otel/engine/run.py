@@ -25,7 +25,7 @@ from agenteval_otel.execution import Executor
 from agenteval_otel.execution.state import CHEAP_S, INLINE_SAMPLE
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import completed, replaced
 from agenteval_otel.sampling.base import bound_of
 from agenteval_otel.sampling.escalation import Escalation, Question
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
@@ -292,7 +292,10 @@ class Run:
                 self.runner.executor.ran_inline(step.evaluator, cpu_s)
 
     def _inline(self, step: Step) -> Any:
-        """What an inline evaluator gives; None where it turned out to wait for something: then it runs elsewhere."""
+        """What an inline evaluator gives; None where it turned out to wait for something: then it runs elsewhere.
+
+        A score alone becomes the result that it stands for.
+        """
         evaluator, criterion = step.evaluator, step.criterion
         if criterion is not None:
             assert isinstance(evaluator, CriterionEvaluator)
@@ -304,7 +307,7 @@ class Run:
             if type(score) is CoroutineType:
                 score.close()
                 return None
-            return [score if isinstance(score, EvaluationResult) else result_of(evaluator, criterion, score)]
+            return [score] if isinstance(score, EvaluationResult) else result_of(evaluator, criterion, score)
         work = evaluator.evaluate(self.evaluation_input, self.criteria)
         try:
             work.send(None)
@@ -389,6 +392,8 @@ class Run:
         """What an evaluator gave, put right where it has to be, with what the runner knows of every result."""
         facts = self._facts(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
+        if isinstance(raw, EvaluationResult):  # made here, for the only criterion that was asked for
+            return [completed(raw, facts | corrections(raw, self.criteria))]
         answered = criteria_of(step.evaluator, step.names, raw)
         group = [replaced(result, facts_of(result, facts) | corrections(result, self.criteria)) for result in raw]
         if answered != step.names:
@@ -411,7 +416,7 @@ class Run:
         own = step.evaluator.sample_rate
         if self._probability is None:
             return {"sampling_reason": None}
-        probability = nested(self._probability, 1.0 if own is None else own)
+        probability = self._probability if own is None else nested(self._probability, own)
         return {"sampling_reason": None, "probability": self._upstream.applied(probability)}
 
     def _redacted(self) -> EvaluationInput:
@@ -456,15 +461,10 @@ def _unanswered(evaluation_input: EvaluationInput) -> bool:
 
 def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:
     """One result without a score for each criterion of the evaluator that was asked for."""
-    evaluator = step.evaluator
     asked = {criterion.name for criterion in criteria}
     return [
-        EvaluationResult(
-            criterion_name=criterion.name, evaluator_type=evaluator.type, evaluator_id=evaluator.evaluator_id,
-            evaluator_version=evaluator.fingerprint, evaluator_kind=evaluator.kind, calls_model=step.calls_model,
-            **facts,
-        )
-        for criterion in evaluator.criteria() if criterion.name in asked
+        EvaluationResult(criterion_name=criterion.name, **step.evaluator.signature, **facts)
+        for criterion in step.evaluator.criteria() if criterion.name in asked
     ]  # fmt: skip
 
 

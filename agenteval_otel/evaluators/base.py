@@ -76,7 +76,7 @@ class Evaluator(Component, contract="evaluator"):
         """The field `execution`, else what the class prefers, else ``thread``."""
         return self.execution or self.preferred_execution() or "thread"
 
-    @property
+    @cached_property
     def calls_model(self) -> bool:
         """Whether it awaits a model: it then sees redacted inputs, and its results say so."""
         return "async" in (self.execution, self.preferred_execution())
@@ -90,6 +90,17 @@ class Evaluator(Component, contract="evaluator"):
     def evaluator_id(self) -> str:
         """Stable id for the telemetry."""
         return self.label
+
+    @cached_property
+    def signature(self) -> Mapping[str, Any]:
+        """What all of its results say of it: type, id, version, kind, and whether it calls a model."""
+        return {
+            "evaluator_type": self.type,
+            "evaluator_id": self.evaluator_id,
+            "evaluator_version": self.fingerprint,
+            "evaluator_kind": self.kind,
+            "calls_model": self.calls_model,
+        }
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         """The criteria that this evaluator scores when the input names none."""
@@ -234,7 +245,6 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
     found: dict[str, Any] = {
         "criterion_name": criterion.name,
         "score": value,
-        "evaluator_type": evaluator.type,
         "reasoning": score.reasoning,
         "metadata": score.metadata,
         "normalized": normalized,
@@ -242,10 +252,7 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         "passed": passed,
         "threshold": criterion.threshold,
         "reason_code": score.reason_code,
-        "evaluator_id": evaluator.evaluator_id,
-        "evaluator_version": evaluator.fingerprint,
-        "evaluator_kind": evaluator.kind,
-        "calls_model": evaluator.calls_model,
+        **evaluator.signature,
     }
     kinds = tuple(map(type, found.values()))
     if kinds in _VALIDATED:
@@ -275,13 +282,5 @@ def failure_of(
         filler: The score that the original framework writes into such a result; never enters an average.
     """
     return EvaluationResult(
-        criterion_name=criterion_name,
-        evaluator_type=evaluator.type,
-        error=error,
-        error_type=error_type,
-        filler=filler,
-        evaluator_id=evaluator.evaluator_id,
-        evaluator_version=evaluator.fingerprint,
-        evaluator_kind=evaluator.kind,
-        calls_model=evaluator.calls_model,
+        criterion_name=criterion_name, error=error, error_type=error_type, filler=filler, **evaluator.signature
     )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-__all__ = ["Value", "made", "replaced"]
+__all__ = ["Value", "completed", "made", "replaced"]
 
 V = TypeVar("V", bound="Value")
 
@@ -49,6 +49,13 @@ def replaced(value: V, changes: dict[str, Any]) -> V:
         held = {name: held[name] for name in known}
     said = value.__pydantic_fields_set__ | changes.keys()
     return _assembled(model, held, said, value.__pydantic_extra__, value.__pydantic_private__)
+
+
+def completed(value: V, fields: dict[str, Any]) -> V:
+    """Put further fields into a value that was just made and that nobody else has yet; gives the same value."""
+    value.__dict__.update(fields)
+    value.__pydantic_fields_set__.update(fields)
+    return value
 
 
 def _assembled(model: type[V], held: dict[str, Any], said: set[str], extra: Any, private: Any) -> V:

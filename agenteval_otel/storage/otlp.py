@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.base import EvaluationStorageProvider
+from agenteval_otel.telemetry.attributes import score_attributes
 from agenteval_otel.telemetry.emitter import ContentCapture, Detail, Emitter, Signal, content_capture
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import Placement, span_context_of
@@ -84,7 +85,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Emit the result; exporters send it later, in the background."""
         evaluated = span_context_of(aggregated.span) or trace.get_current_span().get_span_context()
-        self.emitter.emit(aggregated, evaluated=evaluated)
+        self.emitter.emit(aggregated, evaluated=evaluated, scores=score_attributes(aggregated.results))
 
     async def close(self) -> None:
         """Shut our own providers down; blocks its thread, so it is called on one of its own."""

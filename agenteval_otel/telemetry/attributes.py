@@ -15,7 +15,7 @@ __all__ = ["event_attributes", "event_body", "response_attributes", "run_attribu
 
 
 def response_attributes(response: Any) -> dict[str, Any]:
-    """What the events of one response have in common."""
+    """What the events and the run span of one response have in common."""
     return _sanitised({
         names.RESPONSE_ID: response.response_id,
         names.AGENT_NAME: response.agent,
@@ -115,28 +115,35 @@ def _score_names(criterion: str) -> tuple[str, str]:
     return names.criterion_score(criterion), names.criterion_label(criterion)
 
 
-def run_attributes(response: Any, *, with_content: bool) -> dict[str, Any]:
-    """The run span's attributes: scores first, core last, because the SDK evicts the oldest beyond its limit."""
-    attributes = score_attributes(response.results)
+def run_attributes(
+    response: Any, *, scores: Mapping[str, Any], common: Mapping[str, Any], with_content: bool
+) -> dict[str, Any]:
+    """The run span's attributes: scores first, core last, because the SDK evicts the oldest beyond its limit.
+
+    Args:
+        response: Whose they are.
+        scores: What `score_attributes` gave for its results.
+        common: What `response_attributes` gave for it.
+        with_content: Prompt and answer are among them.
+    """
+    attributes = dict(scores)
     if with_content and response.input_snapshot is not None:
-        attributes[names.USER_PROMPT] = response.input_snapshot.prompt
-        attributes[names.FULL_RESPONSE] = response.input_snapshot.response_text
+        snapshot = response.input_snapshot
+        attributes |= _sanitised({
+            names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text,
+        })  # fmt: skip
+    attributes.update(common)
+    if response.sampling_probability is not None:
+        attributes[names.SAMPLING_PROBABILITY] = response.sampling_probability
+    if response.agent is not None:
+        attributes[names.EVALUATION_MODULE] = common[names.AGENT_NAME]
+    attributes[names.HAS_GROUND_TRUTH] = response.has_ground_truth
     failing = tuple(result.criterion_name for result in response.results if result.passed is False)
-    attributes |= {
-        names.RESPONSE_ID: response.response_id,
-        names.CONVERSATION_ID: response.conversation_id,
-        names.REQUEST_MODEL: response.model,
-        names.SAMPLING_PROBABILITY: response.sampling_probability,
-        names.SAMPLING_REASON: response.sampling_reason,
-        names.SAMPLING_SCOPE: response.sampling_scope,
-        names.SAMPLING_CLUSTERED: response.sampling_clustered or None,
-        names.STREAM_END: response.stream_end,
-        names.EVALUATION_MODULE: response.agent,
-        names.HAS_GROUND_TRUTH: response.has_ground_truth,
-        names.FAILED_CRITERIA: failing or None,
-        names.OVERALL_SCORE: response.overall_score,
-    }
-    return _sanitised(attributes)
+    if failing:
+        attributes[names.FAILED_CRITERIA] = failing
+    if response.overall_score is not None:
+        attributes[names.OVERALL_SCORE] = response.overall_score
+    return attributes
 
 
 def _number(score: Any) -> float | None:

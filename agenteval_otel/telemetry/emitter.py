@@ -197,6 +197,7 @@ class Emitter:
         response: Response,
         *,
         evaluated: SpanContext | None,
+        scores: Mapping[str, Any],
         run_span: Span | None = None,
         redact: Callable[[str], str] = str,
         spans: bool = True,
@@ -206,6 +207,7 @@ class Emitter:
         Args:
             response: Its words (labels, reason codes, error types, ids) are redacted already.
             evaluated: The evaluated span.
+            scores: Its results' `score_attributes`.
             run_span: The run span where it was started before; it is ended here.
             redact: What explanations pass, where content is captured.
             spans: False leaves spans out, because the host's span processor is full.
@@ -233,7 +235,7 @@ class Emitter:
         if self._instruments is not None:
             self._guarded("metrics", self._instruments.record_run, response, agent, context)
         if self.wants_spans and spans:
-            self._guarded("traces", self._write_spans, response, evaluated, run_span, shown)
+            self._guarded("traces", self._write_spans, response, evaluated, run_span, scores, common, shown)
         elif self.wants_spans:
             self.providers.lose("traces", "host_queue_full")
             log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
@@ -310,10 +312,12 @@ class Emitter:
         response: Response,
         evaluated: SpanContext | None,
         run_span: Span | None,
+        scores: Mapping[str, Any],
+        common: Mapping[str, Any],
         shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
     ) -> None:
         tracer = self.tracer()
-        attributes = run_attributes(response, with_content=self._span_content)
+        attributes = run_attributes(response, scores=scores, common=common, with_content=self._span_content)
         if run_span is not None:
             run_span.set_attributes(attributes)
         elif tracer is not None and response.started_ns is not None:

@@ -69,6 +69,9 @@ def take_plain(reading: Reading, answer: Any) -> None:
     Raises:
         CaptureError: As `read_answer`.
     """
+    if isinstance(answer, str):
+        reading.say(to_text(answer))
+        return
     if isinstance(answer, Mapping) or model_fields(answer) is not None:
         _take_beside(reading, answer)
     text = text_field(answer)

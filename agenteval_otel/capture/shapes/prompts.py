@@ -47,6 +47,8 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Aske
     Raises:
         CaptureError: The prompt's own methods raised.
     """
+    if type(prompt) is str and system is None and history is None:
+        return Asked(clean(prompt))
     if is_connection(prompt):
         prompt = None
     turns = _turns(prompt)
