@@ -22,7 +22,7 @@ from agenteval_otel.dispatch.base import Dispatcher, Process, Settle, Stall
 from agenteval_otel.dispatch.forked import free_lazy_parts
 from agenteval_otel.dispatch.own import in_sub_interpreter
 from agenteval_otel.dispatch.watchdog import Watchdog
-from agenteval_otel.dispatch.worker import Entry, Marker, Worker
+from agenteval_otel.dispatch.worker import MAX_LIST, Entry, Marker, Worker
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
@@ -144,6 +144,8 @@ class _Pool:
             return self.start_worker() or self._give_up(entry)
         if worker.sleeping:
             worker.wake(linger=True)
+        elif worker.looking and len(self.queue) == MAX_LIST:  # enough for a list: it need not wait for its timer
+            worker.wake(linger=False)
         return True
 
     def flush(self, timeout_s: float) -> bool:

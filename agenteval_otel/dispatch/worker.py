@@ -19,11 +19,11 @@ from agenteval_otel.dispatch.executor import DaemonExecutor
 from agenteval_otel.dispatch.own import EVALUATION, Evaluation, OwnThread
 from agenteval_otel.semconv import PIPELINE_FAILED
 
-__all__ = ["Entry", "Marker", "Pool", "Worker", "new_loop"]
+__all__ = ["MAX_LIST", "Entry", "Marker", "Pool", "Worker", "new_loop"]
 
 _END_S = 1.0
-_WORK_S, _REST_S = 1e-3, 5e-5
-_LIST: Final = 32
+_WORK_S, _REST_S = 2e-3, 5e-5
+MAX_LIST: Final = 32
 _TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
 # While calls come in, the worker looks for them by itself this often, for so long after the last one: to wake it costs
 # the caller a write to a pipe, and a thread that wants the interpreter at once.
@@ -86,6 +86,7 @@ class Worker:
         beat: Monotonic seconds of the last sign of life.
         superseded: Another worker took over; this one ends when it comes back.
         failed: It has no event loop, and has ended.
+        looking: A timer will have it look at the queue: nobody has to wake it.
         running: What is under evaluation, by the task or future that is waited for.
     """
 
@@ -99,7 +100,7 @@ class Worker:
         self._present: dict[int, Entry] = {}
         self._idle_s = 0.0
         self._evaluation = Evaluation()
-        self._closing = self._ticking = self._looking = False
+        self._closing = self._ticking = self.looking = False
         self._last_call = self._rested = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake: asyncio.Event | None = None
@@ -210,20 +211,20 @@ class Worker:
         linger_s = self._settings.linger_s
         if self._closing or linger_s <= 0 or time.monotonic() - self._last_call >= _LOOK_FOR_S:
             return False
-        if not self._looking:
-            self._looking = True
+        if not self.looking:
+            self.looking = True
             asyncio.get_running_loop().call_later(max(linger_s, _LOOK_EVERY_S), self._looked)
         return True
 
     def _looked(self) -> None:
-        self._looking = False
+        self.looking = False
         if self._awake is not None:
             self._awake.set()
 
     def _work_off(self) -> None:
-        """Process a list of calls; whoever waits for the interpreter gets it every millisecond."""
+        """Process a list of calls; whoever waits for the interpreter gets it every two milliseconds."""
         queue, taken = self._queue, self._present
-        most = min(_LIST, self._settings.concurrency - len(self.running))
+        most = min(MAX_LIST, self._settings.concurrency - len(self.running))
         while queue and len(taken) < most:
             entry = queue.popleft()
             if isinstance(entry, Marker):

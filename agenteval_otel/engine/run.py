@@ -186,7 +186,8 @@ class Run:
         upstream: Upstream = NOTHING_KNOWN,
         skip_models: bool = False,
     ) -> None:
-        self.runner, self.evaluation_input, self._done = runner, evaluation_input, done
+        self.runner, self.evaluation_input = runner, evaluation_input
+        self._done: Callable[[RunOutcome], None] | None = done
         self._randomness, self._probability, self._skip_models = randomness, probability, skip_models
         self._upstream = upstream
         self.criteria = evaluation_input.criteria or runner.criteria
@@ -339,7 +340,9 @@ class Run:
             self._begin_second_stage(self._question)
             self._one_less()
             return
-        self._done(self._outcome())
+        done, self._done = self._done, None  # no circle: what has ended is freed at once, without the collector
+        if done is not None:
+            done(self._outcome())
 
     # --- stages -----------------------------------------------------------------------------------------------------
 

@@ -264,6 +264,8 @@ class Pipeline:
         if call.span_bytes:
             MEMORY.open_spans.release(call.span_bytes)
             call.span_bytes = 0
+        if outcome != DROPPED_SHUTDOWN:  # else it may still be under evaluation
+            call.evaluation = None
         if not call.settled:
             call.settled = True
             self.accounting.cell(call.agent)[outcome] += 1
