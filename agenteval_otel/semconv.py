@@ -69,6 +69,7 @@ OBJECTIVE_REMINDER: Final = "agenteval.objective.reminder"
 OUTCOME: Final = "agenteval.outcome"
 EXPORT_SIGNAL: Final = "agenteval.export.signal"
 EXPORT_REASON: Final = "agenteval.export.reason"
+EXPORT_REACH: Final = "agenteval.export.reach"
 # The names under `gen_ai.` on a result are those of the response that is judged: the judge's own stand apart.
 JUDGE_MODEL: Final = "agenteval.judge.model"
 JUDGE_NAME: Final = "agenteval.judge.name"
@@ -210,7 +211,7 @@ METRIC_QUEUE_DRAIN_TIME: Final = Instrument(
     "its measured cost.", kind="gauge",
 )  # fmt: skip
 METRIC_LAST_SUCCESS: Final = Instrument(
-    "agenteval.last_success", "s", "Unix time of the last delivered result.", kind="gauge"
+    "agenteval.last_success", "s", "Unix time of the last emitted result.", kind="gauge"
 )
 METRIC_LOOP_LAG: Final = Instrument(
     "agenteval.host.loop_lag", "s", "Greatest lateness of the host's event loops in the last minute; where one is "
@@ -223,6 +224,12 @@ METRIC_SAMPLING_LEVEL: Final = Instrument(
 METRIC_EXPORT_LOST: Final = Instrument(
     "agenteval.export.lost", "{item}", "Spans, events and metrics that were made and did not reach the backend.",
     attributes=(EXPORT_SIGNAL, EXPORT_REASON),
+)  # fmt: skip
+
+METRIC_EXPORT_SIGNALS: Final = Instrument(
+    "agenteval.export.signals", "{signal}", "1 for each signal that is emitted, with what is known of its way: "
+    "delivered (our exporter has the receiver's answer) or handed_over (to the application's provider).",
+    attributes=(EXPORT_SIGNAL, EXPORT_REACH), kind="gauge",
 )  # fmt: skip
 
 METRIC_JUDGE_CALLS: Final = Instrument(
@@ -253,8 +260,8 @@ INSTRUMENTS: Final = (
     METRIC_SCORE, METRIC_RESULTS, METRIC_WEIGHT, METRIC_WEIGHT_SQUARED, METRIC_WEIGHTED_SCORE, METRIC_WEIGHTED_SCORE_W2,
     METRIC_WEIGHTED_SCORE_SQUARED_W2, METRIC_ERRORS, METRIC_DURATION, METRIC_LAG, METRIC_RESPONSES, METRIC_QUEUE_SIZE,
     METRIC_QUEUE_MAX_BYTES, METRIC_QUEUE_BYTES, METRIC_QUEUE_DRAIN_TIME, METRIC_LAST_SUCCESS, METRIC_LOOP_LAG,
-    METRIC_SAMPLING_LEVEL, METRIC_EXPORT_LOST, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS, METRIC_JUDGE_COST,
-    METRIC_JUDGE_DURATION, METRIC_JUDGE_BREAKER, METRIC_JUDGE_BUDGET,
+    METRIC_SAMPLING_LEVEL, METRIC_EXPORT_LOST, METRIC_EXPORT_SIGNALS, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS,
+    METRIC_JUDGE_COST, METRIC_JUDGE_DURATION, METRIC_JUDGE_BREAKER, METRIC_JUDGE_BUDGET,
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals, Timed
 from agenteval_otel.telemetry.providers import Providers
-from agenteval_otel.telemetry.self_metrics import observe_lost, observe_self
+from agenteval_otel.telemetry.self_metrics import observe_lost, observe_reach, observe_self
 from agenteval_otel.telemetry.spans import (
     Placement,
     context_of,
@@ -162,6 +162,7 @@ class Emitter:
             self._judge_instruments = JudgeInstruments(meter, self.judge_totals)
             observe_self(meter, lambda: self._own())
             observe_lost(meter, lambda: self.providers.lost)
+            observe_reach(meter, self.providers.reach)
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer of our spans; None when no span is wanted or no provider is there. Background thread only."""

@@ -69,13 +69,11 @@ class Providers:
         no provider of the application's takes it."""
         return _sdk_disabled() or all(is_off(signal) and self._of_host(signal) is None for signal in SIGNALS)
 
-    def reach(self, signal: str) -> Literal["delivered", "handed over", "nowhere"]:
-        """What a flush can say of a signal: that the receiver took it, that the application's provider has it."""
-        if _sdk_disabled():
-            return "nowhere"
-        if signal not in self._private and self._of_host(signal) is not None:
-            return "handed over"
-        return "delivered" if self._target.is_configured(signal) else "nowhere"
+    def reach(self) -> dict[str, Literal["delivered", "handed_over"]]:
+        """What a flush can say of each emitted signal: that the receiver, or that the application's provider has it."""
+        return {
+            signal.lower(): "delivered" if signal in self._private else "handed_over" for signal in list(self._resolved)
+        }
 
     def lose(self, signal: str, reason: str, count: int = 1) -> None:
         """Count items that will not arrive, for ``agenteval.export.lost``; the next flush says no."""

@@ -16,6 +16,7 @@ from agenteval_otel.semconv import (
     EVALUATOR_TYPE,
     EVALUATOR_VERSION,
     EXPLANATION,
+    EXPORT_REACH,
     EXPORT_REASON,
     EXPORT_SIGNAL,
     FAILED_CRITERIA,
@@ -164,6 +165,10 @@ ATTRIBUTES: Final = (
     Attribute(TOKEN_TYPE, "string", "`input`, `output`, `cache_read` or `cache_write`; on a metric only."),
     Attribute(EXPORT_SIGNAL, "string", "`traces`, `logs` or `metrics`; on a metric only."),
     Attribute(EXPORT_REASON, "string", "Why something was lost on the way out; on a metric only."),
+    Attribute(
+        EXPORT_REACH, "string",
+        "`delivered`: the receiver's answer is known; `handed_over`: to the application's provider; on a metric only.",
+    ),
     Attribute(OUTCOME, "string", "What became of a call, or of a question to a judge; on a metric only."),
 )  # fmt: skip
 

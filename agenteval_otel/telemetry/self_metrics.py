@@ -1,4 +1,4 @@
-"""Load metrics: drain time, the lag of the host's event loop, the sampling level, and what was lost on export.
+"""Load metrics: drain time, the lag of the host's event loop, the sampling level, and what export delivers and loses.
 
 All are read when the exporter asks.
 """
@@ -13,7 +13,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from agenteval_otel import semconv as names
 
-__all__ = ["observe_lost", "observe_self"]
+__all__ = ["observe_lost", "observe_reach", "observe_self"]
 
 _GAUGES: Final = {
     "drain_time": names.METRIC_QUEUE_DRAIN_TIME,
@@ -58,7 +58,25 @@ def observe_lost(meter: metrics.Meter, read: Callable[[], Mapping[tuple[str, str
     )
 
 
-_LOST: Final = tuple((signal, reason) for signal in ("traces", "logs", "metrics") for reason in names.LOST_REASONS)
+def observe_reach(meter: metrics.Meter, read: Callable[[], Mapping[str, str]]) -> None:
+    """Create the gauge that says of each emitted signal whether it is delivered or handed over.
+
+    Args:
+        meter: Where it is created.
+        read: Gives ``delivered`` or ``handed_over`` by signal; called on the exporter's thread.
+    """
+    instrument = names.METRIC_EXPORT_SIGNALS
+
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        return [
+            Observation(1, {names.EXPORT_SIGNAL: signal, names.EXPORT_REACH: reach}) for signal, reach in read().items()
+        ]
+
+    meter.create_observable_gauge(instrument.name, [observe], unit=instrument.unit, description=instrument.description)
+
+
+_SIGNALS: Final = ("traces", "logs", "metrics")
+_LOST: Final = tuple((signal, reason) for signal in _SIGNALS for reason in names.LOST_REASONS)
 
 
 def _reader(key: str, read: Callable[[], Mapping[str, float]]) -> Callable[[CallbackOptions], Iterable[Observation]]:

@@ -44,6 +44,9 @@ agenteval_queue_size 1900
 agenteval_queue_max_bytes 33554432
 agenteval_queue_bytes{instance="1"} 3e+07
 agenteval_last_success_seconds 1.7e9
+agenteval_export_signals{agenteval_export_signal="traces",agenteval_export_reach="handed_over"} 1
+agenteval_export_signals{agenteval_export_signal="logs",agenteval_export_reach="delivered"} 1
+agenteval_export_signals{agenteval_export_signal="metrics",agenteval_export_reach="delivered"} 1
 gen_ai_evaluation_score_bucket{le="+Inf"} 3
 somebody_elses_total NaN
 """
@@ -209,7 +212,9 @@ def test_a_prometheus_page(serve: Callable[..., str], capsys: pytest.CaptureFixt
     assert "Queue: 1,900 calls, 28.6 of 32.0 MiB: nearly full" in told
     assert "tone failed 4 times with timeout\n  The evaluator took longer" in told
     assert "tone failed once with KeyError\n  The evaluator failed with `KeyError`: " in told
-    assert "Last delivered result: " in told
+    assert "Last emitted result: " in told
+    assert "Logs, metrics: delivered by our own exporters" in told
+    assert "Traces: handed over to the application's provider" in told
 
 
 def test_a_word_with_counts_has_its_share(serve: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:

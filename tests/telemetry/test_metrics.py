@@ -28,6 +28,7 @@ SPECIFIED = {
     # agenteval.host.loop_lag comes with a host's event loop: tests/promises/test_d3_self_metrics.py.
     "agenteval.sampling.level": "{level}",
     "agenteval.export.lost": "{item}",
+    "agenteval.export.signals": "{signal}",
 }  # fmt: skip
 
 

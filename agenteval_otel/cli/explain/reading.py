@@ -38,6 +38,7 @@ class Counts(NamedTuple):
         queue: ``size``, ``bytes``, ``max_bytes``.
         last_success: Unix time of the last delivered result.
         lost: What was lost on the way out, by signal and reason.
+        reach: Signals by what is known of their way: ``delivered``, ``handed_over``.
     """
 
     outcomes: dict[str, dict[str, int]]
@@ -47,6 +48,7 @@ class Counts(NamedTuple):
     queue: dict[str, int]
     last_success: float | None = None
     lost: dict[tuple[str, str], int] = {}
+    reach: dict[str, set[str]] = {}
 
     @property
     def totals(self) -> dict[str, int]:
@@ -165,6 +167,7 @@ def _of_page(text: str) -> Counts:
     counts = Counts({}, {}, {}, {}, {})
     moments: list[float] = []
     lost: dict[tuple[str, str], int] = {}
+    reach: dict[str, set[str]] = {}
     series = 0
     for name, labels, value in _samples(text):
         series += 1
@@ -177,6 +180,9 @@ def _of_page(text: str) -> Counts:
         elif _is(name, names.METRIC_EXPORT_LOST):
             key = labels.get(_label(names.EXPORT_SIGNAL), ""), labels.get(_label(names.EXPORT_REASON), "")
             lost[key] = lost.get(key, 0) + int(value)
+        elif _is(name, names.METRIC_EXPORT_SIGNALS):
+            known = reach.setdefault(labels.get(_label(names.EXPORT_REACH), ""), set())
+            known.add(labels.get(_label(names.EXPORT_SIGNAL), ""))
         elif _is(name, names.METRIC_LAST_SUCCESS):
             moments.append(value)
         else:
@@ -189,7 +195,7 @@ def _of_page(text: str) -> Counts:
             "and have the application's arrived there? They come with the first evaluated answer, then every 60 s "
             "(OTEL_METRIC_EXPORT_INTERVAL)"
         )
-    return counts._replace(last_success=max(moments, default=None), lost=lost)
+    return counts._replace(last_success=max(moments, default=None), lost=lost, reach=reach)
 
 
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:

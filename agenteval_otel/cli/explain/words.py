@@ -24,6 +24,10 @@ from agenteval_otel.telemetry.explanations import (
 __all__ = ["full", "overview", "report"]
 
 _MAX_AGENTS = 20
+_REACH = {
+    "delivered": "delivered by our own exporters; flush() says whether the receiver took them",
+    "handed_over": "handed over to the application's provider; what its exporter delivers is not known",
+}
 _CROWDED = 0.8
 _WIDEST = max(map(len, OUTCOMES))
 
@@ -132,7 +136,10 @@ def _state(counts: Counts) -> list[str]:
         mib, max_mib = (queue[name] / 1024 / 1024 for name in ("bytes", "max_bytes"))
         lines.append(f"Queue: {queue['size']:,} calls, {mib:,.1f} of {max_mib:,.1f} MiB{crowded}")
     if counts.last_success is not None:
-        lines.append(f"Last delivered result: {max(0.0, time.time() - counts.last_success):,.0f} s ago")
+        lines.append(f"Last emitted result: {max(0.0, time.time() - counts.last_success):,.0f} s ago")
+    for reach, signals in sorted(counts.reach.items()):
+        means = _REACH.get(reach, reach)
+        lines += _wrapped(f"{', '.join(sorted(signals)).capitalize()}: {means}", first="", rest="  ")
     return lines
 
 
