@@ -7,7 +7,7 @@ with ``capture=`` keeps the host's own arguments and answer, for that function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -58,6 +58,8 @@ class CapturedCall:
     stream_end: StreamEnd | None = None
     span_context: SpanContext | None = None
     span: Span | None = None
+    # What its own span is given right before it ends: the SDK's cleaning of it would be on the caller's time.
+    span_attributes: Mapping[str, Any] = {}
     attached: Any = None
     token: Any = None
     decision: SamplingDecision | None = None

@@ -85,7 +85,6 @@ class HandlerSettings:
     calls_model: bool
     evaluated_attributes: Mapping[str, Any]
     agent_attributes: Mapping[str, Any]
-    unsampled_attributes: Mapping[str, Any]
 
     def __repr__(self) -> str:
         return f"<HandlerSettings {self.agent} {self.runner!r}>"
@@ -134,7 +133,6 @@ def resolve(
     kept = [provider for provider in providers if getattr(provider, "emitter", None) is None]
     objectives = {one.name: one.objective for one in runner.criteria if one.objective}
     enabled = options.enabled is not False and bool(not telemetry_off or kept or objectives or calls_back)
-    evaluated, unsampled = evaluated_attributes(names), agent_attributes(agent)
     return HandlerSettings(
         agent=agent, runner=runner, sampler=options.sampler if enabled else _Disabled(), emitter=emitter,
         storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
@@ -143,7 +141,7 @@ def resolve(
         floor=1.0 if escalation is None else escalation.floor,
         content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
         aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
-        evaluated_attributes=evaluated, agent_attributes={**unsampled, **evaluated}, unsampled_attributes=unsampled,
+        evaluated_attributes=evaluated_attributes(names), agent_attributes=agent_attributes(agent),
     )  # fmt: skip
 
 

@@ -184,7 +184,8 @@ class Engine:
             emitter = call.settings.emitter
             if emitter is not None and span.is_recording():
                 emitter.providers.is_gone("TRACES")  # counts what a provider that was shut down drops in silence
-            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, scores=scores)
+            attributes = {**call.span_attributes, **scores} if scores else call.span_attributes
+            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, attributes=attributes)
         except Exception as error:
             self.broken("agent_span", error)
 
@@ -481,5 +482,6 @@ class _Evaluation:
             if tracer is not None:
                 call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
                 call.span_context, call.pid = call.span.get_span_context(), os.getpid()
+                call.span_attributes = settings.evaluated_attributes
         except Exception as error:
             self._engine.broken("telemetry", error)

@@ -238,7 +238,7 @@ class Handler:
         if span is None or call.pid != _pid():
             return
         try:
-            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type)
+            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, attributes=call.span_attributes)
         except Exception as error:
             self._broken(SCOPE, error)
 
@@ -332,8 +332,9 @@ class Handler:
             return
         tracer = settings.emitter.tracer_now() if settings.emitter is not None else None
         if tracer is not None:
-            attributes = settings.agent_attributes if surely else settings.unsampled_attributes
-            call.span = open_agent_span(tracer, self.agent, attributes, started_ns=call.started_ns)
+            call.span = open_agent_span(tracer, self.agent, settings.agent_attributes, started_ns=call.started_ns)
+            if surely:
+                call.span_attributes = settings.evaluated_attributes
             call.span_context = call.span.get_span_context()
             call.pid = _pid()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from opentelemetry import context as otel_context
-from opentelemetry import trace
+from opentelemetry.context import Context
 
 from agenteval_otel.capture import CURRENT, CapturedCall
+from agenteval_otel.instrumentation.current import SPAN_KEY, attach_context, current_context, detach_context
 
 __all__ = ["SCOPE", "Scope"]
 
@@ -75,8 +75,8 @@ class Scope:
     def _attach(self, call: CapturedCall) -> None:
         try:
             if call.span is not None:
-                context = trace.set_span_in_context(call.span)
-                call.attached = (context, otel_context.attach(context))
+                context = Context({**current_context(), SPAN_KEY: call.span})
+                call.attached = (context, attach_context(context))
         except Exception as error:
             self._broken(SCOPE, error)
 
@@ -85,7 +85,9 @@ class Scope:
             if call.attached is not None:
                 context, token = call.attached
                 call.attached = None
-                if otel_context.get_current() is context:
-                    otel_context.detach(token)
+                if current_context() is context:
+                    detach_context(token)
+        except ValueError:
+            return  # a copy of the context, as in `close`
         except Exception as error:
             self._broken(SCOPE, error)

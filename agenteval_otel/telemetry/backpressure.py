@@ -30,13 +30,10 @@ def are_seen(provider: Any) -> bool:
 
 
 def _seen(provider: Any) -> tuple[Any, ...] | None:
-    for outer, inner in (
-        ("_active_span_processor", "_span_processors"), ("_multi_log_record_processor", "_log_record_processors"),
-    ):  # fmt: skip
-        found = getattr(getattr(provider, outer, None), inner, None)
-        if isinstance(found, tuple):
-            return found
-    return None
+    found = getattr(getattr(provider, "_active_span_processor", None), "_span_processors", None)
+    if type(found) is not tuple:
+        found = getattr(getattr(provider, "_multi_log_record_processor", None), "_log_record_processors", None)
+    return found if type(found) is tuple else None
 
 
 def is_batch_processor(processor: Any) -> bool:
@@ -127,7 +124,10 @@ def is_shut_down(provider: Any) -> bool:
         processors = processors_of(provider)
         if not processors:
             return getattr(provider, "_shutdown", False) is True  # a meter provider
-        return all(map(_is_shut_down, processors))
+        for processor in processors:  # noqa: SIM110 - a third less than `all`, on the caller's thread
+            if not _is_shut_down(processor):
+                return False
+        return True
     except Exception:
         return False
 

@@ -63,19 +63,19 @@ def open_agent_span(
     )  # fmt: skip
 
 
-def end_agent_span(
-    span: Span, *, ended_ns: int, error_type: str | None, scores: Mapping[str, Any] | None = None
-) -> None:
-    """End the agent's span with its true end and the scores that are ready.
+def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]) -> None:
+    """End the agent's span with its true end and what is known of its evaluation, in every case.
 
     Of an exception of the handler it has the type, never the text.
     """
-    if scores:
-        span.set_attributes(scores)
-    if error_type is not None:
-        span.set_attribute(ERROR_TYPE, error_type)
-        span.set_status(Status(StatusCode.ERROR))
-    span.end(end_time=ended_ns)
+    try:
+        if attributes and span.is_recording():  # the handler may have ended it
+            span.set_attributes(attributes)
+        if error_type is not None:
+            span.set_attribute(ERROR_TYPE, error_type)
+            span.set_status(Status(StatusCode.ERROR))
+    finally:
+        span.end(end_time=ended_ns)
 
 
 def open_run_span(

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from opentelemetry import context as otel_context
-from opentelemetry import trace
 from opentelemetry.sdk.trace import Span
 
 from agenteval_otel.capture import PromptParameter, calls
@@ -117,10 +115,10 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("memory of open spans", MemoryPart, "reserve"),
     Seam("open agent span", handlers, "open_agent_span"),
     Seam("end agent span", handlers, "end_agent_span"),
-    Seam("span to context", trace, "set_span_in_context"),
-    Seam("context attach", otel_context, "attach"),
-    Seam("context detach", otel_context, "detach"),
-    Seam("context current", otel_context, "get_current"),
+    Seam("span to context", scopes, "Context"),
+    Seam("context attach", scopes, "attach_context"),
+    Seam("context detach", scopes, "detach_context"),
+    Seam("context current", scopes, "current_context"),
     Seam("pipeline.submit", Pipeline, "submit"),
     Seam("dispatcher.submit", InlineDispatcher, "submit"),
 )

@@ -42,9 +42,9 @@ SITUATIONS = ("no trace", "span ends late", "in a trace", "not sampled", "not sa
 LATE = {"load shedding", "takes late spans", "memory of open spans", "scores on the span", "end agent span late"}
 OWN_SPAN = {"randomness", "random numbers", "open agent span", "end agent span", "tracer now", "process id"}
 NOT_MET = {
-    "no trace": {"set_attributes", "is recording", *LATE},
+    "no trace": LATE,
     "span ends late": {"is recording", "end agent span"},
-    "in a trace": {"span to context", "context attach", "context detach", *OWN_SPAN, *LATE},
+    "in a trace": {"span to context", "context attach", "context detach", "context current", *OWN_SPAN, *LATE},
 }
 """Seams that are not on the way of such calls."""
 

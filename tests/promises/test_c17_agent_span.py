@@ -59,11 +59,13 @@ def answers(pipeline: Pipeline, calls: int = CALLS, **options: Any) -> Callable[
 
 
 def once(host: HostSdk, calls: int) -> list[Any]:
-    """The agent spans: each exactly once, ended after it began."""
+    """The agent spans: each exactly once, ended after it began; and each says that the call is sampled."""
     spans = host.spans()
     ids = {span.context.span_id for span in spans}
     assert (len(spans), len(ids)) == (calls, calls)
     assert all(span.start_time <= span.end_time for span in spans)
+    for name in ("agenteval.evaluation.sampled", "agenteval.evaluation.criteria"):
+        assert all(name in span.attributes for span in spans)
     return spans
 
 
