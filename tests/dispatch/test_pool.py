@@ -260,11 +260,11 @@ def test_what_a_replaced_worker_leaves_makes_no_noise(caplog: pytest.LogCaptureF
 def test_a_worker_that_sleeps_is_not_taken_for_blocked() -> None:
     """Idle for longer than the limit, the same worker takes the next call."""
     record = Record()
-    pool = pool_of(record, stall_s=0.01)
-    for call in range(5):
+    pool = pool_of(record, stall_s=0.3)
+    for call in range(3):
         pool.submit(call, 1)
         assert pool.flush(10)
-        assert not threading.Event().wait(0.03)
+        assert not threading.Event().wait(0.6)
     assert pool.shutdown(10)
     assert len(record.threads) == 1
 
