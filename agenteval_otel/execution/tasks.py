@@ -98,6 +98,8 @@ class _Run:
 
     def _ignored_cancellation(self) -> None:
         assert self._task is not None
+        if self._task.done():
+            return  # the loop was late, not the evaluation: its end is told next
         self.job.state.strike("it overran its time limit and ignored its cancellation")
         self._tasks.left_behind.add(self._task)
         self._end(self._timeout())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.dispatch import PoolDispatcher, one_by_one
+from agenteval_otel.dispatch.worker import Worker
 from tests.dispatch.support import Record, eventually, pool_of
 
 
@@ -87,6 +88,7 @@ def test_flush_tells_the_truth_about_a_hung_call() -> None:
     pool.submit("hung", 1)
     pool.submit("a", 1)
     assert record.entered.wait(10)
+    assert eventually(lambda: bool(record.settled))
     started = time.monotonic()
     assert pool.flush(0.2) is False
     assert 0.15 < time.monotonic() - started < 5
@@ -199,6 +201,31 @@ def test_a_worker_that_only_seemed_blocked_ends_too() -> None:
     assert record.outcome_of("a") == "evaluated"
 
 
+def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker may be asleep again before who started it goes on: a call of that moment is evaluated too."""
+    record = Record()
+    pool = pool_of(record)
+
+    def started_slowly(of: Any) -> Worker:
+        worker = Worker(of)
+        start = worker.thread.start
+
+        def start_and_be_held_up() -> None:
+            start()
+            assert eventually(lambda: worker.sleeping)
+            other = threading.Thread(target=pool.submit, args=("b", 1))
+            other.start()
+            other.join(10)
+
+        monkeypatch.setattr(worker.thread, "start", start_and_be_held_up)
+        return worker
+
+    monkeypatch.setattr("agenteval_otel.dispatch.pool.Worker", started_slowly)
+    assert pool.submit("a", 1)
+    assert eventually(lambda: record.outcome_of("b") == "evaluated")
+    assert pool.shutdown(10)
+
+
 def test_a_full_queue_looks_after_its_worker() -> None:
     """When the queue is full because the worker is blocked, refused calls notice and the pool recovers."""
     record = Record()
@@ -233,11 +260,11 @@ def test_what_a_replaced_worker_leaves_makes_no_noise(caplog: pytest.LogCaptureF
 def test_a_worker_that_sleeps_is_not_taken_for_blocked() -> None:
     """Idle for longer than the limit, the same worker takes the next call."""
     record = Record()
-    pool = pool_of(record, stall_s=0.01)
-    for call in range(5):
+    pool = pool_of(record, stall_s=0.3)
+    for call in range(3):
         pool.submit(call, 1)
         assert pool.flush(10)
-        assert not threading.Event().wait(0.03)
+        assert not threading.Event().wait(0.6)
     assert pool.shutdown(10)
     assert len(record.threads) == 1
 

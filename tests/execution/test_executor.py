@@ -105,16 +105,18 @@ def test_a_blocking_evaluator_has_a_time_limit() -> None:
     executor.close()
 
 
-def test_the_time_limit_begins_with_the_evaluation() -> None:
+def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation that waits behind a slow one is not charged for the wait."""
+    monkeypatch.setattr("agenteval_otel.execution.threads.LOOK_AHEAD_S", 60.0)  # no other thread takes it
     entered, leave = threading.Event(), threading.Event()
     slow = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
 
     async def both() -> float | None:
         first = asyncio.ensure_future(run(executor, slow))
         assert await asyncio.to_thread(entered.wait, 10)
-        second = asyncio.ensure_future(run(executor, Fixed(timeout_s=0.05)))
-        await asyncio.wait({second}, timeout=0.1)
+        # Its limit passes while it waits, and is long enough for a busy machine to evaluate it afterwards.
+        second = asyncio.ensure_future(run(executor, Fixed(timeout_s=1.0)))
+        await asyncio.wait({second}, timeout=1.2)
         assert not second.done()
         leave.set()
         assert (await first)[0].score == 1.0

@@ -162,7 +162,7 @@ def test_the_end_of_one_evaluation_is_its_own() -> None:
 
     async def work(executor: Executor) -> None:
         troubles = {7: ("segfault", "crashed"), 20: ("_exit", "crashed"), 33: ("hang", "timeout")}
-        evaluators = [Troubled(criterion_name=f"t{number}", timeout_s=0.5) for number in range(40)]
+        evaluators = [Troubled(criterion_name=f"t{number}", timeout_s=3.0) for number in range(40)]
         words = await asyncio.gather(*(
             said(executor, evaluator, troubles.get(number, ("fine", ""))[0])
             for number, evaluator in enumerate(evaluators)

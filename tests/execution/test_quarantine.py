@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
+from typing import Any
 
 import pytest
 
@@ -90,6 +92,30 @@ def test_an_overrun_that_takes_its_cancellation_is_not_held_against_it() -> None
 
     executor = Executor(live=False)
     assert asyncio.run(many()) == {"timeout"}
+
+
+def test_a_loop_that_is_late_is_not_held_against_who_took_its_cancellation() -> None:
+    """When the loop stands still in that moment, the evaluation has ended before anybody looks whether it did."""
+
+    class Slow(asyncio.Future[None]):
+        def cancel(self, msg: Any = None) -> bool:
+            time.sleep(0.3)  # the machine is busy, for longer than an evaluation has to end in
+            return super().cancel(msg)
+
+    async def held_up(_: EvaluationInput) -> None:
+        await Slow()
+
+    async def many() -> list[str]:
+        words = []
+        for _ in range(MAX_STRIKES + 2):
+            with pytest.raises(EvaluationError) as caught:
+                await run(executor, evaluator)
+            words.append(caught.value.error_type)
+        return words
+
+    evaluator, executor = Thinking(action=held_up, timeout_s=0.01), Executor(live=False)
+    assert asyncio.run(many()) == ["timeout"] * (MAX_STRIKES + 2)
+    assert executor.state(evaluator).strikes == 0
 
 
 def test_an_evaluator_that_cancels_itself_has_failed() -> None:

@@ -6,10 +6,12 @@ of its threads and its event loop say how late they woke up meanwhile, and for a
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from agenteval_otel.patterns import compile_pattern
@@ -17,7 +19,7 @@ from tests.promises.figures import Recorder
 from tests.promises.programs import run_program
 
 STALL_MS, WITHIN_MS = 10.0, 200.0
-ATTEMPTS = 4
+ROUNDS = 3
 BURNT_MS = 100.0
 SIZES = [30, 1_000, 30_000, 1_000_000]
 LINEAR = {"(a+)+$": "a!", "(x+x+)+y": "x", "^(([a-z])+.)+$": "a\n", r"(?:a|aa)+\b!": "a"}
@@ -93,24 +95,23 @@ PROGRAM = """
         texts = {(pattern, size): text_of(ending, size) for pattern, ending in patterns.items() for size in sizes}
         await results_of(burn("warm"))
         said = []
-        burnt_ms = []
         for (pattern, size), text in texts.items():
             if size == sizes[0]:
                 burning = await results_of(burn("for comparison"))
-                burnt_ms.append((burning.ended_ns - burning.started_ns) / 1e6)
+                burnt_ms = (burning.ended_ns - burning.started_ns) / 1e6
             forget()
             began = time.perf_counter()
             result = await results_of(handlers[pattern](text))
             stall_ms, took_s = forget(), time.perf_counter() - began
             await asyncio.sleep(max(took_s, 0.05))
             said.append({
-                "pattern": pattern, "size": size, "stall_ms": stall_ms, "idle_ms": forget(),
+                "pattern": pattern, "size": size, "stall_ms": stall_ms, "idle_ms": forget(), "burnt_ms": burnt_ms,
                 "status": getattr(result, "status", "lost"), "error": getattr(result, "error_type", None),
                 "took_ms": (result.ended_ns - result.started_ns) / 1e6 if result else None,
                 "away": bool(result and result.evaluator_id != str(os.getpid())),
             })
         watcher.cancel()
-        print("said", json.dumps({"burnt_ms": max(burnt_ms), "calls": said}))
+        print("said", json.dumps(said))
 
     threading.Thread(target=watch, daemon=True).start()
     asyncio.run(main())
@@ -118,35 +119,38 @@ PROGRAM = """
 """
 
 
-def measured() -> dict[str, Any]:
+def measured() -> list[dict[str, Any]]:
     finished = run_program(PROGRAM, json.dumps(LINEAR | OTHERS), json.dumps(SIZES), timeout_s=120.0)
     assert finished.code == 0, finished.stderr
-    found: dict[str, Any] = json.loads(finished.lines("said")[0])
+    found: list[dict[str, Any]] = json.loads(finished.lines("said")[0])
     return found
 
 
 def test_no_pattern_freezes_the_host(promise: Recorder) -> None:
-    """Threads and loop go on, each pattern is scored or stopped soon, and those that go back run in another process."""
+    """Threads and loop go on, each pattern is scored or stopped soon, and those that go back run in another process.
+
+    What a pattern does it does in every round; what else the machine does hits now this call and now that. So of each
+    call the round counts that was disturbed least, and no round is left out.
+    """
     assert all(compile_pattern(pattern).linear for pattern in LINEAR)
     assert not any(compile_pattern(pattern).linear for pattern in OTHERS)
-    tries = []
-    for _ in range(ATTEMPTS):
-        found = measured()
-        for call in found["calls"]:
-            assert (call["status"], call["error"]) in (("scored", None), ("failed", "timeout")), call
-            assert call["status"] == "scored" or call["pattern"] in OTHERS, call
-            assert call["away"] is (call["pattern"] in OTHERS), call
-        stall, idle = (max(max(call[when].values()) for call in found["calls"]) for when in ("stall_ms", "idle_ms"))
-        slowest = max(call["took_ms"] for call in found["calls"])
-        # A busy machine leaves little to the lowest priority: then it takes as much longer as plain work does.
-        within = WITHIN_MS * max(1.0, found["burnt_ms"] / BURNT_MS)
-        tries.append((stall, idle, slowest, within))
-        if stall <= idle + STALL_MS and slowest <= within:
-            break
-    promise("A3", figure=f"longest stall {stall:.1f} ms, idle {idle:.1f} ms; slowest evaluation {slowest:.0f} ms "
-            f"where 100 ms of work take {within / 2:.0f}")  # fmt: skip
-    assert stall <= idle + STALL_MS, tries
-    assert slowest <= within, tries
+    rounds = [measured() for _ in range(ROUNDS)]
+    for call in itertools.chain.from_iterable(rounds):
+        assert (call["status"], call["error"]) in (("scored", None), ("failed", "timeout")), call
+        assert call["status"] == "scored" or call["pattern"] in OTHERS, call
+        assert call["away"] is (call["pattern"] in OTHERS), call
+    same_calls = list(zip(*rounds, strict=True))
+    stall = max(min(max(call["stall_ms"].values()) for call in same) for same in same_calls)
+    idle = median(max(max(call["idle_ms"].values()) for call in one) for one in rounds)
+    slowest = max(min(map(_took_ms, same)) for same in same_calls)
+    promise("A3", figure=f"longest stall {stall:.1f} ms, idle {idle:.1f} ms; slowest evaluation {slowest:.0f} ms")
+    assert stall <= idle + STALL_MS
+    assert slowest <= WITHIN_MS
+
+
+def _took_ms(call: dict[str, Any]) -> float:
+    """How long it took. A busy machine leaves little to the lowest priority: then plain work takes longer as well."""
+    return float(call["took_ms"]) / max(1.0, call["burnt_ms"] / BURNT_MS)
 
 
 def test_a_linear_pattern_ends_soon_on_the_worst_text(promise: Recorder) -> None:

@@ -243,25 +243,31 @@ def test_a_probe_that_is_cancelled_makes_room() -> None:
 
 def test_an_endpoint_that_hangs_past_the_lanes_limit_is_left_alone() -> None:
     """What the executor gives up before the judge's own deadline counts as a time-out; a caller who leaves does not."""
-    gate = CircuitBreaker(BreakerSettings())
+    callers, arrived = 40, threading.Semaphore(0)
+    gate = CircuitBreaker(BreakerSettings(), clock=ManualClock())
+
+    def hangs(_: dict[str, Any]) -> ModelReply:
+        arrived.release()
+        return ModelReply(hangs="before")
 
     async def work(server: ModelServer) -> None:
-        judge = hosted(OpenAICompatibleJudge, server, breaker=None, deadline_s=30.0)
+        judge = hosted(OpenAICompatibleJudge, server, breaker=None, deadline_s=120.0)
         judge.__dict__["_guarded"] = Guarded(judge, breaker=gate)
-        evaluator = LLMJudge(judge=judge, timeout_s=0.3)
+        # Who leaves has a limit that does not pass before all have arrived, however slow this machine is.
+        patient, hasty = (LLMJudge(judge=judge, timeout_s=limit_s) for limit_s in (90.0, 0.3))
         given = EvaluationInput(response="an answer", prompt="a question")
         executor = Executor(live=True)
-        left = [asyncio.create_task(executor.run(evaluator, given, evaluator.criteria())) for _ in range(40)]
-        await asyncio.sleep(0.1)
+        left = [asyncio.create_task(executor.run(patient, given, patient.criteria())) for _ in range(callers)]
+        for _ in range(callers):
+            assert await asyncio.to_thread(arrived.acquire, timeout=60.0)
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        ended = await asyncio.gather(*left, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) for one in ended)
         assert gate.state == "closed"
-        await asyncio.gather(
-            *(executor.run(evaluator, given, evaluator.criteria()) for _ in range(30)), return_exceptions=True
-        )
+        await asyncio.gather(*(executor.run(hasty, given, hasty.criteria()) for _ in range(30)), return_exceptions=True)
         executor.close()
 
-    with ModelServer([ModelReply(hangs="before")]) as server:
+    with ModelServer([hangs]) as server:
         asyncio.run(work(server))
     assert gate.state == "open"

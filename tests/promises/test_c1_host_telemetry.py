@@ -346,7 +346,7 @@ def test_answers_of_any_script_and_size(kind: str, telemetry: RecordedTelemetry,
 
 
 RELOADING = """
-    import json, sys, threading
+    import json, sys, threading, time
     from pathlib import Path
     from agenteval_otel import accounting, configure, flush, monitor, reload
 
@@ -383,7 +383,12 @@ RELOADING = """
     outcomes = accounting()
     print("lost", json.dumps({name: outcomes[name] for name in outcomes if name not in ("evaluated", "not_sampled")}))
     print("equal", sum(outcomes.values()) == sum(calls), outcomes["evaluated"] > 0, sum(calls))
-    print("threads", sum(thread.name == "agenteval-background" for thread in threading.enumerate()))
+    def threads():
+        return sum(thread.name == "agenteval-background" for thread in threading.enumerate())
+    last, pause = time.monotonic() + 30, threading.Event()
+    while threads() > 2 and time.monotonic() < last:
+        pause.wait(0.01)
+    print("threads", threads())
 """
 
 

@@ -16,13 +16,18 @@ from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.collector import Collector
 from tests.backends.sdk import sdk_to
 from tests.promises.figures import Recorder
-from tests.promises.poisons import POISONS, Poison
+from tests.promises.poisons import PATIENCE_S, POISONS, Poison, storage_waits
+
+__all__ = ["storage_waits"]
+
+pytestmark = pytest.mark.usefixtures("storage_waits")
 
 BATCH = 512
 FEW = 48
@@ -60,7 +65,9 @@ class Batch:
         self.pipeline = Pipeline(
             sampler=RatioSampler(), evaluators=(Judged(poison=poison),),
             storage=(otlp, JsonFileStorageProvider(path=path)),
-            dispatcher=PoolDispatcher(max_items=2 * size, linger_s=0.0),
+            # A slow machine is neither sampled less on nor taken for one that hangs.
+            dispatcher=PoolDispatcher(max_items=2 * size, linger_s=0.0, stall_s=PATIENCE_S),
+            load_shedding=LoadSheddingSettings(enabled=False),
         )  # fmt: skip
         self._healthy = monitor(pipeline=self.pipeline, agent="agent")(self._answer)
         self._poisoned = monitor(pipeline=self.pipeline, agent=poison.agent)(self._answer)
@@ -78,7 +85,7 @@ class Batch:
                 self._poisoned(poison.prompt, poison.answer, {"response_id": "poisoned", **poison.facts})
             else:
                 self._healthy("a question", "an answer", {"response_id": f"healthy-{number}"})
-        assert self.pipeline.flush(30.0)
+        assert self.pipeline.flush(PATIENCE_S)
 
     def assert_counted(self, delivered: int) -> None:
         """Every call has its outcome; a poisoned one that did not arrive left a mark."""
