@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -249,6 +249,15 @@ class _Pool:
         self.queue.extendleft(worker.markers)
         worker.wake(linger=False)  # it may only have seemed to be held up, and would sleep on: what it has is void
         self.start_worker()
+
+    def take_back(self, entries: Sequence[Entry]) -> None:
+        """Have the next thread process what one that was replaced took from the queue in that very moment."""
+        for entry in reversed(entries):
+            self._again(entry)  # not what the next thread has already
+        if self.queue:
+            self.start_worker()
+            if (worker := self.worker) is not None:
+                worker.wake(linger=False)
 
     def _may_replace(self) -> bool:
         """Whether another thread may be started: the more threads are held up, the longer the next one has to wait."""

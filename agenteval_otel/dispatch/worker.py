@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -74,6 +74,7 @@ class Pool(Protocol):
     def is_idle(self) -> bool: ...
     def close(self, entry: Entry, outcome: str) -> bool: ...
     def replace(self, worker: Worker, held_s: float) -> None: ...
+    def take_back(self, entries: Sequence[Entry]) -> None: ...
 
 
 class Worker:
@@ -244,10 +245,9 @@ class Worker:
         assert process is not None
         try:
             process(calls, self._done, self._pause)
-        except _Superseded:
-            return
         except BaseException:  # also SystemExit: an evaluation never ends the thread
             if self.superseded:
+                self._pool.take_back(list(self._present.values()))
                 return
         for call in calls:
             self._done(call, PIPELINE_FAILED)  # those that `process` has lost

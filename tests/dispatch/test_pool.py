@@ -201,6 +201,28 @@ def test_a_worker_that_only_seemed_blocked_ends_too() -> None:
     assert record.outcome_of("a") == "evaluated"
 
 
+def test_what_a_worker_takes_in_the_moment_of_its_replacement_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the worker's look whether it was replaced and its look into the queue it may be: no call stays open."""
+    record = Record()
+    pool = pool_of(record)
+    running = pool._pool
+    replaced: list[Worker] = []
+
+    def watch_and_replace() -> None:
+        if not replaced:
+            replaced.append(running.worker)  # type: ignore[arg-type]
+            running.replace(replaced[0], 1.0)
+
+    monkeypatch.setattr(running, "watch", watch_and_replace)
+    for call in range(5):
+        pool.submit(call, 1)
+    assert pool.flush(10)
+    assert pool.shutdown(10)
+    assert sorted(record.settled) == [(call, "evaluated") for call in range(5)]
+    replaced[0].thread.join(10)
+    assert not replaced[0].thread.is_alive()
+
+
 def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker may be asleep again before who started it goes on: a call of that moment is evaluated too."""
     record = Record()
