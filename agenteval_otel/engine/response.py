@@ -44,7 +44,7 @@ class EvaluatedResponse:
     """
 
     __slots__ = (
-        "_errors", "_evaluated", "_input", "_on_broken", "_outcome", "_redaction", "_sampled", "_settings", "_span",
+        "_errors", "_evaluated", "_input", "_outcome", "_redaction", "_sampled", "_settings", "_span",
         "agent", "conversation_id", "ended_ns", "has_ground_truth", "input_snapshot", "model", "overall_score",
         "response_ended_ns", "response_id", "results", "sampling_clustered",
         "sampling_probability", "sampling_reason", "sampling_scope", "started_ns", "stream_end",
@@ -65,7 +65,7 @@ class EvaluatedResponse:
         sampled: Mapping[str, Any],
     ) -> None:
         self._input, self._outcome, self._settings = evaluation_input, outcome, settings
-        self._redaction, self._on_broken, self._evaluated = redaction, on_broken, evaluated
+        self._redaction, self._evaluated = redaction, evaluated
         self._span: SpanReference | None = None
         short = redaction.short
         self.agent = short("agent", evaluation_input.agent)
