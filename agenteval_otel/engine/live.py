@@ -182,8 +182,8 @@ class Engine:
             return
         try:
             emitter = call.settings.emitter
-            if emitter is not None and span.is_recording():
-                emitter.providers.is_gone("TRACES")  # counts what a provider that was shut down drops in silence
+            if emitter is not None and span.is_recording() and emitter.providers.is_gone("TRACES"):
+                return  # counted as lost: its processors would drop it, each with a line of the SDK's
             attributes = {**call.span_attributes, **scores} if scores else call.span_attributes
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, attributes=attributes)
         except Exception as error:

@@ -238,6 +238,9 @@ class Handler:
         if span is None or call.pid != _pid():
             return
         try:
+            emitter = self.bound.settings.emitter
+            if emitter is not None and span.is_recording() and emitter.providers.is_gone("TRACES"):
+                return  # counted as lost: its processors would drop it, each with a line of the SDK's
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, attributes=call.span_attributes)
         except Exception as error:
             self._broken(SCOPE, error)

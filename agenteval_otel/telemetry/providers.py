@@ -133,9 +133,10 @@ class Providers:
         return tracer
 
     def tracer_now(self) -> trace.Tracer | None:
-        """The tracer if it is there already or costs no time to have: for the caller's thread."""
-        if self.is_gone("TRACES"):
-            return None
+        """The tracer if it is there already or costs no time to have: for the caller's thread.
+
+        Whether its provider was shut down is looked at when the span ends (`is_gone`).
+        """
         tracer: trace.Tracer | None = self._resolved.get("TRACES")
         if tracer is None and (self._explicit["TRACES"] is not None or _global_provider("TRACES") is not None):
             return self.tracer()
