@@ -395,7 +395,7 @@ class Run:
         """What an evaluator gave, put right where it has to be, with what the runner knows of every result."""
         facts = self._facts(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
-        if isinstance(raw, EvaluationResult):  # made here, for the only criterion that was asked for
+        if step.criterion is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
             return [completed(raw, facts | corrections(raw, self.criteria))]
         answered = criteria_of(step.evaluator, step.names, raw)
         group = [replaced(result, facts_of(result, facts) | corrections(result, self.criteria)) for result in raw]

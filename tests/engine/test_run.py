@@ -131,7 +131,10 @@ def test_a_bare_value_is_a_score(answer: Any, scale: str, normalized: float | No
     assert (result.status, result.score, result.normalized) == ("scored", answer, normalized)
 
 
-@pytest.mark.parametrize("results", [None, 7, "scored", ("scored",), (None,), {"a": 1}])
+ALONE = EvaluationResult(criterion_name="raw", score=1, evaluator_type="Raw")
+
+
+@pytest.mark.parametrize("results", [None, 7, "scored", ("scored",), (None,), {"a": 1}, ALONE])
 def test_results_of_the_wrong_kind_fail(results: Any) -> None:
     """An evaluator that returns no list of results has failed with ``invalid_result``."""
     (result,) = run(Raw(results=results)).results
