@@ -205,22 +205,20 @@ def test_what_a_worker_takes_in_the_moment_of_its_replacement_goes_to_the_next(m
     """Between the worker's look whether it was replaced and its look into the queue it may be: no call stays open."""
     record = Record()
     pool = pool_of(record)
+    pool.submit(0, 1)
+    assert pool.flush(10)  # its worker is there
     running = pool._pool
-    replaced: list[Worker] = []
-
-    def watch_and_replace() -> None:
-        if not replaced:
-            replaced.append(running.worker)  # type: ignore[arg-type]
-            running.replace(replaced[0], 1.0)
-
-    monkeypatch.setattr(running, "watch", watch_and_replace)
-    for call in range(5):
+    first = running.worker
+    assert first is not None
+    monkeypatch.setattr(running, "watch", lambda: running.replace(first, 1.0))
+    for call in range(1, 6):
         pool.submit(call, 1)
     assert pool.flush(10)
     assert pool.shutdown(10)
-    assert sorted(record.settled) == [(call, "evaluated") for call in range(5)]
-    replaced[0].thread.join(10)
-    assert not replaced[0].thread.is_alive()
+    assert running.worker is not first
+    assert sorted(record.settled) == [(call, "evaluated") for call in range(6)]
+    first.thread.join(10)
+    assert not first.thread.is_alive()
 
 
 def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypatch: pytest.MonkeyPatch) -> None:
