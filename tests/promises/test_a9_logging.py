@@ -372,7 +372,7 @@ def test_the_hosts_structlog_is_neither_used_nor_changed(name: str, caplog: pyte
 def test_the_hosts_lines_cost_what_they_cost(promise: Recorder) -> None:
     """Between our warnings and our failing exports the host's log calls take no longer at their 99th.
 
-    Evaluations themselves are waited for: what they take of the interpreter is another promise's. Lines of a logger that
+    Evaluations themselves are waited for: their use of the interpreter is another promise's. Lines of a logger that
     shares nothing with ours are measured in turns with the host's: what the machine takes, it takes of both.
     """
     apart = logging.getLogger("apart")
