@@ -22,7 +22,9 @@ from agenteval_otel.semconv import PIPELINE_FAILED
 __all__ = ["MAX_LIST", "Entry", "Marker", "Pool", "Worker", "new_loop"]
 
 _END_S = 1.0
-_WORK_S, _REST_S = 2e-3, 5e-5
+# How long the thread works before it rests, because whoever waits for the interpreter gets it at once then instead of
+# after the 5 ms that it lets a busy thread have: for long where many calls wait, as a rest takes its time.
+_WORK_S, _FULL_WORK_S, _REST_S = 5e-4, 2e-3, 5e-5
 MAX_LIST: Final = 32
 _TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
 # While calls come in, the worker looks for them by itself this often, for so long after the last one: to wake it costs
@@ -103,6 +105,7 @@ class Worker:
         self._evaluation = Evaluation()
         self._closing = self._ticking = self.looking = False
         self._last_call = self._rested = 0.0
+        self._work_s = _WORK_S
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake: asyncio.Event | None = None
         self.thread = OwnThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-background")
@@ -223,7 +226,7 @@ class Worker:
             self._awake.set()
 
     def _work_off(self) -> None:
-        """Process a list of calls; whoever waits for the interpreter gets it every two milliseconds."""
+        """Process a list of calls, with rests."""
         queue, taken = self._queue, self._present
         most = min(MAX_LIST, self._settings.concurrency - len(self.running))
         while queue and len(taken) < most:
@@ -238,6 +241,7 @@ class Worker:
         if not taken:
             return
         calls = [call for call, _ in taken.values()]
+        self._work_s = _FULL_WORK_S if len(calls) == MAX_LIST else _WORK_S
         evaluation = self._evaluation = Evaluation()
         EVALUATION.set(evaluation)
         began = self.beat = self._rested = self._last_call = time.monotonic()
@@ -260,8 +264,7 @@ class Worker:
         if self.superseded:
             raise _Superseded
         self.beat = now = time.monotonic()
-        if now - self._rested > _WORK_S:
-            # At once, instead of after the 5 ms that the interpreter lets a busy thread have.
+        if now - self._rested > self._work_s:
             time.sleep(_REST_S)
             self._rested = time.monotonic()
             self._idle_s += self._rested - now

@@ -2,7 +2,8 @@
 
 Mostly there is one thread. When its evaluation takes long, those behind it go to a fresh one. A thread cannot be
 stopped: one whose evaluation overran its limit is abandoned, and ends when that evaluation comes back. In a host's
-process the threads rest between evaluations that use more than their share of a core: they hold the host's interpreter.
+process the threads rest after each evaluation that computes, and longer where they use more than their share of a
+core: they hold the host's interpreter.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ LOOK_AHEAD_S = 0.25
 MAX_THREADS = 4
 """Threads at once, without those that were abandoned."""
 _FELT_REST_S = 0.02
+_COMPUTES_S, _LONGEST_REST_S = 1e-3, 0.05
 
 Deliver = Callable[[Job, Outcome], None]
 
@@ -183,6 +185,9 @@ class _Thread(OwnThread):
         if self._pool.budget is not None:
             self._pool.budget.use(job.cpu_s)
         self._pool.deliver(job, outcome)
+        if self._pool.budget is not None and job.cpu_s > _COMPUTES_S:
+            # Between two evaluations, so that a request of the host's meets one and not a row of them.
+            self._pool.closing.wait(min(_LONGEST_REST_S, 2 * job.cpu_s))
 
     def _result(self, job: Job) -> Any:
         if not job.state.in_own_loop:
