@@ -100,6 +100,7 @@ class Pipeline:
         telemetry_off: bool = False,
         shutdown_timeout_s: float = EXIT_TIMEOUT_S,
     ) -> None:
+        log.load()
         self.defaults = HandlerOptions(evaluators, sampler, tuple(storage), tuple(criteria), None, escalation)
         self.agents, self.provisional = dict(agents or {}), False
         self.accounting = accounting or Accounting()

@@ -1,17 +1,16 @@
-"""Our own few log lines: structlog over the standard library's logger ``agenteval_otel``.
+"""The package's log lines: structlog over the standard library's logger ``agenteval_otel``.
 
-The host's structlog configuration is neither used nor changed. Where the host has not loaded structlog the same lines
-are written without it: importing it then would take a tenth of a second of the host's interpreter, load `rich` where
-that is installed, which draws from the host's random numbers, and leave a child forked meanwhile unable to import it.
+The application's structlog configuration is neither used nor changed. structlog is imported when the first pipeline is
+made, because that takes up to a tenth of a second and the first warning may come on any thread.
 
-The same event is written at most once a minute, with the number of times it was left out: a log handler that exports
-could otherwise feed itself. What the host's handlers and filters raise stays here.
+The same event is written at most once a minute, with the number of lines left out: a log handler that exports could
+otherwise feed itself. Exceptions of the application's handlers and filters do not get out of here.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
+import random
 import time
 from typing import Any
 
@@ -54,21 +53,12 @@ class _Cause:
         return None
 
 
-class _Plain:
-    """Writes the same lines where structlog is not loaded."""
-
-    def warning(self, event: str, **facts: Any) -> None:
-        logging.getLogger(_NAME).warning(
-            " ".join(f"{name}={fact!r}" for name, fact in {"event": event, **facts}.items())
-        )
-
-
 class _Log:
     """Writes ``event='...' part='...'`` lines as warnings; at most one a minute of each event and part."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Cause] = {}
-        self._made: Any = None
+        self._logger: Any = None
 
     def warning(self, event: str, **facts: Any) -> None:
         """Write a warning, or count that it was left out; never raises."""
@@ -76,7 +66,7 @@ class _Log:
             now = time.monotonic()
             left_out = self._cause(f"{event}:{facts.get('part', '')}"[:200], now).turn(now)
             if left_out is not None:
-                self._structured().warning(event, **facts, **({"left_out": left_out} if left_out else {}))
+                self.load().warning(event, **facts, **({"left_out": left_out} if left_out else {}))
         except Exception:
             return
 
@@ -100,22 +90,26 @@ class _Log:
                 return others
         return causes.setdefault(key, _Cause())
 
-    def _structured(self) -> Any:
-        if self._made is not None:
-            return self._made
-        structlog: Any = sys.modules.get("structlog")
-        if getattr(structlog, "wrap_logger", None) is None:  # not there, or just being imported
-            return _Plain()
-        self._made = structlog.wrap_logger(
-            logging.getLogger(_NAME),
-            processors=(structlog.processors.KeyValueRenderer(key_order=["event"]),),
-            wrapper_class=structlog.stdlib.BoundLogger,
-            context_class=dict,
-            cache_logger_on_first_use=False,
-        )
-        return self._made
+    def load(self) -> Any:
+        """Import structlog; gives the logger.
+
+        structlog imports rich where that is installed, which draws from `random`: the application's state is restored.
+        """
+        if self._logger is None:
+            state = random.getstate()
+            import structlog
+
+            random.setstate(state)
+            self._logger = structlog.wrap_logger(
+                logging.getLogger(_NAME),
+                processors=(structlog.processors.KeyValueRenderer(key_order=["event"]),),
+                wrapper_class=structlog.stdlib.BoundLogger,
+                context_class=dict,
+                cache_logger_on_first_use=False,
+            )
+        return self._logger
 
 
 log = _Log()
-"""The one logger: what it left out is known across the packages."""
+"""The package's logger."""
 reset_in_child(log.forget)

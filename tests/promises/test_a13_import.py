@@ -182,7 +182,8 @@ def test_nothing_is_changed(step: str, version: str) -> None:
     assert [
         line for line in after.changed if not line.startswith(NEW_LOGGERS) or not line.endswith("-> [0, True, False]")
     ] == []
-    assert after.forbidden == []
+    logger = {"structlog", "rich"} if step == "decorated" else set()  # loaded with the first pipeline
+    assert [name for name in after.forbidden if name.partition(".")[0] not in logger] == []
     assert after.threads == {"MainThread"}
     assert [name for name in after.registered if name.startswith("agenteval_otel")] == []
     known = {"agenteval_otel", "opentelemetry", *sys.stdlib_module_names}
