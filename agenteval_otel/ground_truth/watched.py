@@ -63,7 +63,8 @@ class Watched:
         if now >= self._due:
             self._due = now + _LOOK_EVERY_S
             changed = not self._worker.has_thread and _signature(self._path) != self._held[1]
-            if changed and not self._begin(self._read_again):
+            # With a thread there, others have asked for the same reading in this very moment.
+            if changed and not self._begin(self._read_again) and not self._worker.has_thread:
                 self._tell(RuntimeError("no thread can be started to read it again"))
         return self._held[0]
 
