@@ -121,11 +121,10 @@ class Pipeline:
             "aggregation": aggregation, "ground_truth": ground_truth, "telemetry_off": telemetry_off,
             "calls_back": self.objectives.settings.calls_back,
         }  # fmt: skip
-        self.telemetry = telemetry
         # Every provider that a handler of this pipeline saves to: it may hold what is not written yet when the handler
         # is gone already.
         self._providers: dict[int, Any] = {}
-        self._open, self._unsaved = True, 0
+        self.telemetry, self._open, self._unsaved = telemetry, True, 0
         self._unended: list[CapturedCall] = []
         self._ending_thread: int | None = None
         for provider in (telemetry, *storage):

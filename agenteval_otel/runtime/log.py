@@ -66,7 +66,13 @@ class _Log:
             now = time.monotonic()
             left_out = self._cause(f"{event}:{facts.get('part', '')}"[:200], now).turn(now)
             if left_out is not None:
-                self.load().warning(event, **facts, **({"left_out": left_out} if left_out else {}))
+                fields = {**facts, **({"left_out": left_out} if left_out else {})}
+                logger = self.load()
+                if logger is None:
+                    text = " ".join(f"{name}={value!r}" for name, value in {"event": event, **fields}.items())
+                    logging.getLogger(_NAME).warning(text)
+                else:
+                    logger.warning(event, **fields)
         except Exception:
             return
 
@@ -91,15 +97,18 @@ class _Log:
         return causes.setdefault(key, _Cause())
 
     def load(self) -> Any:
-        """Import structlog; gives the logger.
+        """Import structlog; gives the logger, or None where it cannot be read, as after a change of the user id.
 
         structlog imports rich where that is installed, which draws from `random`: the application's state is restored.
         """
         if self._logger is None:
             state = random.getstate()
-            import structlog
-
-            random.setstate(state)
+            try:
+                import structlog
+            except Exception:
+                return None
+            finally:
+                random.setstate(state)
             self._logger = structlog.wrap_logger(
                 logging.getLogger(_NAME),
                 processors=(structlog.processors.KeyValueRenderer(key_order=["event"]),),

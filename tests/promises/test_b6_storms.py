@@ -265,7 +265,10 @@ def test_an_endpoint_that_hangs_past_the_lanes_limit_is_left_alone() -> None:
         ended = await asyncio.gather(*left, return_exceptions=True)
         assert all(isinstance(one, asyncio.CancelledError) for one in ended)
         assert gate.state == "closed"
-        await asyncio.gather(*(executor.run(hasty, given, hasty.criteria()) for _ in range(30)), return_exceptions=True)
+        for _ in range(10):  # on a busy machine some time out before they have reached the judge, and count for nothing
+            if gate.state == "closed":
+                calls = (executor.run(hasty, given, hasty.criteria()) for _ in range(30))
+                await asyncio.gather(*calls, return_exceptions=True)
         executor.close()
 
     with ModelServer([hangs]) as server:
