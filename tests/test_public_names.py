@@ -100,6 +100,9 @@ NAMES: dict[str, list[str]] = {
         "aggregate", "run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync",
     ],
     "agenteval_otel.runtime": [],
+    "agenteval_otel.redaction": [
+        "KINDS", "PatternRedactor", "Redactor", "default_redactors", "load_redactors",
+    ],
     "agenteval_otel.sampling": [
         "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
         "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",

@@ -1,8 +1,7 @@
 """Capture: from a handler's call to an evaluation input.
 
 `detached` (with `type_readers` and `values`), `calls` and `parameters` take what is the host's as plain data of ours,
-on the caller's thread; `shapes`, `responses`, `text` and `build` are what the background thread makes of it;
-`redaction` and `outgoing` take out what must not leave the process.
+on the caller's thread; `shapes`, `text` and `build` are what the background thread makes of it.
 """
 
 from agenteval_otel.capture.build import build_input

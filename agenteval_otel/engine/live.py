@@ -19,7 +19,6 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
-from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.dispatch import Done
 from agenteval_otel.engine.handler import HandlerSettings
@@ -32,6 +31,7 @@ from agenteval_otel.ground_truth import with_ground_truth
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import replaced
 from agenteval_otel.objectives import Objectives
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED

@@ -15,7 +15,6 @@ from time import perf_counter_ns, thread_time, time_ns
 from types import CoroutineType
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
 from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, waits
@@ -26,6 +25,7 @@ from agenteval_otel.execution.state import CHEAP_S, INLINE_SAMPLE
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import completed, replaced
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.sampling.base import bound_of
 from agenteval_otel.sampling.escalation import Escalation, Question
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream

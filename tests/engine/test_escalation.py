@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.capture.outgoing import Redaction
-from agenteval_otel.capture.redaction import default_redactors
 from agenteval_otel.engine import (
     EvaluationRunConfig,
     EvaluationRunner,
@@ -29,6 +27,8 @@ from agenteval_otel.models import (
     EvaluationResult,
     Score,
 )
+from agenteval_otel.redaction import default_redactors
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.sampling import Escalation, FunctionSampler, LabelSampler, ScoreSampler
 from agenteval_otel.sampling.base import DRAW_RANGE
 from agenteval_otel.sampling.escalation import second_draw
