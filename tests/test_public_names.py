@@ -17,8 +17,9 @@ NAMES: dict[str, list[str]] = {
         "run_evaluation_sync", "run_evaluations", "run_evaluations_sync", "shutdown",
     ],
     "agenteval_otel.capture": [
-        "Arguments", "CURRENT", "CapturedCall", "ConversationParameter", "Detached", "EVALUATING", "OtherParameters",
-        "PromptParameter", "Taken", "Unreadable", "build_input", "take",
+        "Arguments", "CURRENT", "Call", "CapturedCall", "ConversationParameter", "Detached", "EVALUATING",
+        "OtherParameters", "PromptParameter", "Reading", "Taken", "Turn", "Unreadable", "build_input", "field",
+        "response_format", "take", "usage_of",
     ],
     "agenteval_otel.cli": [
         "main",

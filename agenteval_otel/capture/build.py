@@ -9,12 +9,14 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
+from agenteval_otel.capture import answers, prompts, streams
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.detached import take
-from agenteval_otel.capture.shapes import Reading, answers, prompts, read_calls, streams, usage_of
-from agenteval_otel.capture.shapes.fields import MAX_ITEMS, short
-from agenteval_otel.capture.shapes.prompts import history_fields, last_question
+from agenteval_otel.capture.fields import MAX_ITEMS, short, usage_of
+from agenteval_otel.capture.prompts import history_fields, last_question
+from agenteval_otel.capture.reading import Reading
 from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
+from agenteval_otel.capture.tool_calls import read_calls
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
@@ -133,7 +135,7 @@ def _marked(metadata: Any, on_bad_fact: Callable[[str], None]) -> dict[str, Any]
 def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
     """What the call itself tells, without what was said about it."""
     asked = read_prompt(call.prompt, **(call.others or {}))
-    turns = asked.turns if asked.turns is not None else reading.asked or None
+    turns = asked.turns if asked.turns is not None else reading.history or None
     usage = reading.usage
     conversation = short(call.conversation) or asked.conversation_id or reading.conversation_id
     return {

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from agenteval_otel.capture import CURRENT, CapturedCall, take
-from agenteval_otel.capture.shapes.fields import MAX_ITEMS
+from agenteval_otel.capture.fields import MAX_ITEMS
 from agenteval_otel.instrumentation.wrappers import wrap
 
 __all__ = ["annotate"]

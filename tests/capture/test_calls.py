@@ -229,7 +229,7 @@ def test_stored_fields_are_taken(value: Any, expected: dict[str, Any], is_data: 
 def test_every_field_that_a_format_reads_is_taken() -> None:
     """Whatever name a response format reads of an object is in the list of those that are taken."""
     found: set[str] = set()
-    for file in (pathlib.Path(capture.__file__).parent / "shapes").glob("*.py"):
+    for file in pathlib.Path(capture.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("field", "first", "kind_of"):
                 found |= {argument.value for argument in node.args[1:] if isinstance(argument, ast.Constant)}  # type: ignore[misc]
