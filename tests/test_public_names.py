@@ -108,7 +108,7 @@ NAMES: dict[str, list[str]] = {
         "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
         "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
         "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
-        "SamplingDecision", "ScoreSampler", "SlowSampler", "draw_from",
+        "SamplingDecision", "ScoreSampler", "SlowSampler", "randomness_of",
     ],
     "agenteval_otel.scoring": [
         "AgentDockCriteria", "Aggregation", "Scored", "WeightedMean", "check_criteria", "label_of", "normalize",

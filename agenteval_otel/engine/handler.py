@@ -138,7 +138,7 @@ def resolve(
         storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
         agent_span=agent_span if enabled and emitter is not None else "never", criteria=criteria,
         objectives=objectives, enabled=enabled,
-        floor=1.0 if escalation is None else escalation.floor,
+        floor=1.0 if escalation is None else escalation.baseline_rate,
         content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
         aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
         evaluated_attributes=evaluated_attributes(names), agent_attributes=agent_attributes(agent),

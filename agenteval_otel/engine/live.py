@@ -220,13 +220,13 @@ class Engine:
         """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
         self._reading = call
         try:
-            context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
+            context = SamplingContext(call.agent, call.randomness, call.answer_facts, evaluation_input, call.memo)
             with part_of("sampler", settings.sampler):
                 decision = settings.sampler.decide(context)
             if decision.sampled and decision.applies:
-                decision = self.shedding.thin(decision, call.draw)
+                decision = self.shedding.thin(decision, call.randomness)
             call.decision = decision
-            call.draw = call.draw if decision.draw is None else decision.draw
+            call.randomness = call.randomness if decision.randomness is None else decision.randomness
             if decision.sampled and decision.applies:
                 return None
             return OUTCOMES[OUTCOMES.index(decision.outcome)]  # an unknown outcome could not be counted
@@ -305,7 +305,7 @@ class _Evaluation:
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
             probability, upstream, self._sampled = engine.sampled.of(call)
             self._run = Run(
-                settings.runner, self.input, self._over, call.draw, probability, upstream,
+                settings.runner, self.input, self._over, call.randomness, probability, upstream,
                 engine.shedding.skip_models and settings.calls_model,
             )  # fmt: skip
         engine._present = self

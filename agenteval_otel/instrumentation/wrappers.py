@@ -48,19 +48,19 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
 
     def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
-            call, bound = None, handler.bound
+            call, config = None, handler.config
             # Two ways past without another call.
             if current() is not None:
                 call = enter(args, kwargs)
-            elif not bound.pipeline.enabled:
-                bound.unsampled.disabled += 1
-            elif bound.never:
-                bound.unsampled.not_sampled += 1
+            elif not config.pipeline.enabled:
+                config.unsampled.disabled += 1
+            elif config.never:
+                config.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted: there is room to count, and for nothing else
             call = None
-            handler.bound.outcomes[PIPELINE_FAILED] += 1
+            handler.config.outcomes[PIPELINE_FAILED] += 1
         if call is None:
             return function(*args, **kwargs)
         try:
@@ -69,7 +69,7 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
             try:
                 leave(call, None, error)
             except Exception:
-                handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+                handler.config.outcomes[PIPELINE_FAILED] += not call.settled
                 call.settled = True
             raise
         follow = _FOLLOW.get(type(answer))
@@ -79,7 +79,7 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
         try:
             leave(call, answer)
         except Exception:
-            handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+            handler.config.outcomes[PIPELINE_FAILED] += not call.settled
             call.settled = True
         return answer
 
@@ -92,18 +92,18 @@ def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
 
     async def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
-            call, bound = None, handler.bound
+            call, config = None, handler.config
             if current() is not None:
                 call = enter(args, kwargs)
-            elif not bound.pipeline.enabled:
-                bound.unsampled.disabled += 1
-            elif bound.never:
-                bound.unsampled.not_sampled += 1
+            elif not config.pipeline.enabled:
+                config.unsampled.disabled += 1
+            elif config.never:
+                config.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
         except Exception:  # as above
             call = None
-            handler.bound.outcomes[PIPELINE_FAILED] += 1
+            handler.config.outcomes[PIPELINE_FAILED] += 1
         if call is None:
             return await function(*args, **kwargs)
         try:
@@ -112,7 +112,7 @@ def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
             try:
                 leave(call, None, error)
             except Exception:
-                handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+                handler.config.outcomes[PIPELINE_FAILED] += not call.settled
                 call.settled = True
             raise
         follow = _FOLLOW.get(type(answer))
@@ -122,7 +122,7 @@ def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
         try:
             leave(call, answer)
         except Exception:
-            handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+            handler.config.outcomes[PIPELINE_FAILED] += not call.settled
             call.settled = True
         return answer
 
@@ -137,7 +137,7 @@ def _generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
             call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted, as above
             call = None
-            handler.bound.outcomes[PIPELINE_FAILED] += 1
+            handler.config.outcomes[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.settings is not None else 0
         send, throw = stream.send, stream.throw
@@ -195,7 +195,7 @@ def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handle
             call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted, as above
             call = None
-            handler.bound.outcomes[PIPELINE_FAILED] += 1
+            handler.config.outcomes[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.settings is not None else 0
         first, send, throw = _first_send(stream), stream.asend, stream.athrow
@@ -244,7 +244,7 @@ def _leave_stream(
     try:
         handler.leave_stream(call, chunks, end, problem, truncated=left <= 0)
     except Exception:
-        handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+        handler.config.outcomes[PIPELINE_FAILED] += not call.settled
         call.settled = True
 
 

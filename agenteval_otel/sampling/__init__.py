@@ -21,7 +21,7 @@ from agenteval_otel.sampling.rules import (
     RuleSampler,
     SlowSampler,
 )
-from agenteval_otel.sampling.trace import draw_from
+from agenteval_otel.sampling.trace import randomness_of
 
 __all__ = [
     "AgentSampler",
@@ -45,5 +45,5 @@ __all__ = [
     "SamplingDecision",
     "ScoreSampler",
     "SlowSampler",
-    "draw_from",
+    "randomness_of",
 ]

@@ -93,7 +93,7 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("leave", Handler, "leave"),
     Seam("sampler.decide", AskedRatio, "decide"),
     Seam("sampling context", handlers, "SamplingContext"),
-    Seam("randomness", handlers, "draw_from"),
+    Seam("randomness", handlers, "randomness_of"),
     Seam("random numbers", randomness.RANDOM, "getrandbits"),
     Seam("load shedding", LoadShedder, "thin"),
     Seam("host's loop", handlers, "get_running_loop"),
