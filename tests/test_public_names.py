@@ -18,7 +18,7 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.capture": [
         "Arguments", "CURRENT", "Call", "CapturedCall", "ConversationParameter", "Detached", "EVALUATING",
-        "OtherParameters", "PromptParameter", "Reading", "Taken", "Turn", "Unreadable", "build_input", "field",
+        "Facts", "OtherParameters", "PromptParameter", "Reading", "Taken", "Turn", "Unreadable", "build_input", "field",
         "response_format", "take", "usage_of",
     ],
     "agenteval_otel.cli": [

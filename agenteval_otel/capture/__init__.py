@@ -6,7 +6,7 @@ with the registered response formats (`formats`, one file per client library).
 """
 
 import agenteval_otel.capture.formats  # noqa: F401  # registers the built-in formats
-from agenteval_otel.capture.build import build_input
+from agenteval_otel.capture.build import Facts, build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
 from agenteval_otel.capture.detached import Taken, take
 from agenteval_otel.capture.fields import field, usage_of
@@ -25,6 +25,7 @@ __all__ = [
     "CapturedCall",
     "ConversationParameter",
     "Detached",
+    "Facts",
     "OtherParameters",
     "PromptParameter",
     "Reading",

@@ -58,7 +58,7 @@ class HandlerConfig:
         never: No call is sampled, and none wants a span: nothing has to be looked at.
         keeps_memo: The sampler is asked several times about a call, and remembers.
         spans, spans_always: Calls outside of any trace get a span of their own; also those that are not sampled.
-        by_trace, draw_from: The trace's randomness decides; else `randomness_of` gives each call its own.
+        by_trace, randomness_of: The trace's randomness decides; else `randomness_of` gives each call its own.
         upstream_attribute: The attribute of the evaluated span that carries the share sampled upstream.
         outcomes, unsampled: The agent's counts.
     """

@@ -42,9 +42,9 @@ def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     return functools.wraps(function)(monitored)
 
 
-def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:  # noqa: C901
+def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     # One piece, because each call of a function adds half of what an unsampled call costs.
-    enter, leave, current, handler.scoped = handler.enter, handler.leave, CURRENT.get, True
+    enter, current, handler.scoped = handler.enter, CURRENT.get, True
 
     def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -66,29 +66,21 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
         try:
             answer = function(*args, **kwargs)
         except BaseException as error:
-            try:
-                leave(call, None, error)
-            except Exception:
-                handler.config.outcomes[PIPELINE_FAILED] += not call.settled
-                call.settled = True
+            _leave(handler, call, None, error)
             raise
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
             handler.scope.close(call)
             return follow(lambda: answer, lambda *_: call, handler)()
-        try:
-            leave(call, answer)
-        except Exception:
-            handler.config.outcomes[PIPELINE_FAILED] += not call.settled
-            call.settled = True
+        _leave(handler, call, answer)
         return answer
 
     return monitored
 
 
-def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:  # noqa: C901
+def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:
     # One piece, as above.
-    leave, current, handler.scoped = handler.leave, CURRENT.get, True
+    current, handler.scoped = CURRENT.get, True
 
     async def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -109,21 +101,13 @@ def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
         try:
             answer = await function(*args, **kwargs)
         except BaseException as error:
-            try:
-                leave(call, None, error)
-            except Exception:
-                handler.config.outcomes[PIPELINE_FAILED] += not call.settled
-                call.settled = True
+            _leave(handler, call, None, error)
             raise
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
             handler.scope.close(call)
             return follow(lambda: answer, lambda *_: call, handler)()
-        try:
-            leave(call, answer)
-        except Exception:
-            handler.config.outcomes[PIPELINE_FAILED] += not call.settled
-            call.settled = True
+        _leave(handler, call, answer)
         return answer
 
     return monitored
@@ -237,10 +221,19 @@ def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handle
     return monitored
 
 
+def _leave(handler: Handler, call: CapturedCall, answer: Any, error: BaseException | None = None) -> None:
+    """`Handler.leave`, at the end of the stack too: where the host had room for a frame, so has this."""
+    try:
+        handler.leave(call, answer, error)
+    except Exception:
+        handler.config.outcomes[PIPELINE_FAILED] += not call.settled
+        call.settled = True
+
+
 def _leave_stream(
     handler: Handler, call: CapturedCall, chunks: list[Any], left: int, end: StreamEnd, problem: BaseException | None
 ) -> None:
-    """`Handler.leave_stream`, at the end of the stack too: where the host had room for a frame, so has this."""
+    """`Handler.leave_stream`, as above."""
     try:
         handler.leave_stream(call, chunks, end, problem, truncated=left <= 0)
     except Exception:

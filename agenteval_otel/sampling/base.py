@@ -69,7 +69,7 @@ class Sampler(Component, contract="sampler"):
     """Decides which responses are evaluated. Implement `decide`.
 
     Attributes:
-        own_draw: It replaces the response's draw by one of its own, and can therefore not be a member of a combination.
+        own_randomness: It replaces the response's randomness by its own, so it cannot be a member of a combination.
         counts_calls: Each call that it is asked about counts, as for a limit per second: a combination around it asks
             it once a call, however often the combination itself is asked.
         keeps_memo: It is asked several times about a call and remembers, in the context's `memo`, what counts once.
