@@ -17,8 +17,8 @@ NAMES: dict[str, list[str]] = {
         "run_evaluation_sync", "run_evaluations", "run_evaluations_sync", "shutdown",
     ],
     "agenteval_otel.capture": [
-        "Arguments", "CURRENT", "Call", "CapturedCall", "ConversationParameter", "Detached", "EVALUATING",
-        "Facts", "OtherParameters", "PromptParameter", "Reading", "Taken", "Turn", "Unreadable", "build_input", "field",
+        "Arguments", "CURRENT", "Call", "CapturedCall", "Detached", "EVALUATING",
+        "Facts", "Reading", "Taken", "Turn", "Unreadable", "build_input", "field",
         "response_format", "take", "usage_of",
     ],
     "agenteval_otel.cli": [

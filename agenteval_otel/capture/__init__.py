@@ -11,30 +11,13 @@ from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
 from agenteval_otel.capture.detached import Taken, take
 from agenteval_otel.capture.fields import field, usage_of
 from agenteval_otel.capture.messages import Turn
-from agenteval_otel.capture.parameters import Arguments, ConversationParameter, OtherParameters, PromptParameter
+from agenteval_otel.capture.parameters import Arguments
 from agenteval_otel.capture.reading import Reading
 from agenteval_otel.capture.response_formats import response_format
 from agenteval_otel.capture.tool_calls import Call
 from agenteval_otel.capture.values import Detached, Unreadable
 
 __all__ = [
-    "CURRENT",
-    "EVALUATING",
-    "Arguments",
-    "Call",
-    "CapturedCall",
-    "ConversationParameter",
-    "Detached",
-    "Facts",
-    "OtherParameters",
-    "PromptParameter",
-    "Reading",
-    "Taken",
-    "Turn",
-    "Unreadable",
-    "build_input",
-    "field",
-    "response_format",
-    "take",
-    "usage_of",
-]
+    "CURRENT", "EVALUATING", "Arguments", "Call", "CapturedCall", "Detached", "Facts", "Reading", "Taken", "Turn",
+    "Unreadable", "build_input", "field", "response_format", "take", "usage_of",
+]  # fmt: skip

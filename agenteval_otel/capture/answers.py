@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from agenteval_otel.capture.fields import (
-    Tokens,
-    field,
-    first,
-    items,
-    json_object,
-    kind_of,
-    last_items,
-    usage_of,
-)
+from agenteval_otel.capture.fields import Tokens, field, first, items, json_object, kind_of, last_items, usage_of
 from agenteval_otel.capture.messages import (
     TEXT_KEYS,
     Turn,

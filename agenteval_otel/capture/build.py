@@ -24,18 +24,9 @@ from agenteval_otel.models import EvaluationInput, MemoryStats
 from agenteval_otel.models.value import made
 
 __all__ = [
-    "FACTS",
-    "SNAPSHOT",
-    "TRUNCATED",
-    "Facts",
-    "answer_text",
-    "build_input",
-    "history_of",
-    "prompt_text",
-    "read_answer",
-    "read_chunks",
-    "read_prompt",
-]  # fmt: skip
+    "FACTS", "SNAPSHOT", "TRUNCATED", "Facts", "answer_text", "build_input", "history_of", "prompt_text", "read_answer",
+    "read_chunks", "read_prompt",
+]  # fmt: skip  # fmt: skip
 
 
 class Facts(TypedDict, total=False):

@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from agenteval_otel.capture.fields import (
-    field,
-    is_connection,
-    items,
-    last_items,
-    short,
-)
+from agenteval_otel.capture.fields import field, is_connection, items, last_items, short
 from agenteval_otel.capture.messages import Turn, all_turns, content_text, is_content, is_message
 from agenteval_otel.capture.parameters import CONVERSATION_NAMES
 from agenteval_otel.capture.text import PlainCopy, clean, to_text

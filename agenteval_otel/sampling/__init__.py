@@ -24,26 +24,8 @@ from agenteval_otel.sampling.rules import (
 from agenteval_otel.sampling.trace import randomness_of
 
 __all__ = [
-    "AgentSampler",
-    "AnswerFacts",
-    "AnyOfSampler",
-    "ConversationSampler",
-    "DisagreementSampler",
-    "ErrorSampler",
-    "Escalation",
-    "FailureSampler",
-    "FirstOfSampler",
-    "FunctionSampler",
-    "LabelSampler",
-    "PatternSampler",
-    "RateLimitSampler",
-    "RatioSampler",
-    "ResultSampler",
-    "RuleSampler",
-    "Sampler",
-    "SamplingContext",
-    "SamplingDecision",
-    "ScoreSampler",
-    "SlowSampler",
-    "randomness_of",
-]
+    "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
+    "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
+    "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
+    "SamplingDecision", "ScoreSampler", "SlowSampler", "randomness_of",
+]  # fmt: skip

@@ -23,14 +23,9 @@ from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
 from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
-    "RANDOMNESS_RANGE",
-    "AnswerFacts",
-    "Sampler",
-    "SamplingContext",
-    "SamplingDecision",
-    "expect_before_results",
+    "RANDOMNESS_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "expect_before_results",
     "threshold_of",
-]  # fmt: skip
+]  # fmt: skip  # fmt: skip
 
 RANDOMNESS_RANGE = 1 << 64
 
