@@ -3,7 +3,7 @@
 Keys come into the process by settings, variables and addresses, and would leave it by `repr`, dumps, error messages and
 log lines. Here is the one place that knows what such a secret looks like: by the name of its field, as the user part of
 an address, as a parameter of one, or behind the name of a scheme (``Bearer ...``). What is masked is for people to
-read; nothing is ever rebuilt from it. Secrets in what people and models said are `capture.redaction`'s.
+read; nothing is ever rebuilt from it. Secrets in what people and models said are `redaction`'s.
 """
 
 from __future__ import annotations

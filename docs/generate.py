@@ -18,7 +18,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from agenteval_otel import EvaluationInput, evaluators, semconv
-from agenteval_otel.capture.redaction import Redactor
 from agenteval_otel.components import Component
 from agenteval_otel.config.criteria import Criterion
 from agenteval_otel.config.descriptions import summary_of
@@ -32,6 +31,7 @@ from agenteval_otel.evaluators.llm_judge_question import NAMES
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judges import Judge, JudgeRequest
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
+from agenteval_otel.redaction import Redactor
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring import Aggregation

@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = {
     "errors": 0, "semconv": 0, "masking": 0, "registry": 0, "runtime": 0,
     "models": 1, "components": 1,
-    "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2, "hosted": 2,
+    "patterns": 1, "redaction": 2, "scoring": 2, "intervals": 2, "plugins": 2, "hosted": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "dispatch": 3,
     "telemetry": 4, "evaluators": 4,
     "storage": 5,

@@ -17,8 +17,9 @@ NAMES: dict[str, list[str]] = {
         "run_evaluation_sync", "run_evaluations", "run_evaluations_sync", "shutdown",
     ],
     "agenteval_otel.capture": [
-        "Arguments", "CURRENT", "CapturedCall", "ConversationParameter", "Detached", "EVALUATING", "OtherParameters",
-        "PromptParameter", "Taken", "Unreadable", "build_input", "take",
+        "Arguments", "CURRENT", "Call", "CapturedCall", "Detached", "EVALUATING",
+        "Facts", "Reading", "Taken", "Turn", "Unreadable", "build_input", "field",
+        "response_format", "take", "usage_of",
     ],
     "agenteval_otel.cli": [
         "main",
@@ -100,11 +101,14 @@ NAMES: dict[str, list[str]] = {
         "aggregate", "run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync",
     ],
     "agenteval_otel.runtime": [],
+    "agenteval_otel.redaction": [
+        "KINDS", "PatternRedactor", "Redactor", "default_redactors", "load_redactors",
+    ],
     "agenteval_otel.sampling": [
         "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
         "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
         "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
-        "SamplingDecision", "ScoreSampler", "SlowSampler", "draw_from",
+        "SamplingDecision", "ScoreSampler", "SlowSampler", "randomness_of",
     ],
     "agenteval_otel.scoring": [
         "AgentDockCriteria", "Aggregation", "Scored", "WeightedMean", "check_criteria", "label_of", "normalize",

@@ -1,27 +1,23 @@
 """Capture: from a handler's call to an evaluation input.
 
-`detached` (with `type_readers` and `values`), `calls` and `parameters` take what is the host's as plain data of ours,
-on the caller's thread; `shapes`, `responses`, `text` and `build` are what the background thread makes of it;
-`redaction` and `outgoing` take out what must not leave the process.
+On the caller's thread, `detached` (with `type_readers` and `values`), `calls` and `parameters` turn the host's objects
+into plain data. On the background thread, `build` turns that into an input: `answers`, `streams` and `prompts` read it
+with the registered response formats (`formats`, one file per client library).
 """
 
-from agenteval_otel.capture.build import build_input
+import agenteval_otel.capture.formats  # noqa: F401  # registers the built-in formats
+from agenteval_otel.capture.build import Facts, build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
 from agenteval_otel.capture.detached import Taken, take
-from agenteval_otel.capture.parameters import Arguments, ConversationParameter, OtherParameters, PromptParameter
+from agenteval_otel.capture.fields import field, usage_of
+from agenteval_otel.capture.messages import Turn
+from agenteval_otel.capture.parameters import Arguments
+from agenteval_otel.capture.reading import Reading
+from agenteval_otel.capture.response_formats import response_format
+from agenteval_otel.capture.tool_calls import Call
 from agenteval_otel.capture.values import Detached, Unreadable
 
 __all__ = [
-    "CURRENT",
-    "EVALUATING",
-    "Arguments",
-    "CapturedCall",
-    "ConversationParameter",
-    "Detached",
-    "OtherParameters",
-    "PromptParameter",
-    "Taken",
-    "Unreadable",
-    "build_input",
-    "take",
-]
+    "CURRENT", "EVALUATING", "Arguments", "Call", "CapturedCall", "Detached", "Facts", "Reading", "Taken", "Turn",
+    "Unreadable", "build_input", "field", "response_format", "take", "usage_of",
+]  # fmt: skip

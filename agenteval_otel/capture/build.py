@@ -4,33 +4,59 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Final, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, ParamSpec, TypedDict, TypeVar
+from uuid import UUID
 
 from pydantic import ValidationError
 
+from agenteval_otel.capture import answers, prompts, streams
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.detached import take
-from agenteval_otel.capture.shapes import Reading, answers, prompts, read_calls, streams, usage_of
-from agenteval_otel.capture.shapes.fields import MAX_ITEMS, short
-from agenteval_otel.capture.shapes.prompts import history_fields, last_question
+from agenteval_otel.capture.fields import MAX_ITEMS, short, usage_of
+from agenteval_otel.capture.prompts import history_fields, last_question
+from agenteval_otel.capture.reading import Reading
 from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
+from agenteval_otel.capture.tool_calls import read_calls
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.errors import CaptureError
-from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models import EvaluationInput, MemoryStats
 from agenteval_otel.models.value import made
 
 __all__ = [
-    "FACTS", "SNAPSHOT", "TRUNCATED", "answer_text", "build_input", "history_of", "prompt_text", "read_answer",
+    "FACTS", "SNAPSHOT", "TRUNCATED", "Facts", "answer_text", "build_input", "history_of", "prompt_text", "read_answer",
     "read_chunks", "read_prompt",
-]  # fmt: skip
+]  # fmt: skip  # fmt: skip
 
-FACTS = frozenset({
-    "agent_config", "agent_id", "context", "conversation_id", "cost", "finish_reason", "ground_truth",
-    "memory_stats", "message_history", "metadata", "model", "prompt", "response", "response_id", "session_id",
-    "tool_calls", "turns", "usage",
-})  # fmt: skip
-"""What `annotate` and a `capture=` function may say about a call."""
+
+class Facts(TypedDict, total=False):
+    """What `annotate` and a `capture=` function may set; None leaves a fact as it was captured.
+
+    `tool_calls`, `usage`, `message_history`, `prompt` and `response` may be a client's own objects.
+    """
+
+    agent_config: Mapping[str, Any] | None
+    agent_id: str | None
+    context: Mapping[str, Any] | Sequence[Any] | None
+    conversation_id: str | int | UUID | None
+    cost: float | None
+    finish_reason: str | None
+    ground_truth: object
+    memory_stats: MemoryStats | Mapping[str, Any] | None
+    message_history: Sequence[object] | None
+    metadata: Mapping[str, Any] | None
+    model: str | None
+    prompt: object
+    response: object
+    response_id: str | None
+    session_id: str | int | UUID | None
+    tool_calls: Sequence[object] | None
+    turns: int | None
+    usage: object
+
+
+FACTS: Final = frozenset(Facts.__annotations__)
+"""The names of `Facts`."""
 SNAPSHOT: Final = "agenteval.snapshot"
 """Key in the input's metadata: there, where what is evaluated is not the whole answer."""
 TRUNCATED: Final = "truncated"
@@ -133,7 +159,7 @@ def _marked(metadata: Any, on_bad_fact: Callable[[str], None]) -> dict[str, Any]
 def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
     """What the call itself tells, without what was said about it."""
     asked = read_prompt(call.prompt, **(call.others or {}))
-    turns = asked.turns if asked.turns is not None else reading.asked or None
+    turns = asked.turns if asked.turns is not None else reading.history or None
     usage = reading.usage
     conversation = short(call.conversation) or asked.conversation_id or reading.conversation_id
     return {

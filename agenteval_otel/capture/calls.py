@@ -63,7 +63,7 @@ class CapturedCall:
     attached: Any = None
     token: Any = None
     decision: SamplingDecision | None = None
-    draw = 0
+    randomness = 0
     started_ns = 0
     started_tick = 0
     ended_ns = 0

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agenteval_otel.capture.redaction.redactor import PatternRedactor
 from agenteval_otel.capture.values import Detached, Unreadable
 from agenteval_otel.errors import CaptureError
+from agenteval_otel.redaction.redactor import PatternRedactor
 
 __all__ = ["CAP_CHARS", "PlainCopy", "cap", "clean", "model_fields", "plain", "sanitise", "to_text"]
 

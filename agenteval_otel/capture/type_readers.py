@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
 from agenteval_otel.capture.values import BY_BASE, TypeFacts
 
-__all__ = ["READ", "ObjectReader", "name_of", "reader_of", "why_unreadable"]
+__all__ = ["READ", "ObjectReader", "name_of", "read_also", "reader_of", "why_unreadable"]
 
-READ: Final = frozenset({
-    "additional_kwargs", "answer", "args", "args_delta", "arguments", "body", "cache_creation_input_tokens",
-    "cache_read_input_tokens", "call_id", "choices", "chunk", "completionTokens", "completion_tokens", "content",
-    "contentParts", "content_block", "content_delta", "content_parts", "context_wrapper", "conversation_id", "data",
-    "delta", "event_kind", "final_output", "finish_reason", "function", "function_call", "history", "id",
-    "incomplete_details", "index", "input", "inputTokens", "input_tokens", "instructions", "invalid_tool_calls",
-    "is_complete", "item", "kind", "kwargs", "last_agent", "message", "message_history", "messages", "model",
-    "model_name", "name", "new_items", "ns", "object", "output", "outputTokens", "output_index", "output_text",
-    "output_tokens", "part", "part_delta_kind", "part_kind", "partial_json", "parts", "prompt", "promptTokens",
-    "prompt_tokens", "provider_data", "provider_response_id", "query", "question", "raw_item", "raw_responses",
-    "reason", "refusal", "request_tokens", "response", "response_id", "response_metadata", "response_tokens", "result",
-    "role", "session_id", "snapshot", "status", "status_code", "stop_reason", "summary", "system", "system_prompt",
-    "text", "thought", "thread_id", "token_usage", "toolCallId", "toolName", "toolUseId", "tool_call_chunks",
-    "tool_call_id", "tool_calls", "tool_name", "tool_name_delta", "tool_use_id", "type", "usage", "usage_metadata",
-    "user_input", "user_prompt", "value", "vendor_id", "_all_messages", "_content", "_last_agent", "_state",
-})  # fmt: skip
-"""Every field that a response format reads; of an object that is no plain data no others are taken."""
+READ: Final = {
+    "answer", "args", "arguments", "cache_creation_input_tokens", "cache_read_input_tokens", "call_id",
+    "completionTokens", "completion_tokens", "content", "contentParts", "content_parts", "conversation_id",
+    "data", "delta", "finish_reason", "function", "function_call", "history", "id", "incomplete_details", "index",
+    "input", "inputTokens", "input_tokens", "instructions", "invalid_tool_calls", "is_complete", "kind", "kwargs",
+    "message", "message_history", "messages", "model", "model_name", "name", "object", "output", "outputTokens",
+    "output_text", "output_tokens", "part_kind", "parts", "prompt", "promptTokens", "prompt_tokens",
+    "provider_response_id", "query", "question", "reason", "refusal", "request_tokens", "response", "response_id",
+    "response_metadata", "response_tokens", "result", "role", "session_id", "status", "stop_reason", "summary",
+    "system", "system_prompt", "text", "thought", "thread_id", "token_usage", "toolCallId", "toolName",
+    "toolUseId", "tool_call_id", "tool_calls", "tool_name", "tool_use_id", "type", "usage", "usage_metadata",
+    "user_input", "user_prompt", "value", "vendor_id",
+}  # fmt: skip
+"""Names of the stored fields that are read of objects which are not plain data; response formats add theirs."""
 
-_CLIENTS: Final = frozenset({
-    "agents", "anthropic", "httpx", "langchain_core", "langgraph", "litellm", "openai", "pydantic_ai", "pydantic_graph",
-    "requests", "starlette",
-})  # fmt: skip
-"""Libraries whose objects hold more than data: agents, tools, clients."""
+_CLIENTS: Final[set[str]] = set()
+"""Libraries whose objects hold more than data (agents, tools, clients); response formats add theirs."""
 _DATA_MARKS: Final = frozenset({
     "__attrs_attrs__", "__dataclass_fields__", "__mapper__", "__pydantic_fields__", "__struct_fields__",
 })  # fmt: skip
@@ -161,6 +155,13 @@ Reader = ObjectReader | type | Callable[[Any], Any] | str
 
 
 _READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
+
+
+def read_also(fields: Iterable[str], libraries: Iterable[str]) -> None:
+    """Read these fields too, and treat these root packages as client libraries."""
+    READ.update(fields)
+    _CLIENTS.update(libraries)
+    _READERS.clear()
 
 
 def reader_of(kind: type) -> Reader:

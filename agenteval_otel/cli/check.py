@@ -132,7 +132,7 @@ def _escalation_in_words(runner: EvaluationRunner) -> str:
     if not names:
         return "escalation: no evaluator waits for the others"
     rules = "".join(f"; {_in_words(rule)}" for rule in escalation.rules)
-    return f"escalation to {', '.join(names)}: {_percent(escalation.floor)} of the sampled{rules}"
+    return f"escalation to {', '.join(names)}: {_percent(escalation.baseline_rate)} of the sampled{rules}"
 
 
 def _criterion_in_words(criterion: EvaluationCriteria) -> str:

@@ -20,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from agenteval_otel.capture.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.components import Explained, PartError, resolve
 from agenteval_otel.config.criteria import CriteriaSet, check_names, check_once, load_set, missing_sets
 from agenteval_otel.config.escalations import unfit_escalations
@@ -34,6 +33,7 @@ from agenteval_otel.masking import mask
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.plugins import import_plugins
+from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
 from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean

@@ -8,10 +8,10 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.capture.redaction import load_redactors
 from agenteval_otel.components import Explained, explain_validation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.redaction import load_redactors
 
 __all__ = ["RunModel", "expect_input"]
 

@@ -23,7 +23,6 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.components import Component, choices, load_each, resolve
 from agenteval_otel.engine.base import RunModel, expect_input
 from agenteval_otel.engine.selection import Selection, select
@@ -36,6 +35,7 @@ from agenteval_otel.masking import mask
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.snapshot import snapshot_of
 from agenteval_otel.plugins import import_plugins
+from agenteval_otel.redaction import Redactor, default_redactors
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import EvaluationStorageProvider

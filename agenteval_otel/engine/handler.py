@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import DISABLED, wrong_criterion_name
@@ -138,7 +138,7 @@ def resolve(
         storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
         agent_span=agent_span if enabled and emitter is not None else "never", criteria=criteria,
         objectives=objectives, enabled=enabled,
-        floor=1.0 if escalation is None else escalation.floor,
+        floor=1.0 if escalation is None else escalation.baseline_rate,
         content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
         aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
         evaluated_attributes=evaluated_attributes(names), agent_attributes=agent_attributes(agent),

@@ -19,7 +19,6 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
-from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.dispatch import Done
 from agenteval_otel.engine.handler import HandlerSettings
@@ -32,6 +31,7 @@ from agenteval_otel.ground_truth import with_ground_truth
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import replaced
 from agenteval_otel.objectives import Objectives
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED
@@ -220,13 +220,13 @@ class Engine:
         """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
         self._reading = call
         try:
-            context = SamplingContext(call.agent, call.draw, call.answer_facts, evaluation_input, call.memo)
+            context = SamplingContext(call.agent, call.randomness, call.answer_facts, evaluation_input, call.memo)
             with part_of("sampler", settings.sampler):
                 decision = settings.sampler.decide(context)
             if decision.sampled and decision.applies:
-                decision = self.shedding.thin(decision, call.draw)
+                decision = self.shedding.thin(decision, call.randomness)
             call.decision = decision
-            call.draw = call.draw if decision.draw is None else decision.draw
+            call.randomness = call.randomness if decision.randomness is None else decision.randomness
             if decision.sampled and decision.applies:
                 return None
             return OUTCOMES[OUTCOMES.index(decision.outcome)]  # an unknown outcome could not be counted
@@ -305,7 +305,7 @@ class _Evaluation:
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
             probability, upstream, self._sampled = engine.sampled.of(call)
             self._run = Run(
-                settings.runner, self.input, self._over, call.draw, probability, upstream,
+                settings.runner, self.input, self._over, call.randomness, probability, upstream,
                 engine.shedding.skip_models and settings.calls_model,
             )  # fmt: skip
         engine._present = self

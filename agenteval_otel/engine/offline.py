@@ -10,7 +10,6 @@ import time
 from typing import Any
 
 from agenteval_otel.capture import CURRENT, EVALUATING
-from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.engine.aggregated import aggregate
 from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.blocking import blocking
@@ -28,6 +27,7 @@ from agenteval_otel.models import (
 )
 from agenteval_otel.models.snapshot import snapshot_of
 from agenteval_otel.models.value import replaced
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.scoring import AgentDockCriteria
 

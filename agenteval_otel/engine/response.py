@@ -15,13 +15,13 @@ from typing import Any
 
 from opentelemetry.trace import SpanContext
 
-from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.engine.aggregated import aggregate
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import RunOutcome, combined
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, SpanReference
 from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.models.value import replaced
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.semconv import OTHER
 from agenteval_otel.telemetry.spans import reference_of
 

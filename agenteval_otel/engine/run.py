@@ -15,7 +15,6 @@ from time import perf_counter_ns, thread_time, time_ns
 from types import CoroutineType
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.capture.outgoing import Redaction
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
 from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, waits
@@ -26,8 +25,9 @@ from agenteval_otel.execution.state import CHEAP_S, INLINE_SAMPLE
 from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import completed, replaced
-from agenteval_otel.sampling.base import bound_of
-from agenteval_otel.sampling.escalation import Escalation, Question
+from agenteval_otel.redaction.outgoing import Redaction
+from agenteval_otel.sampling.base import threshold_of
+from agenteval_otel.sampling.escalation import Escalation, EscalationDecider
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
 from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
 from agenteval_otel.scoring.probability import nested
@@ -198,7 +198,7 @@ class Run:
             )  # fmt: skip
         self._groups: list[list[EvaluationResult] | None] = [None] * len(self._due)
         self._cancels: dict[int, Callable[[], None]] = {}
-        self._question: Question | None = None
+        self._question: EscalationDecider | None = None
         self._decision: Any = None
         self._second_begun = False
         self._outgoing: EvaluationInput | None = None
@@ -349,14 +349,14 @@ class Run:
     def _begin_first_stage(self) -> None:
         """Those of the second stage only see the input if the escalation says so."""
         assert self.runner.escalation is not None
-        self._question = Question(self.runner.escalation, self.evaluation_input, self._randomness)
+        self._question = EscalationDecider(self.runner.escalation, self.evaluation_input, self._randomness)
         self._decision = self._question.decide()
         for index, step in enumerate(self._due):
             # Sampled whatever the first ones give: then no evaluator has to wait for them.
             if self._groups[index] is None and (self._decision.sampled or not step.second):
                 self._begin(index)
 
-    def _begin_second_stage(self, question: Question) -> None:
+    def _begin_second_stage(self, question: EscalationDecider) -> None:
         self._second_begun = True
         if not self._decision.settled:
             first = [
@@ -443,7 +443,7 @@ def _step(evaluator: Evaluator, escalation: Escalation | None, criteria: Sequenc
     return Step(
         evaluator,
         frozenset(criterion.name for criterion in evaluator.criteria()),
-        None if evaluator.sample_rate is None else bound_of(evaluator.sample_rate),
+        None if evaluator.sample_rate is None else threshold_of(evaluator.sample_rate),
         escalation is not None and waits(evaluator, escalation),
         evaluator.calls_model,
         find_criterion(criteria, evaluator.criterion_name) if direct else None,  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ class SamplingRecord:
         decision, by_trace = call.decision, self.settings.unit == "trace"
         probability = probability_of(decision) if decision else None
         # A decision with randomness of its own (a conversation's) is independent of what the trace's decided.
-        nests = by_trace and (decision is None or decision.draw is None)
+        nests = by_trace and (decision is None or decision.randomness is None)
         upstream = upstream_of(call.span_context, self.settings, call.upstream, by_trace=nests)
         received = probability is not None and upstream.probability is None
         return probability, upstream, {

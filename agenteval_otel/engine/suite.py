@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.components import load_each
 from agenteval_otel.engine.base import RunModel, expect_input
 from agenteval_otel.engine.blocking import blocking
@@ -22,6 +21,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import replaced
+from agenteval_otel.redaction import Redactor, default_redactors
 
 __all__ = ["Suite"]
 

@@ -1,14 +1,14 @@
-"""`annotate`: what only the handler knows, said from inside it."""
+"""`annotate`: facts that only the handler knows, added from inside it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
-from agenteval_otel.capture import CURRENT, CapturedCall, take
-from agenteval_otel.capture.shapes.fields import MAX_ITEMS
+from agenteval_otel.capture import CURRENT, CapturedCall, Facts, take
+from agenteval_otel.capture.fields import MAX_ITEMS
 from agenteval_otel.instrumentation.wrappers import wrap
 
 __all__ = ["annotate"]
@@ -18,14 +18,15 @@ _MAX_FACTS = 64
 _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more
 
 
-def annotate(**facts: Any) -> None:
+def annotate(**facts: Unpack[Facts]) -> None:
     """Add facts to the monitored call that is running; never raises, does nothing outside of a sampled call.
 
-    Facts are detached from the host when the handler ends, and read on the background thread: ``context`` (mapping, or
-    a list of documents), ``ground_truth``, ``tool_calls`` (added to those said before), ``usage``, ``cost`` (USD),
-    ``model``, ``finish_reason``, ``response_id``, ``conversation_id``, ``session_id``, ``agent_id``, ``agent_config``,
-    ``message_history``, ``metadata``, ``prompt``, ``response``, ``turns``, ``memory_stats``. An unknown fact is counted
-    and left out.
+    Facts are detached from the host when the handler ends, and read on the background thread. Type checkers refuse an
+    unknown fact; at run time it is counted as ``annotate:<name>`` and left out, like a value of the wrong type.
+
+    Args:
+        facts: Any of the keywords of `agenteval_otel.capture.Facts`. ``context`` is a mapping or a list of documents,
+            ``cost`` is in USD, ``tool_calls`` are added to those set before; any other fact replaces the earlier one.
     """
     try:
         call = _running_call()
@@ -34,7 +35,7 @@ def annotate(**facts: Any) -> None:
         known = call.facts
         if known is None:
             known = call.facts = {}
-        for name, value in facts.items():
+        for name, value in dict[str, Any](facts).items():
             if name == "tool_calls" and isinstance(value, list | tuple):
                 value = _joined(known.get(name), value)
             if call.ended_ns:
@@ -46,7 +47,7 @@ def annotate(**facts: Any) -> None:
 
 
 class _Calls(list[Any]):
-    """Tool calls that were said one after another: a list of our own, so that it may grow in place."""
+    """Tool calls of several `annotate`: a list of our own, so that it may grow in place."""
 
 
 def _joined(before: Any, value: Sequence[Any]) -> list[Any]:

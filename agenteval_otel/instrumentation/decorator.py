@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
+from agenteval_otel.capture import Facts
 from agenteval_otel.capture.text import clean
 from agenteval_otel.config.parts import load_evaluators, load_sampler, load_storage
 from agenteval_otel.config.process import default_pipeline
@@ -15,12 +16,27 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.instrumentation.wrappers import wrap
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, ScoreLike
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.sampling import Escalation
+from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.escalation import load_escalation
 
-__all__ = ["monitor"]
+__all__ = ["EvaluatorLike", "SavesResults", "StorageLike", "monitor"]
 
+EvaluatorLike: TypeAlias = (
+    Evaluator | Callable[[EvaluationInput], ScoreLike | Awaitable[ScoreLike]] | str | Mapping[str, Any]
+)
+"""An instance, a function, the name of a type, or ``{"type": ...}`` with its settings."""
+
+
+class SavesResults(Protocol):
+    """Any object that saves results; `EvaluationStorageProvider` is the class for those chosen by settings."""
+
+    def save_result(self, aggregated: AggregatedEvaluationResult, /) -> Awaitable[None]:
+        """Save one result, on the background thread."""
+
+
+StorageLike: TypeAlias = SavesResults | str | Mapping[str, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -31,12 +47,12 @@ def monitor(handler: Callable[P, R], /) -> Callable[P, R]: ...
 def monitor(
     *,
     agent: str | None = None,
-    evaluators: Sequence[Any] | None = None,
+    evaluators: Sequence[EvaluatorLike] | None = None,
     sample_rate: float | None = None,
-    sampler: Any = None,
-    escalation: Any = None,
-    capture: Callable[..., Any] | None = None,
-    storage: Any = None,
+    sampler: Sampler | str | Mapping[str, Any] | None = None,
+    escalation: Escalation | Mapping[str, Any] | Literal[False] | None = None,
+    capture: Callable[..., Facts | Mapping[str, Any]] | None = None,
+    storage: StorageLike | Sequence[StorageLike] | None = None,
     pipeline: Pipeline | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def monitor(
@@ -44,30 +60,30 @@ def monitor(
     /,
     *,
     agent: str | None = None,
-    evaluators: Sequence[Any] | None = None,
+    evaluators: Sequence[EvaluatorLike] | None = None,
     sample_rate: float | None = None,
-    sampler: Any = None,
-    escalation: Any = None,
-    capture: Callable[..., Any] | None = None,
-    storage: Any = None,
+    sampler: Sampler | str | Mapping[str, Any] | None = None,
+    escalation: Escalation | Mapping[str, Any] | Literal[False] | None = None,
+    capture: Callable[..., Facts | Mapping[str, Any]] | None = None,
+    storage: StorageLike | Sequence[StorageLike] | None = None,
     pipeline: Pipeline | None = None,
 ) -> Any:
-    """Evaluate what a handler answers, in the background, by sample.
+    """Evaluate a sample of a handler's answers in the background.
 
     Works bare and with arguments, on functions, coroutine functions, generators, async generators, methods of all kinds
-    and callable objects. To its caller the handler stays what it was: signature, return value, exceptions, cancellation
-    and the generator protocol are untouched. The caller pays microseconds and is never made to wait.
+    and callable objects. Signature, return value, exceptions, cancellation and the generator protocol stay unchanged.
+    The caller pays microseconds and never waits.
 
     Args:
         handler: The handler, where `monitor` is used bare.
         agent: Name of the agent in telemetry; the handler's qualified name when left out.
         evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
-        sample_rate: Share of the calls that are evaluated, 0 to 1. Giving it (or `sampler`) takes away the default's
-            limit of ten evaluated responses a second.
+        sample_rate: Share of the calls that are evaluated, 0 to 1. It (or `sampler`) removes the default limit of ten
+            evaluated responses a second.
         sampler: A sampler instead of a rate.
         escalation: An `Escalation`, or a mapping: cheap evaluators first, and rules on their results decide which
-            answers the evaluators that call a model see (docs/escalation.md). False for none.
-        capture: ``capture(arguments, answer)`` gives further facts (see `annotate`) as a mapping, on the
+            answers the evaluators that call a model see (docs/escalation.md). False switches a configured one off.
+        capture: ``capture(arguments, answer)`` returns further facts (see `annotate`) as a mapping, on the
             background thread, with the arguments by name.
         storage: A storage provider or several; replaces the configured ones.
         pipeline: The pipeline to use instead of the configured one.
@@ -112,7 +128,7 @@ def _check_facts(agent: Any, capture: Any) -> None:
 
 
 def _load_fitting(value: Any, evaluators: Sequence[Evaluator] | None) -> Escalation | bool | None:
-    """The escalation; evaluators that come from elsewhere are held against it when they are known."""
+    """The escalation, checked against the evaluators where they are given here."""
     escalation = load_escalation(value)
     if isinstance(escalation, Escalation) and evaluators is not None:
         check_escalation(escalation, evaluators)

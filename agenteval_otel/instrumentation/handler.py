@@ -33,9 +33,9 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision
-from agenteval_otel.sampling.base import DRAW_RANGE
-from agenteval_otel.sampling.ratio import DrawRule
-from agenteval_otel.sampling.trace import LOW_64, NO_STATE, CallRandomness, draw_from
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
+from agenteval_otel.sampling.ratio import ThresholdRule
+from agenteval_otel.sampling.trace import LOW_64, NO_STATE, CallRandomness, randomness_of
 from agenteval_otel.semconv import CAPTURE_FAILED, PIPELINE_FAILED
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
@@ -47,8 +47,8 @@ _LOOP_EVERY = 64
 _CALL_BYTES = 540
 
 
-class Bound:
-    """What one pipeline means for the handler. Replaced as a whole, so that no call meets two halves.
+class HandlerConfig:
+    """A handler's settings for one pipeline. Replaced as a whole, so that no call sees two halves.
 
     Attributes:
         settings: The handler's.
@@ -58,25 +58,38 @@ class Bound:
         never: No call is sampled, and none wants a span: nothing has to be looked at.
         keeps_memo: The sampler is asked several times about a call, and remembers.
         spans, spans_always: Calls outside of any trace get a span of their own; also those that are not sampled.
-        by_trace, draw_from: The trace's randomness decides; else `draw_from` gives each call its own.
+        by_trace, randomness_of: The trace's randomness decides; else `randomness_of` gives each call its own.
         upstream_attribute: The attribute of the evaluated span that carries the share sampled upstream.
         outcomes, unsampled: The agent's counts.
     """
 
     __slots__ = (
-        "by_trace", "decide", "draw_from", "keeps_memo", "never", "outcomes", "pipeline", "sampled", "settings",
-        "shedder", "spans", "spans_always", "threshold", "unsampled", "upstream_attribute",
+        "by_trace",
+        "decide",
+        "keeps_memo",
+        "never",
+        "outcomes",
+        "pipeline",
+        "randomness_of",
+        "sampled",
+        "settings",
+        "shedder",
+        "spans",
+        "spans_always",
+        "threshold",
+        "unsampled",
+        "upstream_attribute",
     )  # fmt: skip
 
     def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline) -> None:
         self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
         self.decide = settings.sampler.decide
-        rule: DrawRule | None = getattr(settings.sampler, "by_draw", None)
-        self.threshold: Final = DRAW_RANGE if rule is None else rule.bound
-        self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.taken
+        rule: ThresholdRule | None = getattr(settings.sampler, "by_randomness", None)
+        self.threshold: Final = RANDOMNESS_RANGE if rule is None else rule.threshold
+        self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.sampled
         sampling = pipeline.sampled.settings
         self.by_trace, self.upstream_attribute = sampling.unit == "trace", sampling.upstream_attribute
-        self.draw_from: Final = draw_from if self.by_trace else CallRandomness()
+        self.randomness_of: Final = randomness_of if self.by_trace else CallRandomness()
         self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
         self.spans, self.spans_always = settings.agent_span != "never", settings.agent_span == "always"
         self.never = self.threshold == 0 and not self.spans_always
@@ -98,7 +111,7 @@ class Handler:
         scoped: `enter` makes the call the current one until `leave`; for handlers that run in one go. A stream's
             context is its consumer's, so nothing is set there across a yield.
         scope: Makes a call the current one, and its own span the current span.
-        bound: What the pipeline in use means for it.
+        config: Its settings for the pipeline in use.
     """
 
     def __init__(
@@ -122,7 +135,7 @@ class Handler:
             follow(self)
 
     def __repr__(self) -> str:
-        return f"<Handler {self.agent} {self.bound.settings!r}>"
+        return f"<Handler {self.agent} {self.config.settings!r}>"
 
     def bind(self, pipeline: Pipeline) -> None:
         """Use a pipeline from now on.
@@ -130,8 +143,8 @@ class Handler:
         Raises:
             ConfigurationError: The handler's own settings do not fit.
         """
-        self.bound = Bound(self.agent, self._settings_for(pipeline), pipeline)
-        log_problems(self.agent, self.bound.settings.runner.evaluators)
+        self.config = HandlerConfig(self.agent, self._settings_for(pipeline), pipeline)
+        log_problems(self.agent, self.config.settings.runner.evaluators)
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
         """Decide, count, and for a sampled call begin it; None when the call is not monitored."""
@@ -139,38 +152,40 @@ class Handler:
             outer = CURRENT.get()
             if outer is EVALUATING or (not _thread.is_host and under_evaluation()):
                 return None
-            bound = self.bound
-            if not bound.pipeline.enabled:
-                bound.unsampled.disabled += 1
+            config = self.config
+            if not config.pipeline.enabled:
+                config.unsampled.disabled += 1
                 return None if outer is None else self._begin_unsampled(False)
             span: Any = _current_context().get(SPAN_KEY)
             span_context: Any = None if span is None else span.get_span_context()
-            if bound.by_trace and type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
-                draw = span_context[0] & LOW_64  # as `draw_from` has it; by place, because three properties cost more
+            if config.by_trace and type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
+                randomness = (
+                    span_context[0] & LOW_64
+                )  # as `randomness_of` has it; by place, because three properties cost more
             else:
                 if span_context is not None and not span_context.is_valid:
                     span = span_context = None
-                draw = bound.draw_from(span_context)
-            if draw >= bound.threshold:
-                bound.unsampled.not_sampled += 1
-                wants_span = bound.spans_always and span is None
+                randomness = config.randomness_of(span_context)
+            if randomness >= config.threshold:
+                config.unsampled.not_sampled += 1
+                wants_span = config.spans_always and span is None
                 return None if outer is None and not wants_span else self._begin_unsampled(wants_span)
-            decision = bound.sampled
+            decision = config.sampled
             memo: dict[int, SamplingDecision] | None = None
             if decision is None:
-                memo = {} if bound.keeps_memo else None
-                decision = bound.decide(SamplingContext(self.agent, draw, None, None, memo))
-                draw = draw if decision.draw is None else decision.draw
-            if decision.sampled and decision.settled and bound.shedder.keep is not None:
-                decision = bound.shedder.thin(decision, draw)
+                memo = {} if config.keeps_memo else None
+                decision = config.decide(SamplingContext(self.agent, randomness, None, None, memo))
+                randomness = randomness if decision.randomness is None else decision.randomness
+            if decision.sampled and decision.settled and config.shedder.keep is not None:
+                decision = config.shedder.thin(decision, randomness)
             if decision.settled and not decision.sampled:
-                bound.outcomes[decision.outcome] += 1
-                wants_span = bound.spans_always and span is None
+                config.outcomes[decision.outcome] += 1
+                wants_span = config.spans_always and span is None
                 return None if outer is None and not wants_span else self._begin_unsampled(wants_span)
         except Exception as error:
             self._broken("sampler", error)
             return None
-        return self._begin(args, kwargs, span, span_context, decision, draw, memo)
+        return self._begin(args, kwargs, span, span_context, decision, randomness, memo)
 
     def leave(self, call: CapturedCall, answer: Any = None, error: BaseException | None = None) -> None:
         """Take the answer or the exception of a call that was entered, and send it on its way."""
@@ -192,7 +207,7 @@ class Handler:
             self._end_span(call)
             return
         try:
-            self.bound.pipeline.submit(call, size)
+            self.config.pipeline.submit(call, size)
             self._count += 1
             if not self._count % _LOOP_EVERY or self._count == 1:
                 self._note_loop()
@@ -224,7 +239,7 @@ class Handler:
 
     def _ends_late(self, call: CapturedCall) -> bool:
         """Whether the call's span may end on the background thread."""
-        pipeline, emitter = self.bound.pipeline, call.settings.emitter
+        pipeline, emitter = self.config.pipeline, call.settings.emitter
         if not pipeline.late_spans or call.pid != _pid() or not emitter.providers.takes_late_spans():
             return False
         if not MEMORY.open_spans.reserve(OPEN_SPAN_BYTES):
@@ -238,7 +253,7 @@ class Handler:
         if span is None or call.pid != _pid():
             return
         try:
-            emitter = self.bound.settings.emitter
+            emitter = self.config.settings.emitter
             if emitter is not None and span.is_recording() and emitter.providers.is_gone("TRACES"):
                 return  # counted as lost: its processors would drop it, each with a line of the SDK's
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, attributes=call.span_attributes)
@@ -251,21 +266,23 @@ class Handler:
             loop = get_running_loop()
         except RuntimeError:
             return
-        self.bound.shedder.note_loop(loop)
+        self.config.shedder.note_loop(loop)
 
     def _decide_after(self, call: CapturedCall) -> bool:
         """Ask the sampler again, now that the answer is there; False when the call goes no further."""
         try:
-            bound = self.bound
+            config = self.config
             duration_s = (call.ended_ns - call.started_ns) / 1e9
             answer = AnswerFacts(duration_s, call.error_type, call.stream_end, call.conversation_id())
-            decision = call.settings.sampler.decide(SamplingContext(self.agent, call.draw, answer, None, call.memo))
-            call.draw = call.draw if decision.draw is None else decision.draw
-            if decision.settled and decision.sampled and bound.shedder.keep is not None:
-                decision = bound.shedder.thin(decision, call.draw)
+            decision = call.settings.sampler.decide(
+                SamplingContext(self.agent, call.randomness, answer, None, call.memo)
+            )
+            call.randomness = call.randomness if decision.randomness is None else decision.randomness
+            if decision.settled and decision.sampled and config.shedder.keep is not None:
+                decision = config.shedder.thin(decision, call.randomness)
             call.decision, call.answer_facts = decision, answer
             if decision.settled and not decision.sampled:
-                bound.outcomes[decision.outcome] += 1
+                config.outcomes[decision.outcome] += 1
                 call.settled = True
                 return False
             span = call.host_span or call.span
@@ -284,24 +301,24 @@ class Handler:
         span: trace.Span | None,
         span_context: SpanContext | None,
         decision: SamplingDecision,
-        draw: int,
+        randomness: int,
         memo: dict[int, SamplingDecision] | None,
     ) -> CapturedCall | None:
         try:
-            bound, arguments, call = self.bound, self._arguments, _fresh_call()
+            config, arguments, call = self.config, self._arguments, _fresh_call()
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
-            settings = call.settings = bound.settings
-            call.agent, call.decision, call.draw, call.memo = self.agent, decision, draw, memo
+            settings = call.settings = config.settings
+            call.agent, call.decision, call.randomness, call.memo = self.agent, decision, randomness, memo
             prompt = arguments.prompt(args, kwargs)
             call.prompt = prompt if type(prompt) is str else call.keep(prompt)
             if arguments.more:
                 arguments.take(call, args, kwargs)
-            if span is None and bound.spans:
+            if span is None and config.spans:
                 self._open_own_span(call, decision)
             elif span is not None:
                 call.span_context = span_context
-                if bound.upstream_attribute is not None:
-                    call.upstream = (getattr(span, "attributes", None) or {}).get(bound.upstream_attribute)
+                if config.upstream_attribute is not None:
+                    call.upstream = (getattr(span, "attributes", None) or {}).get(config.upstream_attribute)
                 if not (decision.sampled and decision.applies):
                     call.host_span = span
                 elif span.is_recording():
@@ -329,7 +346,7 @@ class Handler:
             return None
 
     def _open_own_span(self, call: CapturedCall, decision: SamplingDecision | None) -> None:
-        settings = self.bound.settings
+        settings = self.config.settings
         surely = decision is not None and decision.sampled and decision.applies
         if not surely and settings.agent_span != "always":
             return
@@ -348,9 +365,9 @@ class Handler:
         try:
             # By identity: at the end of the stack a comparison of texts has no room.
             if part is not SCOPE and (call is None or (call.settings is not None and not call.settled)):
-                self.bound.outcomes[outcome] += 1  # first, and without a call: the stack may be exhausted
+                self.config.outcomes[outcome] += 1  # first, and without a call: the stack may be exhausted
                 if call is not None:
                     call.settled = True
-            self.bound.pipeline.broken(part, error)
+            self.config.pipeline.broken(part, error)
         except Exception:
             return  # counting itself broke

@@ -42,88 +42,72 @@ def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     return functools.wraps(function)(monitored)
 
 
-def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:  # noqa: C901
+def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     # One piece, because each call of a function adds half of what an unsampled call costs.
-    enter, leave, current, handler.scoped = handler.enter, handler.leave, CURRENT.get, True
+    enter, current, handler.scoped = handler.enter, CURRENT.get, True
 
     def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
-            call, bound = None, handler.bound
+            call, config = None, handler.config
             # Two ways past without another call.
             if current() is not None:
                 call = enter(args, kwargs)
-            elif not bound.pipeline.enabled:
-                bound.unsampled.disabled += 1
-            elif bound.never:
-                bound.unsampled.not_sampled += 1
+            elif not config.pipeline.enabled:
+                config.unsampled.disabled += 1
+            elif config.never:
+                config.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted: there is room to count, and for nothing else
             call = None
-            handler.bound.outcomes[PIPELINE_FAILED] += 1
+            handler.config.outcomes[PIPELINE_FAILED] += 1
         if call is None:
             return function(*args, **kwargs)
         try:
             answer = function(*args, **kwargs)
         except BaseException as error:
-            try:
-                leave(call, None, error)
-            except Exception:
-                handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
-                call.settled = True
+            _leave(handler, call, None, error)
             raise
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
             handler.scope.close(call)
             return follow(lambda: answer, lambda *_: call, handler)()
-        try:
-            leave(call, answer)
-        except Exception:
-            handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
-            call.settled = True
+        _leave(handler, call, answer)
         return answer
 
     return monitored
 
 
-def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:  # noqa: C901
+def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:
     # One piece, as above.
-    leave, current, handler.scoped = handler.leave, CURRENT.get, True
+    current, handler.scoped = CURRENT.get, True
 
     async def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
-            call, bound = None, handler.bound
+            call, config = None, handler.config
             if current() is not None:
                 call = enter(args, kwargs)
-            elif not bound.pipeline.enabled:
-                bound.unsampled.disabled += 1
-            elif bound.never:
-                bound.unsampled.not_sampled += 1
+            elif not config.pipeline.enabled:
+                config.unsampled.disabled += 1
+            elif config.never:
+                config.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
         except Exception:  # as above
             call = None
-            handler.bound.outcomes[PIPELINE_FAILED] += 1
+            handler.config.outcomes[PIPELINE_FAILED] += 1
         if call is None:
             return await function(*args, **kwargs)
         try:
             answer = await function(*args, **kwargs)
         except BaseException as error:
-            try:
-                leave(call, None, error)
-            except Exception:
-                handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
-                call.settled = True
+            _leave(handler, call, None, error)
             raise
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
             handler.scope.close(call)
             return follow(lambda: answer, lambda *_: call, handler)()
-        try:
-            leave(call, answer)
-        except Exception:
-            handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
-            call.settled = True
+        _leave(handler, call, answer)
         return answer
 
     return monitored
@@ -137,7 +121,7 @@ def _generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
             call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted, as above
             call = None
-            handler.bound.outcomes[PIPELINE_FAILED] += 1
+            handler.config.outcomes[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.settings is not None else 0
         send, throw = stream.send, stream.throw
@@ -195,7 +179,7 @@ def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handle
             call = enter(args, kwargs)
         except Exception:  # the host's stack is exhausted, as above
             call = None
-            handler.bound.outcomes[PIPELINE_FAILED] += 1
+            handler.config.outcomes[PIPELINE_FAILED] += 1
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.settings is not None else 0
         first, send, throw = _first_send(stream), stream.asend, stream.athrow
@@ -237,14 +221,23 @@ def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handle
     return monitored
 
 
+def _leave(handler: Handler, call: CapturedCall, answer: Any, error: BaseException | None = None) -> None:
+    """`Handler.leave`, at the end of the stack too: where the host had room for a frame, so has this."""
+    try:
+        handler.leave(call, answer, error)
+    except Exception:
+        handler.config.outcomes[PIPELINE_FAILED] += not call.settled
+        call.settled = True
+
+
 def _leave_stream(
     handler: Handler, call: CapturedCall, chunks: list[Any], left: int, end: StreamEnd, problem: BaseException | None
 ) -> None:
-    """`Handler.leave_stream`, at the end of the stack too: where the host had room for a frame, so has this."""
+    """`Handler.leave_stream`, as above."""
     try:
         handler.leave_stream(call, chunks, end, problem, truncated=left <= 0)
     except Exception:
-        handler.bound.outcomes[PIPELINE_FAILED] += not call.settled
+        handler.config.outcomes[PIPELINE_FAILED] += not call.settled
         call.settled = True
 
 

@@ -14,7 +14,7 @@ from agenteval_otel.objectives.settings import BreachSettings
 from agenteval_otel.objectives.track import Change, Tracks, Verdict
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.sampling.escalation import FLOOR
+from agenteval_otel.sampling.escalation import BASELINE
 from agenteval_otel.scoring.probability import independent
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
 
@@ -181,7 +181,7 @@ def _verdicts(watched: Watched, response: Evaluated) -> Iterator[tuple[str, floa
 
 def _verdict(result: EvaluationResult, probability: float, span: SpanReference | None, floor: float) -> Verdict:
     # What a rule of the escalation took could as well have been left to the floor: bets must be small enough for that.
-    least = probability if result.sampling_reason in (None, FLOOR) else independent(probability, floor) or 0.0
+    least = probability if result.sampling_reason in (None, BASELINE) else independent(probability, floor) or 0.0
     return Verdict(result.passed is True, probability, least, span, result.ended_ns or time.time_ns())
 
 

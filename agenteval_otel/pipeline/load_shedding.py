@@ -22,7 +22,7 @@ from agenteval_otel.pipeline.load import LoopLag, Work
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.randomness import RANDOM
-from agenteval_otel.sampling.base import SamplingDecision, bound_of
+from agenteval_otel.sampling.base import SamplingDecision, threshold_of
 from agenteval_otel.semconv import SHED
 
 __all__ = ["FULL", "LOOK_EVERY_S", "NO_MODEL_CALLS", "OFF", "REDUCED", "LoadShedder", "LoadSheddingSettings", "thinned"]
@@ -276,11 +276,11 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
         share: In [0, 1].
     """
     probability = decision.probability
-    randomness = randomness if decision.draw is None else decision.draw
+    randomness = randomness if decision.randomness is None else decision.randomness
     lowered = None if probability is None else probability * share
-    if probability is None or lowered is None or randomness >= bound_of(probability):
+    if probability is None or lowered is None or randomness >= threshold_of(probability):
         goes_on = RANDOM.random() < share
     else:
-        goes_on = randomness < bound_of(lowered)
+        goes_on = randomness < threshold_of(lowered)
     decision = decision._replace(probability=lowered)
     return decision if goes_on else decision._replace(sampled=False, outcome=SHED)

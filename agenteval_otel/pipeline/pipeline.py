@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from agenteval_otel.capture import CapturedCall
-from agenteval_otel.capture.outgoing import Redaction
-from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.components.blocking import running_part
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
@@ -32,6 +30,8 @@ from agenteval_otel.objectives import Objectives, ObjectiveSettings
 from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit, watch_exit_again
 from agenteval_otel.pipeline.load import CostMeter, Work
 from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, LoadShedder, LoadSheddingSettings
+from agenteval_otel.redaction import Redactor, default_redactors
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Escalation, Sampler

@@ -21,29 +21,11 @@ from agenteval_otel.sampling.rules import (
     RuleSampler,
     SlowSampler,
 )
-from agenteval_otel.sampling.trace import draw_from
+from agenteval_otel.sampling.trace import randomness_of
 
 __all__ = [
-    "AgentSampler",
-    "AnswerFacts",
-    "AnyOfSampler",
-    "ConversationSampler",
-    "DisagreementSampler",
-    "ErrorSampler",
-    "Escalation",
-    "FailureSampler",
-    "FirstOfSampler",
-    "FunctionSampler",
-    "LabelSampler",
-    "PatternSampler",
-    "RateLimitSampler",
-    "RatioSampler",
-    "ResultSampler",
-    "RuleSampler",
-    "Sampler",
-    "SamplingContext",
-    "SamplingDecision",
-    "ScoreSampler",
-    "SlowSampler",
-    "draw_from",
-]
+    "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
+    "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
+    "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
+    "SamplingDecision", "ScoreSampler", "SlowSampler", "randomness_of",
+]  # fmt: skip

@@ -6,9 +6,10 @@ pool's thread (the evaluation input). It is asked again only while its decision 
 thread it must not block; what it raises is counted, never passed on. Rules can also choose which evaluated answers go
 on to a second stage of evaluators: then they see what the first ones gave (`sampling.escalation`).
 
-A draw is a number that belongs to the response (made from its trace id), so that smaller ratios nest inside larger ones
-and every process decides alike. Whatever chooses a ratio, a response is sampled when ``draw < ratio x 2^64``: members
-of a combination share one draw, and the inclusion probability of their union is the largest of their ratios.
+Randomness is a number that belongs to the response (made from its trace id), so smaller ratios nest inside larger ones
+and every process decides alike. Whatever chooses a ratio, a response is sampled when its randomness is below the
+threshold, ratio x 2^64: members of a combination share one randomness, and the inclusion probability of their union is
+the largest of their ratios.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
 from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
-    "DRAW_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "bound_of", "expect_before_results",
-]  # fmt: skip
+    "RANDOMNESS_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "expect_before_results",
+    "threshold_of",
+]  # fmt: skip  # fmt: skip
 
-DRAW_RANGE = 1 << 64
+RANDOMNESS_RANGE = 1 << 64
 
 
 class AnswerFacts(NamedTuple):
@@ -51,7 +53,7 @@ class SamplingContext(NamedTuple):
     """
 
     agent: str
-    draw: int
+    randomness: int
     answer: AnswerFacts | None = None
     evaluation_input: EvaluationInput | None = None
     memo: dict[int, SamplingDecision] | None = None
@@ -62,14 +64,14 @@ class Sampler(Component, contract="sampler"):
     """Decides which responses are evaluated. Implement `decide`.
 
     Attributes:
-        own_draw: It replaces the response's draw by one of its own, and can therefore not be a member of a combination.
+        own_randomness: It replaces the response's randomness by its own, so it cannot be a member of a combination.
         counts_calls: Each call that it is asked about counts, as for a limit per second: a combination around it asks
             it once a call, however often the combination itself is asked.
         keeps_memo: It is asked several times about a call and remembers, in the context's `memo`, what counts once.
         needs_results: It looks at what evaluators gave, so only an escalation can ask it.
     """
 
-    own_draw: ClassVar[bool] = False
+    own_randomness: ClassVar[bool] = False
     counts_calls: ClassVar[bool] = False
     keeps_memo: ClassVar[bool] = False
     needs_results: ClassVar[bool] = False
@@ -79,9 +81,9 @@ class Sampler(Component, contract="sampler"):
         raise NotImplementedError
 
 
-def bound_of(ratio: float) -> int:
+def threshold_of(ratio: float) -> int:
     """The draw below which a ratio samples: ratio x 2^64, rounded as OpenTelemetry's SDK rounds it."""
-    return round(ratio * DRAW_RANGE)
+    return round(ratio * RANDOMNESS_RANGE)
 
 
 def expect_before_results(sampler: Sampler, *, path: str) -> Sampler:

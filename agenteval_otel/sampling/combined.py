@@ -48,7 +48,7 @@ class _Combined(Sampler):
         members = load_each(lambda item, path: resolve(Sampler, item, path=path), value, path="samplers")
         for index, member in enumerate(members):
             expect_before_results(member, path=f"samplers[{index}]")
-            if member.own_draw:
+            if member.own_randomness:
                 raise ConfigurationError(
                     f"{member.type!r} draws by itself, and probabilities of different draws do not nest: "
                     f"put the {cls.component_type} inside of it",

@@ -17,7 +17,7 @@ from agenteval_otel.components import resolve
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, expect_before_results
 from agenteval_otel.sampling.ratio import RatioSampler
 
-__all__ = ["ConversationSampler", "draw_of_conversation"]
+__all__ = ["ConversationSampler", "randomness_of_conversation"]
 
 
 class ConversationSampler(Sampler, type="conversation"):
@@ -28,7 +28,7 @@ class ConversationSampler(Sampler, type="conversation"):
         sampler: What decides with the conversation's draw instead of the ratio: rules, or a combination.
     """
 
-    own_draw: ClassVar[bool] = True
+    own_randomness: ClassVar[bool] = True
     keeps_memo: ClassVar[bool] = True
 
     ratio: float = Field(default=1.0, ge=0, le=1)
@@ -54,17 +54,17 @@ class ConversationSampler(Sampler, type="conversation"):
             conversation = known.conversation_id or known.session_id or conversation
         if conversation is None:
             return self._inner.decide(context)
-        draw = draw_of_conversation(conversation)
-        decision = self._inner.decide(context._replace(draw=draw))
+        randomness = randomness_of_conversation(conversation)
+        decision = self._inner.decide(context._replace(randomness=randomness))
         reason = self.type if decision.reason == RatioSampler.component_type else decision.reason
-        return decision._replace(draw=draw, reason=reason)
+        return decision._replace(randomness=randomness, reason=reason)
 
 
 _MOST_CHARS, _BEGINNING = 512, 256
 _UNSETTLED = SamplingDecision(False, None, "conversation", settled=False)
 
 
-def draw_of_conversation(conversation: str) -> int:
+def randomness_of_conversation(conversation: str) -> int:
     """A conversation's draw in [0, 2^64): BLAKE2b of its id in eight bytes, the same in every process.
 
     Of an id that is too long to be kept whole only the beginning counts: here on the caller's thread, and later.

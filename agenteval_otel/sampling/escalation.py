@@ -1,10 +1,10 @@
 """Escalation: which of the evaluated answers go on to the evaluators that cost more.
 
 The cheap evaluators run first; rules on what they found (`sampling.results`), and on the answer itself, give some
-answers a high probability of going on, and a floor gives every answer a small one. Both cut from one number, which is
-made from the answer's draw: what goes on at the floor goes on at every larger ratio too, the probability of the union
-is the largest ratio that applies, and every process decides alike. The number is salted, so it says nothing about the
-draw that sampled the answer, and the probabilities multiply.
+answers a high probability of going on, and a baseline gives every answer a small one. Both use one number, which is
+made from the answer's randomness: what goes on at the baseline goes on at every larger ratio too, the probability of
+the union is the largest ratio that applies, and every process decides alike. The number is salted, so it is independent
+of the randomness that sampled the answer, and the probabilities multiply.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from agenteval_otel.components import Explained, PartError, load_each, resolve
 from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, threshold_of
 from agenteval_otel.sampling.combined import union_of
 from agenteval_otel.sampling.rules import RuleSampler
 from agenteval_otel.sampling.trace import LOW_64
 from agenteval_otel.scoring.probability import probability_of
 
-__all__ = ["FLOOR", "Escalation", "Question", "draw_of_input", "load_escalation", "second_draw"]
+__all__ = ["BASELINE", "Escalation", "EscalationDecider", "load_escalation", "randomness_of_input", "second_randomness"]
 
-FLOOR = "floor"
+BASELINE = "baseline"
 """The reason of what goes on although no rule says so."""
 _SALT = b"escalation"
 _NO = ("false", "no", "off")
@@ -39,8 +39,8 @@ class Escalation(FreshCopies, BaseModel, metaclass=Explained):
     """Cheap evaluators first; what they found decides which answers the others see.
 
     Attributes:
-        floor: Share of the answers, 0 to 1, that goes on whatever the rules say. With 0 the answers that no rule
-            matches are never seen, so nothing is known of them: the probability is then unknown.
+        baseline_rate: Share of the answers, 0 to 1, that goes on whatever the rules say. With 0 the answers that no
+            rule matches are never seen, so nothing is known of them: the probability is then unknown.
         rules: Samplers that are rules: ``score``, ``label``, ``failure``, ``disagreement``, ``slow``, ``error``,
             ``pattern``, ``agent``, ``function``. Each has a ratio, 1 when left out; the largest that matches holds.
         criteria: The criteria whose evaluators wait for the others; those of all that ask a model when empty.
@@ -51,11 +51,11 @@ class Escalation(FreshCopies, BaseModel, metaclass=Explained):
         ignored_types=(cached_property,),
     )  # fmt: skip
 
-    floor: float = Field(default=0.05, ge=0, le=1)
+    baseline_rate: float = Field(default=0.05, ge=0, le=1)
     rules: tuple[SerializeAsAny[Sampler], ...] = Field(default=(), max_length=32)
     criteria: tuple[str, ...] = ()
 
-    @field_validator("floor", mode="before")
+    @field_validator("baseline_rate", mode="before")
     @classmethod
     def _is_a_number(cls, value: Any) -> Any:
         if isinstance(value, bool):
@@ -74,25 +74,27 @@ class Escalation(FreshCopies, BaseModel, metaclass=Explained):
 
     @model_validator(mode="after")
     def _escalates_something(self) -> Self:
-        if not self.floor and not self.rules:
-            raise ValueError("no answer goes on: expected a floor above 0, or rules")
+        if not self.baseline_rate and not self.rules:
+            raise ValueError("no answer goes on: expected a baseline_rate above 0, or rules")
         return self
 
     @cached_property
-    def floor_decisions(self) -> tuple[SamplingDecision, SamplingDecision]:
-        """The floor's no and yes."""
-        return SamplingDecision(False, self.floor, FLOOR), SamplingDecision(True, self.floor, FLOOR)
+    def baseline_decisions(self) -> tuple[SamplingDecision, SamplingDecision]:
+        """The baseline's no and yes."""
+        return SamplingDecision(False, self.baseline_rate, BASELINE), SamplingDecision(
+            True, self.baseline_rate, BASELINE
+        )
 
     @cached_property
-    def floor_bound(self) -> int:
-        """The draw below which the floor takes an answer."""
-        return bound_of(self.floor)
+    def baseline_threshold(self) -> int:
+        """The randomness below which the baseline samples an answer."""
+        return threshold_of(self.baseline_rate)
 
 
-class Question:
+class EscalationDecider:
     """Whether one answer goes on: asked once before the first stage and, while that left it open, once after it.
 
-    A rule that raises has no say, and stands in `broken`: the others and the floor decide, with the probability that
+    A rule that raises has no say, and stands in `broken`: the others and the baseline decide, with the probability that
     they give.
 
     Args:
@@ -101,14 +103,14 @@ class Question:
         draw: The one that sampled it, in [0, 2^64); made from the input when None.
     """
 
-    def __init__(self, escalation: Escalation, evaluation_input: EvaluationInput, draw: int | None) -> None:
-        first = draw_of_input(evaluation_input) if draw is None else draw
+    def __init__(self, escalation: Escalation, evaluation_input: EvaluationInput, randomness: int | None) -> None:
+        first = randomness_of_input(evaluation_input) if randomness is None else randomness
         self._escalation = escalation
         self._context = SamplingContext(
-            evaluation_input.agent or "", second_draw(first), evaluation_input=evaluation_input
+            evaluation_input.agent or "", second_randomness(first), evaluation_input=evaluation_input
         )
         self._open: Sequence[Sampler] = escalation.rules
-        self._known = [escalation.floor_decisions[self._context.draw < escalation.floor_bound]]
+        self._known = [escalation.baseline_decisions[self._context.randomness < escalation.baseline_threshold]]
         self.broken: list[tuple[str, BaseException]] = []
 
     def __repr__(self) -> str:
@@ -135,16 +137,18 @@ class Question:
                 self.broken.append((rule.type, error))
         self._open = still_open
         decision = union_of(self._known)
-        probability = decision.probability if self._escalation.floor else None
+        probability = decision.probability if self._escalation.baseline_rate else None
         return decision._replace(probability=probability, settled=not still_open)
 
 
-def second_draw(draw: int) -> int:
+def second_randomness(randomness: int) -> int:
     """Another number in [0, 2^64) for the same answer, in every process the same: salted BLAKE2b of the first."""
-    return int.from_bytes(blake2b((draw & LOW_64).to_bytes(8, "big"), digest_size=8, person=_SALT).digest(), "big")
+    return int.from_bytes(
+        blake2b((randomness & LOW_64).to_bytes(8, "big"), digest_size=8, person=_SALT).digest(), "big"
+    )
 
 
-def draw_of_input(evaluation_input: EvaluationInput) -> int:
+def randomness_of_input(evaluation_input: EvaluationInput) -> int:
     """A number in [0, 2^64) for an input that nobody drew for: of its response's id, or else of what was said."""
     said = evaluation_input.response_id or f"{evaluation_input.prompt}\0{evaluation_input.response_text}"
     return int.from_bytes(blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, threshold_of
 from agenteval_otel.semconv import RATE_LIMITED
 
 __all__ = ["RateLimitSampler"]
@@ -48,7 +48,7 @@ class RateLimitSampler(Sampler, type="rate_limit"):
         second = int(self.clock())
         window = self._windows.get(second) or self._turn(second)
         window.seen += 1
-        if context.draw >= window.bound:
+        if context.randomness >= window.threshold:
             return window.passed_over
         # A ticket from a C counter: two threads never hold the same one, without a lock on the caller's path.
         return window.taken if next(window.tickets) < self.max_per_s else window.over_limit
@@ -73,7 +73,7 @@ class _Window:
         ratio = min(ratio, _HEADROOM * max_per_s / seen_before) if crowded else ratio
         self.seen = 0
         self.tickets = itertools.count()
-        self.bound = bound_of(ratio)
+        self.threshold = threshold_of(ratio)
         self.taken = SamplingDecision(True, ratio, "rate_limit")
         self.passed_over = SamplingDecision(False, ratio, "rate_limit")
         self.over_limit = SamplingDecision(False, None, "rate_limit", RATE_LIMITED)

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, bound_of
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, threshold_of
 
-__all__ = ["DrawRule", "RatioSampler"]
+__all__ = ["RatioSampler", "ThresholdRule"]
 
 
-class DrawRule(NamedTuple):
-    """A sampler that looks at nothing but the draw: what it takes, and what it says of it."""
+class ThresholdRule(NamedTuple):
+    """A sampler that depends on randomness alone: it samples below `threshold`, with the decision `sampled`."""
 
-    bound: int
-    taken: SamplingDecision
+    threshold: int
+    sampled: SamplingDecision
 
 
 class RatioSampler(Sampler, type="ratio"):
@@ -29,8 +29,8 @@ class RatioSampler(Sampler, type="ratio"):
     ratio: float = Field(default=1.0, ge=0, le=1)
 
     @cached_property
-    def _bound(self) -> int:
-        return bound_of(self.ratio)
+    def _threshold(self) -> int:
+        return threshold_of(self.ratio)
 
     @cached_property
     def _yes(self) -> SamplingDecision:
@@ -41,14 +41,14 @@ class RatioSampler(Sampler, type="ratio"):
         return SamplingDecision(False, self.ratio, "ratio")
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return self._yes if context.draw < self._bound else self._no
+        return self._yes if context.randomness < self._threshold else self._no
 
     @property
-    def by_draw(self) -> DrawRule | None:
+    def by_randomness(self) -> ThresholdRule | None:
         """`decide` for callers that have the draw alone: a draw below the bound is taken, others are ``not_sampled``.
 
         None in a subclass that decides in its own way.
         """
         if type(self).decide is not RatioSampler.decide:
             return None
-        return DrawRule(self._bound, self._yes)
+        return ThresholdRule(self._threshold, self._yes)

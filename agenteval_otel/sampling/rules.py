@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.patterns import compile_pattern
-from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, SamplingDecision, bound_of
+from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, SamplingDecision, threshold_of
 
 __all__ = ["AgentSampler", "ErrorSampler", "FunctionSampler", "PatternSampler", "RuleSampler", "SlowSampler"]
 
@@ -45,11 +45,11 @@ class RuleSampler(Sampler):
         return no, yes
 
     @cached_property
-    def _bound(self) -> int:
-        return bound_of(self.ratio)
+    def _threshold(self) -> int:
+        return threshold_of(self.ratio)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        below = context.draw < self._bound
+        below = context.randomness < self._threshold
         matches = self.matches(context)
         return self._unsettled[below] if matches is None else self._decisions[2 * matches + below]
 
@@ -158,17 +158,17 @@ class FunctionSampler(RuleSampler, type="function"):
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         if context.evaluation_input is None:
-            return self._unsettled[context.draw < self._bound]
+            return self._unsettled[context.randomness < self._threshold]
         found: Any = self.function(context.evaluation_input)
         if not isinstance(found, int | float) and callable(getattr(found, "item", None)):
             found = found.item()  # a number of an array library
         if isinstance(found, bool):
-            return self._decisions[2 * found + (context.draw < self._bound)]
+            return self._decisions[2 * found + (context.randomness < self._threshold)]
         if not isinstance(found, int | float) or not 0 <= found <= 1:
             raise ConfigurationError(
                 f"expected a boolean or a ratio from 0 to 1, found {found!r}"[:200], path="function"
             )
-        return SamplingDecision(context.draw < bound_of(found), float(found), self.type)
+        return SamplingDecision(context.randomness < threshold_of(found), float(found), self.type)
 
 
 def _recorded(context: SamplingContext) -> AnswerFacts | None:

@@ -24,7 +24,7 @@ from agenteval_otel.scoring.probability import known, of_threshold, through_upst
 
 __all__ = [
     "LOW_64", "MAX_CALLS_PER_TRACE", "NOTHING_KNOWN", "NO_STATE", "CallRandomness", "CallsPerTrace", "Upstream",
-    "draw_from", "upstream_of",
+    "randomness_of", "upstream_of",
 ]  # fmt: skip
 
 MAX_CALLS_PER_TRACE: Final = 8
@@ -37,7 +37,7 @@ NO_STATE: Final = SpanContext(0, 0, False).trace_state
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
-def draw_from(span_context: SpanContext | None) -> int:
+def randomness_of(span_context: SpanContext | None) -> int:
     """The response's draw in [0, 2^64): from its trace where there is one, else random."""
     if span_context is None:
         return RANDOM.getrandbits(64)
@@ -68,7 +68,7 @@ class CallRandomness:
 
     def __call__(self, span_context: SpanContext | None) -> int:
         if span_context is None:
-            return draw_from(None)
+            return randomness_of(None)
         calls, span_id = self._calls, span_context.span_id
         before = calls.get(span_id, 0)
         if not before and len(calls) >= _MAX_KNOWN:

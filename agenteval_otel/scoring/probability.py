@@ -48,7 +48,7 @@ class SamplingDecision(NamedTuple):
     outcome: str = NOT_SAMPLED
     applies: bool = True
     settled: bool = True
-    draw: int | None = None
+    randomness: int | None = None
 
 
 def known(value: Any, *, sampled: bool = True) -> float | None:

@@ -121,7 +121,7 @@ ATTRIBUTES: Final = (
     Attribute(SAMPLING_PROBABILITY, "double", "Inclusion probability of the response; on the event for this evaluator, "
               "its own rate, escalation and a judge's spend limit included.", "when known", "when known"),
     Attribute(SAMPLING_REASON, "string", "Which sampler decided; on the event of an escalated criterion which rule, or "
-              "`floor`.", "when known", "when known"),
+              "`baseline`.", "when known", "when known"),
     Attribute(SAMPLING_SCOPE, "string", "`received`: the probability is relative to the responses that this process "
               "saw, because nothing is known of sampling upstream.", "received or absent", "received or absent"),
     Attribute(SAMPLING_CLUSTERED, "boolean", "The handler has more than eight calls in one trace, which are sampled "

@@ -17,7 +17,7 @@ from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.sampling import AnswerFacts, Sampler, SamplingContext, SamplingDecision
-from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.scoring import Aggregation, Scored
 from agenteval_otel.semconv import EVALUATED, OUTCOMES
 from agenteval_otel.storage import EvaluationStorageProvider
@@ -87,7 +87,7 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
 
     A decision has a known outcome, a reason, and a probability in [0, 1] or None.
     """
-    step = DRAW_RANGE // draws
+    step = RANDOMNESS_RANGE // draws
     for index in range(draws):
         memo: dict[int, SamplingDecision] = {}
         facts = AnswerFacts(0.1 * (index % 50), "TimeoutError" if index % 7 == 0 else None, None, f"c-{index % 11}")

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.capture import build, take
-from agenteval_otel.capture.shapes import Reading
+from agenteval_otel.capture import Reading, build, take
 from agenteval_otel.models import EvaluationInput, ToolCall
 from agenteval_otel.testing import ModelReply
 from tests.instrumentation.support import Seen

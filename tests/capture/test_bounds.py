@@ -11,10 +11,10 @@ import pytest
 from agenteval_otel import annotate, monitor
 from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED, build_input
 from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.capture.redaction import PatternRedactor
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.redaction import PatternRedactor
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import InlineDispatcher
 from tests.capture.support import answer_text, read_chunks, returned, streamed

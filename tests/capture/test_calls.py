@@ -25,11 +25,9 @@ from pydantic import BaseModel
 
 from agenteval_otel import capture
 from agenteval_otel.capture import (
+    Arguments,
     CapturedCall,
-    ConversationParameter,
     Detached,
-    OtherParameters,
-    PromptParameter,
     Unreadable,
     take,
 )
@@ -90,13 +88,13 @@ def test_the_prompt_is_found(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], expected: Any
 ) -> None:
     """The prompt is the argument with an obvious name, else the first that is not self; None when it was not passed."""
-    assert PromptParameter(function).of(args, kwargs) == expected
+    assert Arguments(function).prompt(args, kwargs) == expected
 
 
 def test_a_wrong_call_gives_no_prompt() -> None:
     """A call with too few arguments, which the handler itself will refuse, does no harm here."""
-    assert PromptParameter(named).of((), {}) is None
-    assert PromptParameter(Agent.ask).of((Agent(),), {}) is None
+    assert Arguments(named).prompt((), {}) is None
+    assert Arguments(Agent.ask).prompt((Agent(),), {}) is None
 
 
 def conversational(question: str, session_id: str = "", *, conversation_id: Any = None) -> None: ...
@@ -125,9 +123,8 @@ def test_the_conversation_is_found(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], expected: Any
 ) -> None:
     """The conversation's id is the argument of that name, else the thread of a graph's configuration."""
-    finder = ConversationParameter(function)
-    assert finder.of(args, kwargs) == expected
-    assert finder.present is (function is not Agent.ask)
+    finder = Arguments(function)
+    assert finder.conversation(args, kwargs) == expected
 
 
 def test_system_text_and_history_are_found_beside_the_prompt() -> None:
@@ -138,12 +135,12 @@ def test_system_text_and_history_are_found_beside_the_prompt() -> None:
     def chat(messages: list[Any], system: str | None = None) -> None: ...
 
     history: list[Any] = ["a"]
-    found = OtherParameters(handler).of(("hi", history), {"system_prompt": "Be kind."})
+    found = Arguments(handler).others(("hi", history), {"system_prompt": "Be kind."})
     assert found == {"system": "Be kind.", "history": ["a"]}
-    assert OtherParameters(handler).of(("hi",), {}) is None
-    assert OtherParameters(chat).of(([],), {"system": "Be nice."}) == {"system": "Be nice."}
-    assert OtherParameters(plain).present is False
-    assert OtherParameters(max).present is False
+    assert Arguments(handler).others(("hi",), {}) is None
+    assert Arguments(chat).others(([],), {"system": "Be nice."}) == {"system": "Be nice."}
+    assert Arguments(plain).more is False
+    assert Arguments(max).more is False
 
 
 def test_what_is_taken_is_detached() -> None:
@@ -229,7 +226,7 @@ def test_stored_fields_are_taken(value: Any, expected: dict[str, Any], is_data: 
 def test_every_field_that_a_format_reads_is_taken() -> None:
     """Whatever name a response format reads of an object is in the list of those that are taken."""
     found: set[str] = set()
-    for file in (pathlib.Path(capture.__file__).parent / "shapes").glob("*.py"):
+    for file in pathlib.Path(capture.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("field", "first", "kind_of"):
                 found |= {argument.value for argument in node.args[1:] if isinstance(argument, ast.Constant)}  # type: ignore[misc]
@@ -399,4 +396,4 @@ def test_what_the_web_framework_hands_over_is_no_prompt() -> None:
     def spelled(request: starlette.requests.Request, item: str) -> None: ...  # type: ignore[name-defined] # noqa: F821
     def own(request: dict[str, str], item: str) -> None: ...
 
-    assert [PromptParameter(handler).name for handler in (plain, spelled, own)] == ["item", "item", "request"]
+    assert [Arguments(handler).prompt_name for handler in (plain, spelled, own)] == ["item", "item", "request"]

@@ -160,12 +160,12 @@ def test_a_criterion_that_nobody_scores_is_told_once(evaluate: Command) -> None:
 
 def test_only_a_run_configuration_escalates(evaluate: Command) -> None:
     """A settings file's escalation is for live answers; a run configuration's holds, and its means are weighted."""
-    live = evaluate.settings(escalation={"floor": 0.000001, "criteria": ["says"]})
+    live = evaluate.settings(escalation={"baseline_rate": 0.000001, "criteria": ["says"]})
     (says,) = evaluate.report(evaluate.says("1", "0"), "--settings", live)["criteria"]
     assert (says["scored"], says["skipped"]) == (2, 0)
     config = evaluate.file("run.json", json.dumps({
         "evaluatorConfigs": [{"type": "ResponseHealth", "config": {}}, {"type": "EvaluateTestSays", "config": {}}],
-        "escalation": {"floor": 0.25, "criteria": ["says"], "rules": [{"type": "pattern", "pattern": "^0$"}]},
+        "escalation": {"baseline_rate": 0.25, "criteria": ["says"], "rules": [{"type": "pattern", "pattern": "^0$"}]},
     }))  # fmt: skip
     answers = evaluate.lines("many.jsonl", [
         {"response": "1" if number % 5 else "0", "responseId": f"r{number}"} for number in range(500)

@@ -38,7 +38,7 @@ def test_a_file_says_it(tmp_path: Path) -> None:
         f"""
         {EVALUATORS}
         escalation:
-          floor: 0.1
+          baseline_rate: 0.1
           rules:
             - {{type: label, criteria: [response_health]}}
             - {{type: slow, over_s: 5, ratio: 0.5}}
@@ -46,13 +46,17 @@ def test_a_file_says_it(tmp_path: Path) -> None:
         """,
     ).settings
     rules = (LabelSampler(criteria=("response_health",)), SlowSampler(over_s=5, ratio=0.5))
-    assert settings.escalation == Escalation(floor=0.1, rules=rules, criteria=("dear",))
-    assert load(tmp_path, f"{EVALUATORS}\nescalation: {{floor: 0.5}}").settings.escalation == Escalation(floor=0.5)
+    assert settings.escalation == Escalation(baseline_rate=0.1, rules=rules, criteria=("dear",))
+    assert load(tmp_path, f"{EVALUATORS}\nescalation: {{baseline_rate: 0.5}}").settings.escalation == Escalation(
+        baseline_rate=0.5
+    )
     assert load(tmp_path, "escalation: {}").settings.escalation == Escalation()
     assert load(tmp_path, "sample_rate: 0.1").settings.escalation is None
-    profile = "escalation: {floor: 0.5}\nprofiles: {all: {escalation: false}, more: {escalation: {floor: 1}}}"
+    profile = (
+        "escalation: {baseline_rate: 0.5}\nprofiles: {all: {escalation: false}, more: {escalation: {baseline_rate: 1}}}"
+    )
     assert load(tmp_path, profile, profile="all").settings.escalation is False
-    assert load(tmp_path, profile, profile="more").settings.escalation == Escalation(floor=1)
+    assert load(tmp_path, profile, profile="more").settings.escalation == Escalation(baseline_rate=1)
 
 
 def test_agents_have_their_own_or_none(tmp_path: Path) -> None:
@@ -62,10 +66,10 @@ def test_agents_have_their_own_or_none(tmp_path: Path) -> None:
         f"""
         sample_rate: 1.0
         {EVALUATORS}
-        escalation: {{floor: 0.0000001, rules: [{{type: label}}]}}
+        escalation: {{baseline_rate: 0.0000001, rules: [{{type: label}}]}}
         agents:
           all: {{escalation: false}}
-          none: {{escalation: {{floor: 0.0000001}}}}
+          none: {{escalation: {{baseline_rate: 0.0000001}}}}
           heir: {{sample_rate: 1.0}}
         """,
     )
@@ -82,10 +86,10 @@ def test_agents_have_their_own_or_none(tmp_path: Path) -> None:
 def test_variables_say_it_too(tmp_path: Path) -> None:
     """The floor, all of it, and that there is none, for the process and for one agent."""
     for environment, expected in (
-        ({"AGENTEVAL_ESCALATION__FLOOR": "0.25"}, Escalation(floor=0.25)),
+        ({"AGENTEVAL_ESCALATION__BASELINE_RATE": "0.25"}, Escalation(baseline_rate=0.25)),
         (
-            {"AGENTEVAL_ESCALATION": "{floor: 0.5, rules: [{type: label}]}"},
-            Escalation(floor=0.5, rules=[LabelSampler()]),
+            {"AGENTEVAL_ESCALATION": "{baseline_rate: 0.5, rules: [{type: label}]}"},
+            Escalation(baseline_rate=0.5, rules=[LabelSampler()]),
         ),
         ({"AGENTEVAL_ESCALATION": "false"}, False),
     ):
@@ -93,14 +97,15 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
         assert settings.escalation == expected
     own = load(tmp_path, EVALUATORS, environment={"AGENTEVAL_AGENTS__A__ESCALATION": "off"}).settings.agents["a"]
     assert own.escalation is False
-    wanting = {"AGENTEVAL_ESCALATION__FLOR": "0.25"}
-    assert "AGENTEVAL_ESCALATION__FLOOR" in str(load(tmp_path, EVALUATORS, environment=wanting).warnings)
+    wanting = {"AGENTEVAL_ESCALATION__BASELINE_RAT": "0.25"}
+    assert "AGENTEVAL_ESCALATION__BASELINE_RATE" in str(load(tmp_path, EVALUATORS, environment=wanting).warnings)
 
 
 @pytest.mark.parametrize(
     ("text", "path", "words"),
-    [("escalation: {floor: 2}", "escalation.floor", "expected at most 1, found 2"),
-     ("escalation: {flor: 0.1}", "escalation.flor", "unknown field (did you mean 'floor'?)"),
+    [("escalation: {baseline_rate: 2}", "escalation.baseline_rate", "expected at most 1, found 2"),
+     ("escalation: {baseline_rat: 0.1}", "escalation.baseline_rat",
+      "unknown field (did you mean 'baseline_rate'?)"),
      ("escalation: [0.1]", "escalation", "expected a mapping, or false for none, found list"),
      ("escalation: {rules: [{type: lable}]}", "escalation.rules[0]", "did you mean 'label'?"),
      ("escalation: {rules: [{type: label, criteria: [response_helth]}]}", "escalation.rules[0].criteria[0]",
@@ -110,9 +115,9 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
      ("escalation: {criteria: [deer]}", "escalation.criteria[0]", "no evaluator scores 'deer' (did you mean 'dear'?)"),
      ("agents: {a: {escalation: {rules: [{type: disagreement}]}}}", "agents.a.escalation.rules[0]",
       "needs 2 criteria of the first stage, which has response_health"),
-     ("agents: {a: {escalation: {floor: 0.1}, evaluators: [ResponseHealth]}}", "agents.a.escalation",
+     ("agents: {a: {escalation: {baseline_rate: 0.1}, evaluators: [ResponseHealth]}}", "agents.a.escalation",
       "no evaluator asks a model, so none waits"),
-     ("agents: {a: {escalation: {floor: nan}}}", "agents.a.escalation.floor", "expected a number"),
+     ("agents: {a: {escalation: {baseline_rate: nan}}}", "agents.a.escalation.baseline_rate", "expected a number"),
      ("agents: {a: {escalation: true}}", "agents.a.escalation", "expected a mapping, or false for none, found bool"),
      ("sampler: {type: label}", "sampler", "put it below escalation.rules")],
 )  # fmt: skip
@@ -135,7 +140,7 @@ def test_the_settings_own_is_for_all_that_may_come(tmp_path: Path) -> None:
 
 def test_check_tells_who_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command that checks a file says which criteria wait, and for what."""
-    text = f"{EVALUATORS}\nescalation: {{floor: 0.1, rules: [{{type: label}}]}}\n"
+    text = f"{EVALUATORS}\nescalation: {{baseline_rate: 0.1, rules: [{{type: label}}]}}\n"
     text += "agents: {a: {evaluators: [ResponseHealth]}, b: {escalation: false}}"
     assert main(["check", str(said(tmp_path, text))]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -148,7 +153,7 @@ def test_the_schema_knows_it() -> None:
     """Editors are told the fields, for all and for one agent."""
     schema = json_schema()
     described = schema["$defs"]["Escalation"]["properties"]
-    assert set(described) == {"floor", "rules", "criteria"}
+    assert set(described) == {"baseline_rate", "rules", "criteria"}
     assert all(field["description"] for field in described.values())
     assert "Escalation" in str(schema["properties"]["escalation"])
     assert "Escalation" in str(schema["$defs"]["AgentSettings"]["properties"]["escalation"])

@@ -98,7 +98,7 @@ class Moody:
     armed = False
 
     @property
-    def by_draw(self) -> None:
+    def by_randomness(self) -> None:
         if self.armed:
             raise OSError("not now")
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.capture.outgoing import Redaction
-from agenteval_otel.capture.redaction import default_redactors
 from agenteval_otel.engine import (
     EvaluationRunConfig,
     EvaluationRunner,
@@ -29,18 +27,20 @@ from agenteval_otel.models import (
     EvaluationResult,
     Score,
 )
+from agenteval_otel.redaction import default_redactors
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.sampling import Escalation, FunctionSampler, LabelSampler, ScoreSampler
-from agenteval_otel.sampling.base import DRAW_RANGE
-from agenteval_otel.sampling.escalation import second_draw
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
+from agenteval_otel.sampling.escalation import second_randomness
 from agenteval_otel.scoring.aggregation import AllMustPass
 from tests.execution.support import forever
 from tests.testing.doubles import Fixed, Free, Raw, Thinking
 
 INPUT = EvaluationInput(response="the answer", prompt="the question")
-NEVER = next(draw for draw in range(1_000) if second_draw(draw) > 0.99 * DRAW_RANGE)
-ALWAYS = next(draw for draw in range(1_000) if second_draw(draw) < 0.01 * DRAW_RANGE)
+NEVER = next(draw for draw in range(1_000) if second_randomness(draw) > 0.99 * RANDOMNESS_RANGE)
+ALWAYS = next(draw for draw in range(1_000) if second_randomness(draw) < 0.01 * RANDOMNESS_RANGE)
 KEYWORDS = {"type": "KeywordCoverage", "criterion_name": "long", "expected_keywords": ["a"]}
-LOW = Escalation(floor=0.02, rules=[ScoreSampler(below=0.5)])
+LOW = Escalation(baseline_rate=0.02, rules=[ScoreSampler(below=0.5)])
 
 
 class Asked:
@@ -84,7 +84,7 @@ def test_what_no_rule_matches_is_passed_over() -> None:
     """It is skipped with a word, with the probability that the floor gave it; the evaluator never sees it."""
     judge, first = Asked(), Free(criterion_name="cheap", value=0.9)
     outcome = run(LOW, Thinking(action=judge), first, probability=0.5)
-    assert told(outcome) == [("thinking", "not_escalated", 0.01, "floor"), ("cheap", "scored", 0.5, None)]
+    assert told(outcome) == [("thinking", "not_escalated", 0.01, "baseline"), ("cheap", "scored", 0.5, None)]
     assert not judge.inputs
     assert not outcome.errors
 
@@ -94,7 +94,7 @@ def test_the_floor_takes_some_whatever_was_found() -> None:
     for value, expected in ((0.9, 0.02), (0.1, 1.0)):
         judge = Asked()
         outcome = run(LOW, Free(value=value), Thinking(action=judge), randomness=ALWAYS, probability=1.0)
-        assert told(outcome)[1] == ("thinking", "scored", expected, "score" if value < 0.5 else "floor")
+        assert told(outcome)[1] == ("thinking", "scored", expected, "score" if value < 0.5 else "baseline")
         assert len(judge.inputs) == 1
 
 
@@ -124,7 +124,9 @@ def test_without_an_escalation_everybody_sees_everything() -> None:
 
 def test_named_criteria_wait_instead_of_those_that_ask_a_model() -> None:
     """A small judge can decide about a large one, and a slow computation can wait as well."""
-    named = Escalation(floor=0.02, rules=[ScoreSampler(criteria=["small"], below=0.5)], criteria=["large", "slow"])
+    named = Escalation(
+        baseline_rate=0.02, rules=[ScoreSampler(criteria=["small"], below=0.5)], criteria=["large", "slow"]
+    )
     small, large = Asked(), Asked()
     outcome = run(
         named, Fixed(criterion_name="slow"), Thinking(criterion_name="small", action=small),
@@ -143,14 +145,16 @@ def test_all_of_the_first_stage_failed() -> None:
     """Failures are no scores: only a rule on failures matches them."""
     first = (Free(criterion_name="a", action=breaking), Free(criterion_name="b", action=breaking))
     assert told(run(LOW, *first, Thinking()))[2][1] == "not_escalated"
-    failures = Escalation(floor=0.02, rules=[{"type": "failure"}])
+    failures = Escalation(baseline_rate=0.02, rules=[{"type": "failure"}])
     assert told(run(failures, *first, Thinking()))[2][1:] == ("scored", None, "failure")
 
 
 def test_one_that_hangs_in_the_first_stage_is_a_failure_after_its_time() -> None:
     """The second stage waits for the first as long as that may take, and no longer."""
     hung = Thinking(criterion_name="small", action=forever, timeout_s=0.05)
-    escalation = Escalation(floor=0.02, rules=[{"type": "failure", "error_types": ["timeout"]}], criteria=["large"])
+    escalation = Escalation(
+        baseline_rate=0.02, rules=[{"type": "failure", "error_types": ["timeout"]}], criteria=["large"]
+    )
     outcome = run(escalation, hung, Thinking(criterion_name="large"))
     assert [result.status for result in outcome.results] == ["failed", "scored"]
 
@@ -161,7 +165,7 @@ def explode(_: EvaluationInput) -> bool:
 
 def test_a_rule_that_raises_is_told_and_costs_nothing_else() -> None:
     """It stands in the errors; the answer is decided by the others."""
-    broken = Escalation(floor=0.02, rules=[FunctionSampler(function=explode), LabelSampler()])
+    broken = Escalation(baseline_rate=0.02, rules=[FunctionSampler(function=explode), LabelSampler()])
     outcome = run(broken, Free(action=lambda _: Score(value=0.1, passed=False)), Thinking(), probability=1.0)
     assert [result.status for result in outcome.results] == ["scored", "scored"]
     assert told(outcome)[1][2:] == (1.0, "label")
@@ -186,7 +190,7 @@ def test_an_own_rate_lowers_the_probability_as_well() -> None:
         0.5,
         "score",
     )
-    assert len(run(LOW, Free(value=0.1), judge, randomness=DRAW_RANGE - 1, probability=0.8).results) == 1
+    assert len(run(LOW, Free(value=0.1), judge, randomness=RANDOMNESS_RANGE - 1, probability=0.8).results) == 1
 
 
 @pytest.mark.parametrize(
@@ -204,7 +208,7 @@ def test_an_evaluator_says_with_what_probability_it_went_on(given: Any, expected
 def test_it_is_multiplied_with_the_escalations() -> None:
     """Sampled, escalated and let through: all three."""
     found = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.5)
-    escalation = Escalation(floor=0.02, rules=[ScoreSampler(below=0.5, ratio=1.0)], criteria=["raw"])
+    escalation = Escalation(baseline_rate=0.02, rules=[ScoreSampler(below=0.5, ratio=1.0)], criteria=["raw"])
     outcome = run(escalation, Raw(results=(found,)), Free(value=0.1), probability=0.5)
     assert told(outcome)[0] == ("raw", "scored", 0.25, "score")
 
@@ -250,7 +254,7 @@ def test_a_cancelled_run_leaves_nothing_behind() -> None:
             await forever()
             return Score(value=1.0)
 
-        escalation = Escalation(floor=0.02, rules=[{"type": "failure"}], criteria=["large"])
+        escalation = Escalation(baseline_rate=0.02, rules=[{"type": "failure"}], criteria=["large"])
         evaluators = (Thinking(criterion_name="small", action=wait), Thinking(criterion_name="large", action=judge))
         runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation)
         task = asyncio.create_task(runner.run(INPUT, randomness=NEVER))
@@ -277,7 +281,7 @@ def test_a_run_configuration_says_it() -> None:
     judges = (Asked(), Asked())
     found: list[list[AggregatedEvaluationResult]] = []
     for judge in judges:
-        stages = config(Free(value=0.9), Thinking(action=judge), escalation={"floor": 0.2}, redactors=[])
+        stages = config(Free(value=0.9), Thinking(action=judge), escalation={"baseline_rate": 0.2}, redactors=[])
         found.append(run_evaluations_sync(inputs, stages))
     assert [one.response_text for one in judges[0].inputs] == [one.response_text for one in judges[1].inputs]
     assert 35 <= len(judges[0].inputs) <= 85
@@ -290,7 +294,7 @@ def test_a_run_configuration_says_it() -> None:
 def test_what_is_passed_over_lowers_no_overall_score() -> None:
     """It is no score, and no verdict either: what was looked at decides."""
     both = (Free(value=0.9, threshold=0.5), Thinking(threshold=0.9))
-    rarely = {"floor": 0.000001}
+    rarely = {"baseline_rate": 0.000001}
     overall = run_evaluation_sync(INPUT, config(*both, escalation=rarely)).overall_score
     assert overall == run_evaluation_sync(INPUT, config(both[0])).overall_score
     strict = config(*both, escalation=rarely, aggregation=AllMustPass())
@@ -304,14 +308,14 @@ def test_a_stored_result_says_it_again() -> None:
     back = AggregatedEvaluationResult.model_validate_json(text)
     assert back.results == aggregated.results
     assert (back.results[1].probability, back.results[1].sampling_reason) == (1.0, "score")
-    original = run_evaluation_sync(INPUT, config(Free(value=0.9), Thinking(), escalation={"floor": 1e-9}))
+    original = run_evaluation_sync(INPUT, config(Free(value=0.9), Thinking(), escalation={"baseline_rate": 1e-9}))
     assert [one["criterionName"] for one in original.original_json()["results"]] == ["fixed"]
 
 
 def test_the_configuration_comes_back_from_its_dump() -> None:
     """In JSON, with the rules' types."""
     made = config({"type": "ResponseHealth"}, KEYWORDS,
-                  escalation={"floor": 0.1, "rules": [{"type": "label"}], "criteria": ["long"]})  # fmt: skip
+                  escalation={"baseline_rate": 0.1, "rules": [{"type": "label"}], "criteria": ["long"]})  # fmt: skip
     assert EvaluationRunConfig.model_validate_json(made.model_dump_json(by_alias=True)).escalation == made.escalation
 
 
@@ -326,7 +330,7 @@ def test_the_configuration_comes_back_from_its_dump() -> None:
      ({"criteria": ["deer"]}, "escalation.criteria[0]", "no evaluator scores 'deer' (did you mean 'dear'?)"),
      ({"criteria": ["cheap", "dear"], "rules": [{"type": "label"}]}, "escalation.rules[0]",
       "needs a criterion of the first stage, which has none"),
-     ({"floor": 2}, "escalation.floor", "expected at most 1, found 2"),
+     ({"baseline_rate": 2}, "escalation.baseline_rate", "expected at most 1, found 2"),
      ({"rules": [{"type": "slow"}]}, "escalation.rules[0].over_s", "required field is missing"),
      (0.5, "escalation", "expected a mapping"), ({"flor": 0.1}, "escalation.flor", "unknown field")],
 )  # fmt: skip
@@ -341,8 +345,8 @@ def test_what_cannot_happen_is_refused_at_load(escalation: Any, path: str, said:
 def test_nobody_who_waits_is_refused() -> None:
     """An escalation without a second stage would change nothing, silently."""
     with pytest.raises(ConfigurationError, match="no evaluator asks a model, so none waits: name those that do"):
-        config(Free(), escalation={"floor": 0.5})
-    assert config(Free(), Thinking(), escalation={"floor": 0.5}, execution=["inline"]).selection.left_out
+        config(Free(), escalation={"baseline_rate": 0.5})
+    assert config(Free(), Thinking(), escalation={"baseline_rate": 0.5}, execution=["inline"]).selection.left_out
 
 
 def test_criteria_of_the_input_are_heeded() -> None:

@@ -24,8 +24,8 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, Score
 from agenteval_otel.sampling import Escalation, FunctionSampler, LabelSampler
-from agenteval_otel.sampling.base import DRAW_RANGE
-from agenteval_otel.sampling.escalation import second_draw
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
+from agenteval_otel.sampling.escalation import second_randomness
 from agenteval_otel.storage import JsonFileStorageProvider
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry, ScriptedJudge
 from tests.testing.doubles import Free, Keeping, Thinking
@@ -41,7 +41,7 @@ def _no_handler_is_left() -> Iterator[None]:
 
 CALLS, FLOOR = 400, 0.1
 REFUSAL = "I'm sorry, but I cannot help with that request."
-RULES = {"floor": FLOOR, "rules": [{"type": "label", "criteria": ["response_health"]}]}
+RULES = {"baseline_rate": FLOOR, "rules": [{"type": "label", "criteria": ["response_health"]}]}
 
 
 class Numbered(IdGenerator):
@@ -97,9 +97,9 @@ def judged(telemetry: RecordedTelemetry) -> dict[int, tuple[float, str]]:
 
 def expected(ids: list[int]) -> dict[int, tuple[float, str]]:
     """What an escalation by `RULES` must have the judge see, worked out by hand."""
-    floor = {one for one in ids if second_draw(one & (DRAW_RANGE - 1)) < round(FLOOR * DRAW_RANGE)}
+    floor = {one for one in ids if second_randomness(one & (RANDOMNESS_RANGE - 1)) < round(FLOOR * RANDOMNESS_RANGE)}
     return {
-        one: (FLOOR, "floor") if number % 10 else (1.0, "label")
+        one: (FLOOR, "baseline") if number % 10 else (1.0, "label")
         for number, one in enumerate(ids) if not number % 10 or one in floor
     }  # fmt: skip
 
@@ -125,7 +125,7 @@ def test_every_signal_has_the_probability_and_the_reason(telemetry: RecordedTele
     assert {
         (span.attributes["agenteval.sampling.probability"], span.attributes["agenteval.sampling.reason"])
         for span in result_spans if span.attributes is not None
-    } == {(FLOOR, "floor"), (1.0, "label")}  # fmt: skip
+    } == {(FLOOR, "baseline"), (1.0, "label")}  # fmt: skip
     assert len(result_spans) == len(wanted)
     runs = telemetry.spans("evaluation support")
     assert len(runs) == CALLS
@@ -165,7 +165,7 @@ def test_the_same_traces_in_every_process(telemetry: RecordedTelemetry) -> None:
 
 def test_without_a_floor_no_probability_is_claimed(telemetry: RecordedTelemetry) -> None:
     """Nothing is known of what no rule matches: the results have no probability, and no part in the weights."""
-    answered(telemetry, {**RULES, "floor": 0})
+    answered(telemetry, {**RULES, "baseline_rate": 0})
     events = [one for one in telemetry.events() if one.attributes["gen_ai.evaluation.name"] == "good"]
     assert len(events) == CALLS / 10
     assert not any("agenteval.sampling.probability" in one.attributes for one in events)
@@ -180,11 +180,11 @@ def test_a_broken_rule_is_counted(telemetry: RecordedTelemetry) -> None:
     def explode(_: EvaluationInput) -> bool:
         raise RuntimeError
 
-    answered(telemetry, Escalation(floor=FLOOR, rules=[FunctionSampler(function=explode)]))
+    answered(telemetry, Escalation(baseline_rate=FLOOR, rules=[FunctionSampler(function=explode)]))
     pipeline = default_pipeline()
     assert pipeline.accounting.failures == {"escalation:function": CALLS}
     assert accounting()["evaluated"] == CALLS
-    assert {reason for _, reason in judged(telemetry).values()} == {"floor"}
+    assert {reason for _, reason in judged(telemetry).values()} == {"baseline"}
 
 
 def handler(number: int = 0) -> str:
@@ -200,7 +200,7 @@ def seen_by(kept: Keeping) -> list[str | None]:
 def test_settings_agents_and_decorators() -> None:
     """The decorator's escalation counts before the agent's entry, that before the settings'; false is none."""
     kept = Keeping()
-    rare, surely = {"floor": 1e-9}, {"floor": 1.0}
+    rare, surely = {"baseline_rate": 1e-9}, {"baseline_rate": 1.0}
     configure(
         storage=[kept], dispatcher=InlineDispatcher(), sample_rate=1.0, evaluators=[Free(), Thinking()],
         escalation=rare, agents={"all": {"escalation": False}, "sure": {"escalation": surely}, "heir": {}},
@@ -208,7 +208,7 @@ def test_settings_agents_and_decorators() -> None:
     for agent, arguments, expected_skip in (
         ("other", {}, "not_escalated"), ("heir", {}, "not_escalated"), ("all", {}, None), ("sure", {}, None),
         ("other", {"escalation": False}, None), ("sure", {"escalation": rare}, "not_escalated"),
-        ("other", {"escalation": Escalation(floor=1.0)}, None),
+        ("other", {"escalation": Escalation(baseline_rate=1.0)}, None),
         ("other", {"evaluators": [Thinking()], "escalation": surely}, None),
     ):  # fmt: skip
         monitor(agent=agent, **arguments)(handler)()
@@ -217,10 +217,11 @@ def test_settings_agents_and_decorators() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "path", "said"),
-    [({"escalation": {"floor": 7}}, "escalation.floor", "expected at most 1"),
+    [({"escalation": {"baseline_rate": 7}}, "escalation.baseline_rate", "expected at most 1"),
      ({"escalation": {"rules": [{"type": "label", "ratio": 2}]}}, "escalation.rules[0].ratio", "expected at most 1"),
      ({"escalation": 0.1}, "escalation", "expected a mapping, or false for none, found float"),
-     ({"escalation": {"floor": 0.1}, "evaluators": [ResponseHealth()]}, "escalation", "no evaluator asks a model"),
+     ({"escalation": {"baseline_rate": 0.1}, "evaluators": [ResponseHealth()]}, "escalation",
+      "no evaluator asks a model"),
      ({"escalation": {"rules": [{"type": "label", "criteria": ["x"]}]}, "evaluators": [Free(), Thinking()]},
       "escalation.rules[0].criteria[0]", "no evaluator scores 'x': rules look at the first stage; known: fixed")],
 )  # fmt: skip
@@ -234,7 +235,7 @@ def test_a_decorators_escalation_is_checked_at_decoration(arguments: Any, path: 
 
 def test_handlers_may_come_before_the_settings() -> None:
     """Decorated before anything is configured, a handler is held against the evaluators once they are known."""
-    early = monitor(agent="a", escalation={"floor": 1e-9, "rules": [LabelSampler(criteria=["fixed"])]})(handler)
+    early = monitor(agent="a", escalation={"baseline_rate": 1e-9, "rules": [LabelSampler(criteria=["fixed"])]})(handler)
     assert early() == "An answer."
     with pytest.raises(ConfigurationError, match="no evaluator scores 'fixed'"):
         configure(storage=[], dispatcher=InlineDispatcher(), evaluators=[ResponseHealth(), Thinking()])
@@ -270,15 +271,15 @@ def test_an_answer_is_judged_by_the_rules_that_it_came_under() -> None:
     on: dict[str, Any] = {"rules": [{"type": "score", "criteria": ["small"], "below": 0.5}], "criteria": ["large"]}
     watched = monitor(agent="a")(handler)
     parts: dict[str, Any] = {"storage": [kept], "sample_rate": 1.0, "evaluators": [small, large]}
-    configure(**parts, escalation={**on, "floor": 1e-9}, dispatcher=PoolDispatcher(linger_s=0.0))
+    configure(**parts, escalation={**on, "baseline_rate": 1e-9}, dispatcher=PoolDispatcher(linger_s=0.0))
     watched()
     assert entered.wait(20)
-    rare = {"floor": 1e-9, "criteria": ["large"]}
+    rare = {"baseline_rate": 1e-9, "criteria": ["large"]}
     configure(**parts, escalation=rare, dispatcher=PoolDispatcher(linger_s=0.0))
     watched()
     leave.set()
     assert flush(20.0)
-    assert sorted(aggregated.results[1].sampling_reason or "" for aggregated in kept.saved) == ["floor", "score"]
+    assert sorted(aggregated.results[1].sampling_reason or "" for aggregated in kept.saved) == ["baseline", "score"]
     assert Counter(aggregated.results[1].skip_reason for aggregated in kept.saved) == {None: 1, "not_escalated": 1}
 
 
@@ -286,8 +287,8 @@ def test_a_conversation_goes_on_whole_at_the_floor() -> None:
     """Where conversations are sampled, their number decides: at the floor all turns go on, or none."""
     kept = Keeping()
     configure(
-        storage=[kept], dispatcher=InlineDispatcher(), sampler={"type": "conversation"}, escalation={"floor": 0.5},
-        evaluators=[Free(), Thinking()],
+        storage=[kept], dispatcher=InlineDispatcher(), sampler={"type": "conversation"},
+        escalation={"baseline_rate": 0.5}, evaluators=[Free(), Thinking()],
     )  # fmt: skip
 
     @monitor(agent="chat")
@@ -312,7 +313,7 @@ def test_the_stored_result_says_what_was_passed_over(tmp_path: Path) -> None:
     watched = monitor(agent="a")(lambda number: REFUSAL if number else "An answer.")
     tracer = TracerProvider(id_generator=Numbered()).get_tracer("host")
     with tracer.start_as_current_span("not below the floor") as span:
-        assert second_draw(span.get_span_context().trace_id & (DRAW_RANGE - 1)) > FLOOR * DRAW_RANGE
+        assert second_randomness(span.get_span_context().trace_id & (RANDOMNESS_RANGE - 1)) > FLOOR * RANDOMNESS_RANGE
         watched(0)
         watched(1)
     flush(10.0)

@@ -17,7 +17,7 @@ from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from tests.testing.doubles import Fixed, Free, Raw, Thinking, config_of
 
 INPUT = EvaluationInput(response="the answer", prompt="the question")
@@ -208,7 +208,7 @@ def test_an_own_rate_sees_a_subset() -> None:
     dear, cheap = Free(criterion_name="dear", sample_rate=0.1), Free(criterion_name="cheap", sample_rate=0.9)
     seen: dict[str, set[int]] = {"dear": set(), "cheap": set(), "always": set()}
     for step in range(100):
-        draw = step * (DRAW_RANGE // 200) + 1_000  # the half of the draws that a ratio of 0.5 lets through
+        draw = step * (RANDOMNESS_RANGE // 200) + 1_000  # the half of the draws that a ratio of 0.5 lets through
         outcome = run(dear, cheap, Free(criterion_name="always"), randomness=draw, probability=0.5)
         for result in outcome.results:
             seen[result.criterion_name].add(step)
@@ -220,7 +220,7 @@ def test_an_own_rate_sees_a_subset() -> None:
 
 def test_own_rates_of_none_and_all() -> None:
     """A rate of 0 never evaluates, one of 1 always; without a draw (offline) rates do not count."""
-    for draw in (0, DRAW_RANGE - 1):
+    for draw in (0, RANDOMNESS_RANGE - 1):
         assert not run(Free(sample_rate=0), randomness=draw).results
         assert len(run(Free(sample_rate=1), randomness=draw).results) == 1
     assert len(run(Free(sample_rate=0)).results) == 1

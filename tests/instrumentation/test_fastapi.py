@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tests.instrumentation.support import Seen
 
 
-class Question(BaseModel):
+class EscalationDecider(BaseModel):
     text: str
     times: int = 1
 
@@ -31,7 +31,7 @@ def app_of(monitor: Callable[..., Any]) -> FastAPI:  # noqa: C901 - one endpoint
 
     @app.post("/sync")
     @monitor(agent="sync")
-    def sync(question: Question, loud: bool = False) -> Reply:
+    def sync(question: EscalationDecider, loud: bool = False) -> Reply:
         """Answer at once."""
         return Reply(answer=question.text.upper() if loud else question.text)
 

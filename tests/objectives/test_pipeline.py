@@ -14,7 +14,7 @@ from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
-from agenteval_otel.sampling.escalation import FLOOR
+from agenteval_otel.sampling.escalation import BASELINE
 from agenteval_otel.telemetry.reference import ATTRIBUTES
 from agenteval_otel.testing import RecordedTelemetry
 from tests.objectives.support import Good, Kept, pipeline_of
@@ -133,7 +133,7 @@ def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None
 def test_what_a_rule_of_the_escalation_took_could_have_been_left_to_the_floor(telemetry: RecordedTelemetry) -> None:
     """Rules take what looks bad: ten failures that they took say less than ten that the floor took."""
     found: dict[str, float] = {}
-    for reason in ("label", FLOOR):
+    for reason in ("label", BASELINE):
         pipeline, _ = pipeline_of(telemetry, objective=0.5)
         aggregated = _failing(telemetry)
         taken = aggregated.results[0].model_copy(update={"sampling_reason": reason, "probability": 1.0})
@@ -145,7 +145,7 @@ def test_what_a_rule_of_the_escalation_took_could_have_been_left_to_the_floor(te
         found[reason] = track.evidence.value
         pipeline.shutdown(5.0)
     assert 9 < found["label"] < 12
-    assert found[FLOOR] > 20
+    assert found[BASELINE] > 20
 
 
 def test_handlers_know_their_objectives_and_their_floor(telemetry: RecordedTelemetry) -> None:
@@ -153,7 +153,7 @@ def test_handlers_know_their_objectives_and_their_floor(telemetry: RecordedTelem
     pipeline, _ = pipeline_of(telemetry, objective=0.5)
     plain = pipeline.handler("shop")
     assert (plain.objectives, plain.floor) == ({"good": 0.5}, 1.0)
-    options = HandlerOptions((Good(), ResponseHealth()), escalation=Escalation(floor=0.01, criteria=("good",)))
+    options = HandlerOptions((Good(), ResponseHealth()), escalation=Escalation(baseline_rate=0.01, criteria=("good",)))
     escalated = pipeline.handler("shop", options)
     assert escalated.floor == 0.01
     pipeline.shutdown(5.0)

@@ -10,27 +10,27 @@ from hypothesis import strategies as st
 
 from agenteval_otel.pipeline.load_shedding import thinned
 from agenteval_otel.sampling import SamplingDecision
-from agenteval_otel.sampling.base import DRAW_RANGE, bound_of
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.semconv import SHED
 
-DRAWS = st.integers(0, DRAW_RANGE - 1)
+DRAWS = st.integers(0, RANDOMNESS_RANGE - 1)
 SHARES = st.floats(0, 1)
 
 
 @given(DRAWS, SHARES, SHARES, st.floats(0.01, 1))
-def test_a_smaller_share_is_part_of_a_larger_one(draw: int, one: float, other: float, probability: float) -> None:
+def test_a_smaller_share_is_part_of_a_larger_one(randomness: int, one: float, other: float, probability: float) -> None:
     """What goes on at a small share goes on at a larger one, where the draw decided."""
-    if draw >= bound_of(probability):
+    if randomness >= threshold_of(probability):
         return
     decision = SamplingDecision(True, probability, "ratio")
-    small, large = (thinned(decision, draw, share) for share in sorted((one, other)))
+    small, large = (thinned(decision, randomness, share) for share in sorted((one, other)))
     assert large.sampled or not small.sampled
 
 
 @given(DRAWS, SHARES, st.floats(0.01, 1))
-def test_the_probability_is_the_product(draw: int, share: float, probability: float) -> None:
+def test_the_probability_is_the_product(randomness: int, share: float, probability: float) -> None:
     """Kept or not, the decision carries probability times share; what is not kept has its outcome."""
-    found = thinned(SamplingDecision(True, probability, "ratio"), draw, share)
+    found = thinned(SamplingDecision(True, probability, "ratio"), randomness, share)
     assert found.probability == probability * share
     assert found.reason == "ratio"
     assert found.sampled or found.outcome == SHED
@@ -38,8 +38,8 @@ def test_the_probability_is_the_product(draw: int, share: float, probability: fl
 
 def test_the_decisions_own_draw_counts() -> None:
     """A sampler that draws for a whole conversation is cut by that draw, not by the response's."""
-    decision = SamplingDecision(True, 0.5, "conversation", draw=bound_of(0.1))
-    assert thinned(decision, bound_of(0.4), 0.5).sampled
+    decision = SamplingDecision(True, 0.5, "conversation", randomness=threshold_of(0.1))
+    assert thinned(decision, threshold_of(0.4), 0.5).sampled
     assert not thinned(decision, 0, 0.1).sampled
 
 
@@ -65,7 +65,7 @@ def test_weighted_counts_are_unbiased(shares: list[float], probability: float, s
     estimate = variance = 0.0
     for number in range(calls):
         share, randomness = max(0.05, shares[number % len(shares)]), dice.getrandbits(64)
-        if randomness >= bound_of(probability):
+        if randomness >= threshold_of(probability):
             continue
         decision = thinned(SamplingDecision(True, probability, "ratio"), randomness, share)
         if decision.sampled:

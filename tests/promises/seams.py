@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from opentelemetry.sdk.trace import Span
 
-from agenteval_otel.capture import PromptParameter, calls
+from agenteval_otel.capture import Arguments, calls
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.engine import live, response
 from agenteval_otel.engine.live import Engine
@@ -93,7 +93,7 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("leave", Handler, "leave"),
     Seam("sampler.decide", AskedRatio, "decide"),
     Seam("sampling context", handlers, "SamplingContext"),
-    Seam("randomness", handlers, "draw_from"),
+    Seam("randomness", handlers, "randomness_of"),
     Seam("random numbers", randomness.RANDOM, "getrandbits"),
     Seam("load shedding", LoadShedder, "thin"),
     Seam("host's loop", handlers, "get_running_loop"),
@@ -102,7 +102,7 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("is recording", Span, "is_recording"),
     Seam("set_attributes", Span, "set_attributes"),
     Seam("captured call", handlers, "_fresh_call"),
-    Seam("prompt parameter", PromptParameter, "of"),
+    Seam("prompt parameter", Arguments, "prompt"),
     Seam("take", calls, "take"),
     Seam("wall clock", handlers, "_now_ns"),
     Seam("tick clock", handlers, "_tick_ns"),

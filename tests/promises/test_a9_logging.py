@@ -101,7 +101,7 @@ class Fussy(RatioSampler, type="fussy"):
     """Breaks at every tenth call."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        if context.draw % 10 == 0:
+        if context.randomness % 10 == 0:
             raise RuntimeError("sampler")
         return super().decide(context)
 

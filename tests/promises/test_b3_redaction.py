@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.capture.redaction import PatternRedactor, Redactor
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.engine import EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.redaction import PatternRedactor, Redactor
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 from tests.capture.support import read_chunks

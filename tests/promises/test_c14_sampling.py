@@ -27,7 +27,7 @@ from agenteval_otel.sampling import (
     Sampler,
     SamplingContext,
     SamplingDecision,
-    draw_from,
+    randomness_of,
 )
 from agenteval_otel.sampling.base import AnswerFacts
 from agenteval_otel.testing import InlineDispatcher, ManualClock, RecordedTelemetry
@@ -76,7 +76,7 @@ def in_trace(trace_id: int, state: str | None = None) -> SpanContext:
 
 @pytest.fixture(scope="module")
 def draws() -> list[int]:
-    return [draw_from(in_trace(trace_id)) for trace_id in trace_ids(IDS, 14)]
+    return [randomness_of(in_trace(trace_id)) for trace_id in trace_ids(IDS, 14)]
 
 
 @pytest.mark.parametrize("state", [None, "th:0", "rv"])
@@ -91,7 +91,7 @@ def test_the_share_is_the_ratio_everywhere(ratio: float, state: str | None, prom
     sampler, taken, classes = RatioSampler(ratio=ratio), 0, [0] * 64
     for trace_id in trace_ids(IDS, round(ratio * 1000)):
         entry = f"th:0;rv:{numbers.getrandbits(56):014x}" if state == "rv" else state
-        if sampler.decide(SamplingContext("agent", draw_from(in_trace(trace_id, entry)))).sampled:
+        if sampler.decide(SamplingContext("agent", randomness_of(in_trace(trace_id, entry)))).sampled:
             taken += 1
             classes[trace_id >> 122] += 1
     error = math.sqrt(ratio * (1 - ratio) / IDS)
@@ -109,7 +109,9 @@ def test_ratios_nest_and_agree_with_the_heads(draws: list[int]) -> None:
     before: set[int] = set()
     for ratio in RATIOS:
         ours = RatioSampler(ratio=ratio)
-        taken = {index for index, draw in enumerate(draws) if ours.decide(SamplingContext("agent", draw)).sampled}
+        taken = {
+            index for index, randomness in enumerate(draws) if ours.decide(SamplingContext("agent", randomness)).sampled
+        }
         head = TraceIdRatioBased(ratio)
         kept = {
             index for index, trace_id in enumerate(ids)
@@ -128,7 +130,7 @@ def test_a_threshold_of_the_head_is_met(head: float) -> None:
     kept = [one for one in trace_ids(IDS, 56) if one & ((1 << 56) - 1) >= threshold]
     for ratio in (head / 4, head / 2, head):
         ours = RatioSampler(ratio=ratio)
-        taken = sum(ours.decide(SamplingContext("a", draw_from(in_trace(one, entry)))).sampled for one in kept)
+        taken = sum(ours.decide(SamplingContext("a", randomness_of(in_trace(one, entry)))).sampled for one in kept)
         assert abs(taken / IDS - ratio) <= 3 * math.sqrt(ratio * (1 - ratio) / IDS) + 1 / IDS
     assert taken == len(kept)  # at the head's own ratio: all of them
 
@@ -141,7 +143,7 @@ DECIDES = """
     import agenteval_otel.config
     from agenteval_otel.components import resolve
     from agenteval_otel.models import EvaluationInput
-    from agenteval_otel.sampling import Sampler, SamplingContext, draw_from
+    from agenteval_otel.sampling import Sampler, SamplingContext, randomness_of
     from agenteval_otel.sampling.base import AnswerFacts
 
     def decisions():
@@ -150,7 +152,7 @@ DECIDES = """
             sampler = resolve(Sampler, given)
             for number in range(300):
                 trace_id = (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 + 1) % (1 << 128)
-                draw = draw_from(SpanContext(trace_id, 1, False, TraceFlags(1)))
+                draw = randomness_of(SpanContext(trace_id, 1, False, TraceFlags(1)))
                 answer = AnswerFacts(number % 3, "E" if number % 4 == 0 else None, None, f"conversation {number % 50}")
                 decision = sampler.decide(SamplingContext("support", draw, answer))
                 found.append([decision.sampled, decision.probability, decision.reason])
@@ -165,7 +167,7 @@ DECIDES = """
         os.wait()
         assert int(os.read(reading, 100)) == hash(decisions()), "the child decides otherwise"
     print("decisions", decisions(), flush=True)
-    draws = [draw_from(None) for _ in range(3)]
+    draws = [randomness_of(None) for _ in range(3)]
     print("draws", json.dumps(draws), flush=True)
     print("state", random.getstate() == before, flush=True)
 """
@@ -191,11 +193,11 @@ FORKS = """
     import json, os, random, sys
     random.seed(0)
     import agenteval_otel.config
-    from agenteval_otel.sampling import draw_from
-    draw_from(None)
+    from agenteval_otel.sampling import randomness_of
+    randomness_of(None)
     for _ in range(int(sys.argv[1])):
         if os.fork() == 0:
-            print("draw", draw_from(None), flush=True)
+            print("draw", randomness_of(None), flush=True)
             os._exit(0)
         os.wait()
 """
@@ -245,7 +247,7 @@ def test_the_hosts_generator_stays_where_it_was(protocol: str) -> None:
 class Response(NamedTuple):
     """A response of the population: its draw, what is known of it afterwards, and its true score."""
 
-    draw: int
+    randomness: int
     agent: str
     answer: AnswerFacts
     score: float
@@ -268,9 +270,9 @@ def population(count: int, seed: int) -> list[Response]:
 def decide(sampler: Sampler, response: Response) -> SamplingDecision:
     """As the door asks: before the answer, and again after it while the decision is not settled."""
     memo: dict[int, SamplingDecision] = {}
-    decision = sampler.decide(SamplingContext(response.agent, response.draw, None, None, memo))
+    decision = sampler.decide(SamplingContext(response.agent, response.randomness, None, None, memo))
     if not decision.settled:
-        decision = sampler.decide(SamplingContext(response.agent, response.draw, response.answer, None, memo))
+        decision = sampler.decide(SamplingContext(response.agent, response.randomness, response.answer, None, memo))
     assert decision.settled
     return decision
 

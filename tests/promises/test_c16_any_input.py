@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agenteval_otel.capture import CapturedCall, ConversationParameter, OtherParameters, build_input
+from agenteval_otel.capture import Arguments, CapturedCall, build_input
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
@@ -204,9 +204,9 @@ def test_any_argument(one: Any, other: Any) -> None:
         ...
 
     one, other = made_of(one), made_of(other)
-    found = ConversationParameter(handler).of((one, other, one), {"system": other, "history": one})
+    found = Arguments(handler).conversation((one, other, one), {"system": other, "history": one})
     assert found is None or type(found) is str
-    assert type(OtherParameters(handler).of((one, other, one), {"system": other, "history": one})) in (dict, type(None))
+    assert type(Arguments(handler).others((one, other, one), {"system": other, "history": one})) in (dict, type(None))
 
 
 def deep_list() -> Any:

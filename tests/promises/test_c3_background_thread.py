@@ -14,7 +14,7 @@ STALLS = 8
 PROGRAM = """
     import json, logging, os, sys, threading, time
     from agenteval_otel import accounting, annotate, configure, flush, monitor
-    from agenteval_otel.capture.redaction import Redactor
+    from agenteval_otel.redaction import Redactor
     from agenteval_otel.config import current_pipeline
     from agenteval_otel.evaluators import Func
     from agenteval_otel.ground_truth import GroundTruthStore

@@ -10,8 +10,8 @@ from agenteval_otel import monitor
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import FunctionSampler, SamplingContext, SamplingDecision
-from agenteval_otel.sampling.base import DRAW_RANGE
-from agenteval_otel.sampling.conversation import draw_of_conversation
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
+from agenteval_otel.sampling.conversation import randomness_of_conversation
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.testing.doubles import Free
 
@@ -77,8 +77,8 @@ def test_a_function_may_answer_with_an_array_librarys_number(value: Any, sampled
 def test_a_conversation_whose_id_is_a_book() -> None:
     """Of an id that is not kept whole the beginning draws: cut or not, the draw is the same one."""
     whole = "c" * 10_000_000
-    assert draw_of_conversation(whole) == draw_of_conversation("c" * 600) < DRAW_RANGE
-    assert draw_of_conversation("c" * 512) != draw_of_conversation("c" * 511)
+    assert randomness_of_conversation(whole) == randomness_of_conversation("c" * 600) < RANDOMNESS_RANGE
+    assert randomness_of_conversation("c" * 512) != randomness_of_conversation("c" * 511)
 
 
 def test_a_conversations_id_counts_for_the_queue() -> None:

@@ -25,18 +25,21 @@ from agenteval_otel.sampling import (
     ScoreSampler,
     SlowSampler,
 )
-from agenteval_otel.sampling.base import DRAW_RANGE
-from agenteval_otel.sampling.escalation import Question, draw_of_input, second_draw
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
+from agenteval_otel.sampling.escalation import EscalationDecider, randomness_of_input, second_randomness
 from tests.sampling.test_results import scored
 
 MADE = EvaluationInput(response="text", agent="support", duration_s=1.0)
 
 
 def decided(
-    escalation: Escalation, draw: int | None, results: Sequence[EvaluationResult] = (), made: EvaluationInput = MADE
+    escalation: Escalation,
+    randomness: int | None,
+    results: Sequence[EvaluationResult] = (),
+    made: EvaluationInput = MADE,
 ) -> SamplingDecision:
     """The decision in the end, asked the way a run asks; what was promised before the results is kept."""
-    question = Question(escalation, made, draw)
+    question = EscalationDecider(escalation, made, randomness)
     early = question.decide()
     found = early if early.settled else question.decide(results)
     assert found.settled
@@ -52,65 +55,67 @@ def draws(count: int, seed: int = 7) -> list[int]:
 
 def test_the_largest_ratio_that_matches_is_the_probability() -> None:
     """The floor for what no rule matches, a rule's ratio where it is larger, its type as the reason."""
-    escalation = Escalation(floor=0.1, rules=[ScoreSampler(below=0.5), SlowSampler(over_s=5, ratio=0.4)])
+    escalation = Escalation(baseline_rate=0.1, rules=[ScoreSampler(below=0.5), SlowSampler(over_s=5, ratio=0.4)])
     slow = MADE.model_copy(update={"duration_s": 9.0})
     for results, made, expected in (
-        ([scored(normalized=0.9)], MADE, (0.1, "floor")), ([scored(normalized=0.1)], MADE, (1.0, "score")),
+        ([scored(normalized=0.9)], MADE, (0.1, "baseline")), ([scored(normalized=0.1)], MADE, (1.0, "score")),
         ([scored(normalized=0.9)], slow, (0.4, "slow")), ([scored(normalized=0.1)], slow, (1.0, "score")),
-        ([], MADE, (0.1, "floor")),
+        ([], MADE, (0.1, "baseline")),
     ):  # fmt: skip
-        taken = [found for draw in draws(2_000) if (found := decided(escalation, draw, results, made)).sampled]
+        taken = [found for value in draws(2_000) if (found := decided(escalation, value, results, made)).sampled]
         assert abs(len(taken) / 2_000 - expected[0]) <= 3.5 * math.sqrt(expected[0] * (1 - expected[0]) / 2_000)
         assert {found.probability for found in taken} == {expected[0]}
-        assert {found.reason for found in taken} <= {expected[1], "floor"} if expected[0] < 1 else {expected[1]}
+        assert {found.reason for found in taken} <= {expected[1], "baseline"} if expected[0] < 1 else {expected[1]}
 
 
 def test_what_the_floor_takes_every_larger_ratio_takes() -> None:
     """Both cut from one number, so shares nest, and a floor below a rule's ratio does not add to it."""
-    small, large = Escalation(floor=0.05), Escalation(floor=0.2)
-    ruled = Escalation(floor=0.05, rules=[ScoreSampler(below=0.5, ratio=0.2)])
+    small, large = Escalation(baseline_rate=0.05), Escalation(baseline_rate=0.2)
+    ruled = Escalation(baseline_rate=0.05, rules=[ScoreSampler(below=0.5, ratio=0.2)])
     low = [scored(normalized=0.1)]
-    for draw in draws(1_000):
-        assert decided(small, draw).sampled <= decided(large, draw).sampled
-        assert decided(ruled, draw, low).sampled == decided(large, draw).sampled
-        assert decided(ruled, draw, low).probability == 0.2
+    for value in draws(1_000):
+        assert decided(small, value).sampled <= decided(large, value).sampled
+        assert decided(ruled, value, low).sampled == decided(large, value).sampled
+        assert decided(ruled, value, low).probability == 0.2
 
 
 def test_it_says_nothing_about_the_draw_that_sampled_the_answer() -> None:
     """Among the answers that a small rate sampled, the floor takes its own share: the probabilities multiply."""
-    escalation, head = Escalation(floor=0.3), RatioSampler(ratio=0.05)
-    sampled = [draw for draw in draws(40_000) if head.decide(SamplingContext("a", draw)).sampled]
-    share = sum(decided(escalation, draw).sampled for draw in sampled) / len(sampled)
+    escalation, head = Escalation(baseline_rate=0.3), RatioSampler(ratio=0.05)
+    sampled = [value for value in draws(40_000) if head.decide(SamplingContext("a", value)).sampled]
+    share = sum(decided(escalation, randomness).sampled for randomness in sampled) / len(sampled)
     assert abs(share - 0.3) <= 3 * math.sqrt(0.3 * 0.7 / len(sampled))
 
 
 def test_every_process_decides_alike() -> None:
     """The number is made from the response's own by a hash that is the same everywhere."""
-    assert second_draw(0) == 0x909AF23C366D8098
-    assert second_draw(DRAW_RANGE - 1) != second_draw(0)
-    assert draw_of_input(MADE) == draw_of_input(EvaluationInput(response="text"))
+    assert second_randomness(0) == 0x909AF23C366D8098
+    assert second_randomness(RANDOMNESS_RANGE - 1) != second_randomness(0)
+    assert randomness_of_input(MADE) == randomness_of_input(EvaluationInput(response="text"))
     first, second = (EvaluationInput(response="text", response_id=name) for name in ("r1", "r2"))
-    assert draw_of_input(first) != draw_of_input(second)
-    assert draw_of_input(EvaluationInput(response="\ud800")) >= 0
+    assert randomness_of_input(first) != randomness_of_input(second)
+    assert randomness_of_input(EvaluationInput(response="\ud800")) >= 0
 
 
 def test_what_is_sure_does_not_wait_for_results() -> None:
     """Where the floor takes an answer, or a rule that needs no results does, it is known before the first stage."""
     rules = [ScoreSampler(below=0.5)]
-    assert Question(Escalation(floor=1.0, rules=rules), MADE, 3).decide() == (
-        True, 1.0, "floor", "not_sampled", True, False, None
+    assert EscalationDecider(Escalation(baseline_rate=1.0, rules=rules), MADE, 3).decide() == (
+        True, 1.0, "baseline", "not_sampled", True, False, None
     )  # fmt: skip
-    by_time = Question(Escalation(floor=0.01, rules=[*rules, SlowSampler(over_s=0.5)]), MADE, 3).decide()
+    by_time = EscalationDecider(
+        Escalation(baseline_rate=0.01, rules=[*rules, SlowSampler(over_s=0.5)]), MADE, 3
+    ).decide()
     assert (by_time.sampled, by_time.settled) == (True, False)
-    assert Question(Escalation(floor=0.5), MADE, 3).decide().settled
+    assert EscalationDecider(Escalation(baseline_rate=0.5), MADE, 3).decide().settled
 
 
 def test_without_a_floor_nothing_is_known_of_the_rest() -> None:
     """What no rule matches is never seen, so no weight could speak for it: the probability is unknown."""
-    escalation = Escalation(floor=0, rules=[ScoreSampler(below=0.5)])
-    for draw in draws(50):
-        assert not decided(escalation, draw, [scored(normalized=0.9)]).sampled
-        found = decided(escalation, draw, [scored(normalized=0.1)])
+    escalation = Escalation(baseline_rate=0, rules=[ScoreSampler(below=0.5)])
+    for value in draws(50):
+        assert not decided(escalation, value, [scored(normalized=0.9)]).sampled
+        found = decided(escalation, value, [scored(normalized=0.1)])
         assert (found.sampled, found.probability, found.reason) == (True, None, "score")
 
 
@@ -128,10 +133,10 @@ def explode(_: EvaluationInput) -> float:
 def test_a_rule_that_raises_has_no_say() -> None:
     """The others and the floor decide, with the probability that they give; what broke is told once."""
     broken = FunctionSampler(function=explode)
-    escalation = Escalation(floor=0.1, rules=[broken, Undecided(), ScoreSampler(below=0.5, ratio=0.5)])
+    escalation = Escalation(baseline_rate=0.1, rules=[broken, Undecided(), ScoreSampler(below=0.5, ratio=0.5)])
     taken = 0
-    for draw in draws(1_000):
-        question = Question(escalation, MADE, draw)
+    for value in draws(1_000):
+        question = EscalationDecider(escalation, MADE, value)
         question.decide()
         found = question.decide([scored(normalized=0.2)])
         taken += found.sampled
@@ -151,15 +156,15 @@ class Careless(RuleSampler):
 def test_what_is_no_probability_is_unknown(claimed: Any) -> None:
     """A rule of the user's own may say what it likes; a weight made of it would spoil every sum for good."""
     rule = Careless.model_construct(ratio=claimed)
-    found = decided(Escalation(floor=0.1, rules=[rule]), DRAW_RANGE - 1)
+    found = decided(Escalation(baseline_rate=0.1, rules=[rule]), RANDOMNESS_RANGE - 1)
     assert (found.sampled, found.probability, found.reason) == (True, None, "careless")
 
 
 def test_a_changed_copy_decides_by_its_own_floor() -> None:
     """Bounds that were worked out of the old fields stay behind, of an escalation and of a sampler."""
-    everything = Escalation(floor=1.0)
+    everything = Escalation(baseline_rate=1.0)
     assert decided(everything, 0).sampled
-    assert not any(decided(everything.model_copy(update={"floor": 0.0}), draw).sampled for draw in draws(20))
+    assert not any(decided(everything.model_copy(update={"baseline_rate": 0.0}), value).sampled for value in draws(20))
     ratio = RatioSampler(ratio=1.0)
     assert ratio.decide(SamplingContext("a", 0)).sampled
     assert not ratio.model_copy(update={"ratio": 0.0}).decide(SamplingContext("a", 0)).sampled
@@ -171,7 +176,7 @@ def cancel(_: EvaluationInput) -> float:
 
 def test_a_rule_that_claims_to_be_cancelled_is_broken_and_nothing_else() -> None:
     """It never waits, so nobody can have cancelled it: the answer goes on being evaluated."""
-    question = Question(Escalation(floor=1.0, rules=[FunctionSampler(function=cancel)]), MADE, 0)
+    question = EscalationDecider(Escalation(baseline_rate=1.0, rules=[FunctionSampler(function=cancel)]), MADE, 0)
     assert question.decide().sampled
     assert [name for name, _ in question.broken] == ["function"]
 
@@ -191,15 +196,15 @@ def test_a_function_is_asked_once() -> None:
 def test_the_weighted_mean_is_the_mean_of_all_answers() -> None:
     """20,000 answers whose score depends on the rule: the weighted mean is within three sigma, the plain one is not."""
     numbers = random.Random(20)
-    escalation = Escalation(floor=0.05, rules=[ScoreSampler(below=0.5), SlowSampler(over_s=5, ratio=0.5)])
+    escalation = Escalation(baseline_rate=0.05, rules=[ScoreSampler(below=0.5), SlowSampler(over_s=5, ratio=0.5)])
     everything: list[float] = []
     judged: list[tuple[float, float]] = []
-    for draw in draws(20_000, seed=3):
+    for value in draws(20_000, seed=3):
         suspicious, slow = numbers.random() < 0.08, numbers.random() < 0.1
         score = float(numbers.random() < (0.35 if suspicious else 0.8 if slow else 0.97))
         everything.append(score)
         made = MADE.model_copy(update={"duration_s": 9.0 if slow else 0.1})
-        found = decided(escalation, draw, [scored(normalized=0.2 if suspicious else 0.9)], made)
+        found = decided(escalation, value, [scored(normalized=0.2 if suspicious else 0.9)], made)
         if found.sampled:
             assert found.probability is not None
             judged.append((score, 1.0 / found.probability))
@@ -220,29 +225,31 @@ def test_the_weighted_mean_is_the_mean_of_all_answers() -> None:
 
 @given(
     floor=st.floats(0.01, 1), ratios=st.lists(st.floats(0, 1), max_size=4),
-    scores=st.lists(st.floats(0, 1), max_size=3), draw=st.integers(0, DRAW_RANGE - 1),
+    scores=st.lists(st.floats(0, 1), max_size=3), randomness=st.integers(0, RANDOMNESS_RANGE - 1),
 )  # fmt: skip
-def test_any_rules_give_one_threshold(floor: float, ratios: list[float], scores: list[float], draw: int) -> None:
+def test_any_rules_give_one_threshold(floor: float, ratios: list[float], scores: list[float], randomness: int) -> None:
     """Whatever matches, an answer goes on if and only if its number lies below the probability that is said of it."""
-    escalation = Escalation(floor=floor, rules=[ScoreSampler(below=0.5, ratio=ratio) for ratio in ratios])
-    found = decided(escalation, draw, [scored(normalized=score) for score in scores])
+    escalation = Escalation(baseline_rate=floor, rules=[ScoreSampler(below=0.5, ratio=ratio) for ratio in ratios])
+    found = decided(escalation, randomness, [scored(normalized=score) for score in scores])
     matched = ratios if any(score < 0.5 for score in scores) else []
     assert found.probability == max(floor, *matched, 0.0)
-    assert found.sampled == (second_draw(draw) < round(found.probability * DRAW_RANGE))
+    assert found.sampled == (second_randomness(randomness) < round(found.probability * RANDOMNESS_RANGE))
 
 
 @pytest.mark.parametrize(
     ("made", "said"),
-    [({"floor": 1.5}, "floor: expected at most 1"), ({"floor": -0.1}, "floor: expected at least 0"),
-     ({"floor": True}, "floor: expected a number from 0 to 1"),
-     ({"floor": math.nan}, "floor: expected a finite number"),
-     ({"floor": 0}, "no answer goes on: expected a floor above 0, or rules"),
+    [({"baseline_rate": 1.5}, "baseline_rate: expected at most 1"),
+     ({"baseline_rate": -0.1}, "baseline_rate: expected at least 0"),
+     ({"baseline_rate": True}, "baseline_rate: expected a number from 0 to 1"),
+     ({"baseline_rate": math.nan}, "baseline_rate: expected a finite number"),
+     ({"baseline_rate": 0}, "no answer goes on: expected a baseline_rate above 0, or rules"),
      ({"rules": {"type": "label"}}, "rules: expected a list of rules"),
      ({"rules": [{"type": "lable"}]}, r"rules\[0\]: unknown sampler type 'lable' \(did you mean 'label'"),
      ({"rules": [{"type": "label"}, {"type": "score"}]}, r"rules\[1\]: expected below, above, or both"),
      ({"rules": [{"type": "score", "bellow": 1}]}, r"rules\[0\].bellow: unknown field \(did you mean 'below'"),
      ({"rules": [{"type": "ratio"}]}, r"rules\[0\]: 'ratio' is no rule; known: agent, disagreement, error, failure"),
-     ({"rules": [{"type": "rate_limit"}]}, "is no rule"), ({"flor": 0.1}, "flor: unknown field .did you mean 'floor'"),
+     ({"rules": [{"type": "rate_limit"}]}, "is no rule"),
+     ({"baseline_rat": 0.1}, "baseline_rat: unknown field .did you mean .baseline_rate"),
      ({"criteria": "good"}, "criteria: expected a list"),
      ({"rules": [{"type": "label"}] * 33}, "rules: ")],
 )  # fmt: skip
@@ -254,5 +261,7 @@ def test_what_is_wrong_is_said_by_its_place(made: dict[str, Any], said: str) -> 
 
 def test_it_comes_back_from_its_dump() -> None:
     """The rules are dumped with their types."""
-    made = Escalation(floor=0.2, rules=[ScoreSampler(below=0.5), {"type": "label", "ratio": 0.5}], criteria=["judge"])
+    made = Escalation(
+        baseline_rate=0.2, rules=[ScoreSampler(below=0.5), {"type": "label", "ratio": 0.5}], criteria=["judge"]
+    )
     assert Escalation(**made.model_dump()) == made

@@ -10,7 +10,7 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sampling import RateLimitSampler, Sampler, SamplingContext, SamplingDecision
-from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.testing import ManualClock
 
 _numbers = random.Random(3)
@@ -75,7 +75,7 @@ def test_the_ratio_follows_the_traffic() -> None:
     for calls in (40, 400, 4000, 5):
         second_of(sampler, calls)
         clock.advance(1.0)
-        seen.append(sampler.decide(SamplingContext("agent", DRAW_RANGE - 1)).probability)
+        seen.append(sampler.decide(SamplingContext("agent", RANDOMNESS_RANGE - 1)).probability)
     assert seen == [pytest.approx(8 / 40), pytest.approx(8 / 401), pytest.approx(8 / 4001), 1.0]
 
 

@@ -13,8 +13,8 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.span import TraceState
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sampling import RatioSampler, SamplingContext, draw_from
-from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.sampling import RatioSampler, SamplingContext, randomness_of
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 
 RATIOS = (0.0, 0.001, 0.1, 0.25, 1 / 3, 0.5, 0.9, 1.0)
 trace_ids = st.integers(min_value=1, max_value=(1 << 128) - 1)
@@ -25,15 +25,15 @@ def in_trace(trace_id: int, state: str | None = None) -> SpanContext:
     return SpanContext(trace_id, 1, False, TraceFlags(1), trace_state)
 
 
-def sampled(ratio: float, draw: int) -> bool:
-    return RatioSampler(ratio=ratio).decide(SamplingContext("agent", draw)).sampled
+def sampled(ratio: float, randomness: int) -> bool:
+    return RatioSampler(ratio=ratio).decide(SamplingContext("agent", randomness)).sampled
 
 
 def test_none_and_all() -> None:
     """Ratio 0 evaluates nothing and ratio 1 everything, at both ends of the draws."""
-    for draw in (0, 1, DRAW_RANGE // 2, DRAW_RANGE - 1):
-        assert not sampled(0.0, draw)
-        assert sampled(1.0, draw)
+    for randomness in (0, 1, RANDOMNESS_RANGE // 2, RANDOMNESS_RANGE - 1):
+        assert not sampled(0.0, randomness)
+        assert sampled(1.0, randomness)
 
 
 @pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan"), "often"])
@@ -47,16 +47,16 @@ def test_ratios_outside_the_unit_interval_are_refused(ratio: Any) -> None:
 def test_the_decision_records_its_probability() -> None:
     """Taken or not, a decision carries the ratio as its probability and says why."""
     sampler = RatioSampler(ratio=0.25)
-    yes, no = (sampler.decide(SamplingContext("agent", draw)) for draw in (0, DRAW_RANGE - 1))
+    yes, no = (sampler.decide(SamplingContext("agent", randomness)) for randomness in (0, RANDOMNESS_RANGE - 1))
     assert (yes.sampled, yes.probability, yes.reason) == (True, 0.25, "ratio")
     assert (no.sampled, no.probability, no.outcome) == (False, 0.25, "not_sampled")
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.integers(0, DRAW_RANGE - 1))
-def test_smaller_rates_nest_inside_larger_ones(one: float, other: float, draw: int) -> None:
+@given(st.floats(0, 1), st.floats(0, 1), st.integers(0, RANDOMNESS_RANGE - 1))
+def test_smaller_rates_nest_inside_larger_ones(one: float, other: float, randomness: int) -> None:
     """What a smaller ratio takes, a larger one takes too."""
     smaller, larger = sorted((one, other))
-    assert not sampled(smaller, draw) or sampled(larger, draw)
+    assert not sampled(smaller, randomness) or sampled(larger, randomness)
 
 
 def test_the_rule_is_the_sdks() -> None:
@@ -68,7 +68,7 @@ def test_the_rule_is_the_sdks() -> None:
         ours = RatioSampler(ratio=ratio)
         for trace_id in ids:
             expected = theirs.should_sample(None, trace_id, "name").decision is Decision.RECORD_AND_SAMPLE
-            assert ours.decide(SamplingContext("agent", draw_from(in_trace(trace_id)))).sampled is expected
+            assert ours.decide(SamplingContext("agent", randomness_of(in_trace(trace_id)))).sampled is expected
 
 
 @given(trace_ids, st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0]))
@@ -76,14 +76,14 @@ def test_a_threshold_in_the_trace_state_brings_the_conventions_rule(trace_id: in
     """With ``ot=th`` a trace is taken when its last 56 bits reach the threshold of the ratio."""
     threshold = int((1 - ratio) * (1 << 56))
     expected = (trace_id & ((1 << 56) - 1)) >= threshold
-    assert sampled(ratio, draw_from(in_trace(trace_id, "th:8"))) is expected
+    assert sampled(ratio, randomness_of(in_trace(trace_id, "th:8"))) is expected
 
 
 @given(trace_ids, st.integers(0, (1 << 56) - 1), st.sampled_from(["th:8;rv:{}", "rv:{};th:c", "p:1;rv:{};th:0;x:y"]))
 def test_an_explicit_random_value_takes_the_place_of_the_trace_id(trace_id: int, value: int, entry: str) -> None:
     """With ``rv`` the randomness is the one that the trace state names."""
     state = entry.format(f"{value:014x}")
-    assert sampled(0.5, draw_from(in_trace(trace_id, state))) is (value >= 1 << 55)
+    assert sampled(0.5, randomness_of(in_trace(trace_id, state))) is (value >= 1 << 55)
 
 
 @pytest.mark.parametrize(
@@ -93,30 +93,30 @@ def test_an_explicit_random_value_takes_the_place_of_the_trace_id(trace_id: int,
 def test_a_lone_bad_entry_does_not_count(bad: str) -> None:
     """A random value that is none is passed over: the draw comes from the trace id and stays in its range."""
     trace_id = 0x0123456789ABCDEF0123456789ABCDEF
-    draw = draw_from(in_trace(trace_id, f"th:8;{bad}"))
-    assert draw == draw_from(in_trace(trace_id, "th:8"))
-    assert 0 <= draw < DRAW_RANGE
+    randomness = randomness_of(in_trace(trace_id, f"th:8;{bad}"))
+    assert randomness == randomness_of(in_trace(trace_id, "th:8"))
+    assert 0 <= randomness < RANDOMNESS_RANGE
 
 
 @pytest.mark.parametrize("entry", ["rv:00000000000000", "p:8", "eth:8", "x:th:8"])
 def test_without_a_threshold_the_sdks_rule_holds(entry: str) -> None:
     """Another entry of OpenTelemetry in the trace state does not change the rule."""
     trace_id = 0x0123456789ABCDEF0123456789ABCDEF
-    assert draw_from(in_trace(trace_id, entry)) == trace_id & ((1 << 64) - 1)
+    assert randomness_of(in_trace(trace_id, entry)) == trace_id & ((1 << 64) - 1)
 
 
 @given(trace_ids, st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters=",="), max_size=40))
 def test_any_trace_state_gives_a_draw(trace_id: int, entry: str) -> None:
     """Whatever somebody wrote into the trace state, a draw in range comes out."""
-    assert 0 <= draw_from(in_trace(trace_id, entry or "x")) < DRAW_RANGE
+    assert 0 <= randomness_of(in_trace(trace_id, entry or "x")) < RANDOMNESS_RANGE
 
 
 def test_the_hosts_generator_is_left_alone() -> None:
     """Drawing without a trace does not move the state of the host's random numbers."""
     before = random.getstate()
-    draws = {draw_from(None) for _ in range(100)}
+    values = {randomness_of(None) for _ in range(100)}
     assert random.getstate() == before
-    assert len(draws) == 100
+    assert len(values) == 100
 
 
 def test_the_hosts_seed_does_not_make_us_repeat_ourselves() -> None:
@@ -124,9 +124,9 @@ def test_the_hosts_seed_does_not_make_us_repeat_ourselves() -> None:
     before = random.getstate()
     try:
         random.seed(0)
-        first = [draw_from(None) for _ in range(10)]
+        first = [randomness_of(None) for _ in range(10)]
         random.seed(0)
-        assert [draw_from(None) for _ in range(10)] != first
+        assert [randomness_of(None) for _ in range(10)] != first
     finally:
         random.setstate(before)
 
@@ -136,12 +136,12 @@ def test_the_share_is_the_ratio(ratio: float) -> None:
     """Over many draws the share that is taken is the ratio, and the draws are uniform (chi-squared, 16 classes)."""
     numbers = random.Random(5)
     count = 50_000
-    draws = [draw_from(in_trace(numbers.getrandbits(128) or 1)) for _ in range(count)]
-    taken = sum(sampled(ratio, draw) for draw in draws[:20_000])
+    values = [randomness_of(in_trace(numbers.getrandbits(128) or 1)) for _ in range(count)]
+    taken = sum(sampled(ratio, randomness) for randomness in values[:20_000])
     assert abs(taken - 20_000 * ratio) < 4.5 * (20_000 * ratio * (1 - ratio)) ** 0.5
     classes = [0] * 16
-    for draw in draws:
-        classes[draw >> 60] += 1
+    for randomness in values:
+        classes[randomness >> 60] += 1
     expected = count / 16
     # 44.3 is the 0.9999 quantile with 15 degrees of freedom.
     assert sum((found - expected) ** 2 / expected for found in classes) < 44.3
@@ -153,7 +153,7 @@ def test_what_is_measured_is_not_biased_by_the_sample() -> None:
     scores = [min(1.0, max(0.0, numbers.gauss(0.7, 0.2))) for _ in range(20_000)]
     sampler = RatioSampler(ratio=0.2)
     decisions = [
-        sampler.decide(SamplingContext("a", draw_from(in_trace(numbers.getrandbits(128) or 1)))) for _ in scores
+        sampler.decide(SamplingContext("a", randomness_of(in_trace(numbers.getrandbits(128) or 1)))) for _ in scores
     ]
     kept = [(score, 1 / (d.probability or 1)) for score, d in zip(scores, decisions, strict=True) if d.sampled]
     estimate = sum(score * weight for score, weight in kept) / sum(weight for _, weight in kept)

@@ -23,7 +23,7 @@ from agenteval_otel.sampling import (
     SamplingContext,
     ScoreSampler,
 )
-from agenteval_otel.sampling.base import DRAW_RANGE
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.testing import check_component, check_sampler
 
 RULES: dict[str, ResultSampler] = {
@@ -115,8 +115,8 @@ def test_the_ratio_is_drawn_from_what_matches() -> None:
     """Of the answers that match a share is taken, with its probability."""
     rule = ScoreSampler(below=0.5, ratio=0.25)
     taken = [
-        rule.decide(SamplingContext("a", draw, evaluation_input=MADE, results=(scored(normalized=0.1),))).sampled
-        for draw in range(0, DRAW_RANGE, DRAW_RANGE // 128)
+        rule.decide(SamplingContext("a", randomness, evaluation_input=MADE, results=(scored(normalized=0.1),))).sampled
+        for randomness in range(0, RANDOMNESS_RANGE, RANDOMNESS_RANGE // 128)
     ]
     assert sum(taken) == 32
 

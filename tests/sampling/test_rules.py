@@ -29,14 +29,14 @@ from agenteval_otel.sampling import (
     SamplingDecision,
     SlowSampler,
 )
-from agenteval_otel.sampling.base import DRAW_RANGE, bound_of
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.testing import ManualClock, check_component, check_sampler
 from tests.sampling.test_results import RULES
 
 FINE = AnswerFacts(0.1)
 FAILED = AnswerFacts(0.1, "TimeoutError")
 SLOW = AnswerFacts(9.0)
-LOW, MIDDLE, HIGH = 0, DRAW_RANGE // 2, DRAW_RANGE - 1
+LOW, MIDDLE, HIGH = 0, RANDOMNESS_RANGE // 2, RANDOMNESS_RANGE - 1
 
 SAMPLERS: dict[str, Sampler] = {
     "ratio": RatioSampler(ratio=0.3),
@@ -51,15 +51,15 @@ SAMPLERS: dict[str, Sampler] = {
 }
 
 
-def last_word(sampler: Sampler, draw: int, facts: AnswerFacts, text: str = "") -> SamplingDecision:
+def last_word(sampler: Sampler, randomness: int, facts: AnswerFacts, text: str = "") -> SamplingDecision:
     """The decision in the end, asked the way a call is."""
     memo: dict[int, SamplingDecision] = {}
-    decision = sampler.decide(SamplingContext("support", draw, memo=memo))
+    decision = sampler.decide(SamplingContext("support", randomness, memo=memo))
     if not decision.settled:
-        decision = sampler.decide(SamplingContext("support", draw, facts, None, memo))
+        decision = sampler.decide(SamplingContext("support", randomness, facts, None, memo))
     if not decision.settled:
         made = EvaluationInput(response=text, conversation_id=facts.conversation_id)
-        decision = sampler.decide(SamplingContext("support", draw, facts, made, memo))
+        decision = sampler.decide(SamplingContext("support", randomness, facts, made, memo))
     return decision
 
 
@@ -126,15 +126,15 @@ def test_patterns_and_functions_wait_for_the_input() -> None:
 def test_the_first_that_applies_decides() -> None:
     """Failures all, slow ones by half, the rest by a twentieth: each with the probability of its own stratum."""
     sampler = SAMPLERS["first_of"]
-    twentieth = bound_of(0.05)
-    for facts, draw, sampled, probability, reason in (
+    twentieth = threshold_of(0.05)
+    for facts, randomness, sampled, probability, reason in (
         (FAILED, HIGH, True, 1.0, "error"),
         (SLOW, MIDDLE - 1, True, 0.5, "slow"),
         (SLOW, MIDDLE, False, 0.5, "slow"),
         (FINE, twentieth - 1, True, 0.05, "ratio"),
         (FINE, twentieth, False, 0.05, "ratio"),
     ):
-        found = last_word(sampler, draw, facts)
+        found = last_word(sampler, randomness, facts)
         assert (found.sampled, found.probability, found.reason) == (sampled, probability, reason)
 
 
@@ -173,7 +173,7 @@ class EveryOther(Sampler, type="every_other"):
     counts_calls: ClassVar[bool] = True
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        self._asked.append(context.draw)
+        self._asked.append(context.randomness)
         return SamplingDecision(len(self._asked) % 2 == 1, None, "every_other")
 
     @cached_property
@@ -260,19 +260,21 @@ _trees = st.recursive(
 
 
 @settings(max_examples=300, deadline=None)
-@given(_trees, st.sampled_from([FINE, FAILED, SLOW]), st.sampled_from(["x", "-"]), st.integers(0, DRAW_RANGE - 1))
-def test_the_recorded_probability_is_the_true_one(tree: Sampler, facts: AnswerFacts, text: str, draw: int) -> None:
+@given(_trees, st.sampled_from([FINE, FAILED, SLOW]), st.sampled_from(["x", "-"]), st.integers(0, RANDOMNESS_RANGE - 1))
+def test_the_recorded_probability_is_the_true_one(
+    tree: Sampler, facts: AnswerFacts, text: str, randomness: int
+) -> None:
     """Of any tree of samplers: a response is sampled exactly when its draw lies below the recorded probability.
 
     So the probability of inclusion, over uniform draws, is the recorded one; and what was foreseen comes true.
     """
-    found = last_word(tree, draw, facts, text)
+    found = last_word(tree, randomness, facts, text)
     again = last_word(tree, LOW, facts, text)
     probability = again.probability if again.sampled else 0.0
     assert probability is not None
-    assert found.sampled == (draw < round(probability * DRAW_RANGE))
+    assert found.sampled == (randomness < round(probability * RANDOMNESS_RANGE))
     if found.sampled:
         assert found.probability == probability
-    before = tree.decide(SamplingContext("support", draw, memo={}))
+    before = tree.decide(SamplingContext("support", randomness, memo={}))
     if before.sampled and before.applies:
         assert found.sampled

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.capture.redaction import KINDS, PatternRedactor, Redactor, load_redactors
-from agenteval_otel.capture.redaction.scan import WINDOW
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.redaction import KINDS, PatternRedactor, Redactor, load_redactors
+from agenteval_otel.redaction.scan import WINDOW
 from agenteval_otel.testing.checks import check_component
 
 REDACTOR = PatternRedactor()

@@ -1,4 +1,4 @@
-"""PatternRedactor: secrets and personal data by their patterns, and the user's own patterns."""
+"""Redactors: the contract, and `PatternRedactor` for secrets, personal data and the user's own patterns."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
-from agenteval_otel.capture.redaction.base import Redactor
-from agenteval_otel.capture.redaction.contacts import find_emails, find_ipv6
-from agenteval_otel.capture.redaction.numbers import find_ibans, find_numbers
-from agenteval_otel.capture.redaction.scan import Finding, merged, windows
-from agenteval_otel.capture.redaction.secrets import find_secrets
-from agenteval_otel.components import load_each, resolve
+from agenteval_otel.components import Component, load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.patterns import JsPattern, compile_pattern, lazily
+from agenteval_otel.redaction.personal import find_emails, find_ibans, find_ipv6, find_numbers
+from agenteval_otel.redaction.scan import Finding, merged, windows
+from agenteval_otel.redaction.secrets import find_secrets
 
-__all__ = ["KINDS", "Kind", "PatternRedactor", "default_redactors", "load_redactors"]
+__all__ = ["KINDS", "Kind", "PatternRedactor", "Redactor", "default_redactors", "load_redactors"]
 
 Kind = Literal["secrets", "email", "card", "phone", "iban", "ip"]
 KINDS: Final[tuple[Kind, ...]] = ("secrets", "email", "card", "phone", "iban", "ip")
 _NAME: Final = lazily(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 # A marker is an edge where a letter was none: what stood right beside what was found may be found now. The longer the
 # text, the fewer times through have to do: two for the longest that travels the route.
-_MAX_PASSES: Final = 6
+_MAX_PASSES: Final = 10
 _SCANNED_CHARS: Final = 512 * 1024
 _SHORT_CHARS: Final = 512
 # Short text, such as an id, mostly has none of what every built-in kind needs.
@@ -35,6 +33,18 @@ _GLANCE: Final = lazily(
 )
 _ID: Final = lazily(r"(?:[A-Za-z]{1,12}[-_])?(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _MARKER: Final = lazily(r"\[[A-Z][A-Z0-9_-]{0,31}\]")
+
+
+class Redactor(Component, contract="redactor"):
+    """Takes out of text what must not leave the process. Implement `redact`.
+
+    It runs on the background thread, for every text that leaves: keep it linear in the length, without network calls.
+    What it raises costs the field: a marker leaves in its place, never the text as it was.
+    """
+
+    def redact(self, text: str) -> str:
+        """The text to let out; the same object when there is nothing to take out. Redacting again changes nothing."""
+        raise NotImplementedError
 
 
 class PatternRedactor(Redactor, type="patterns"):

@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from agenteval_otel.capture.fields import field, is_connection, items, last_items, short
+from agenteval_otel.capture.messages import Turn, all_turns, content_text, is_content, is_message
 from agenteval_otel.capture.parameters import CONVERSATION_NAMES
-from agenteval_otel.capture.shapes.calls import plain_calls
-from agenteval_otel.capture.shapes.content import content_text, is_content
-from agenteval_otel.capture.shapes.fields import (
-    field,
-    is_connection,
-    items,
-    last_items,
-    short,
-)
-from agenteval_otel.capture.shapes.turns import Turn, all_turns, is_message
 from agenteval_otel.capture.text import PlainCopy, clean, to_text
+from agenteval_otel.capture.tool_calls import plain_calls
 from agenteval_otel.capture.values import Detached, Unreadable
 
 __all__ = ["Asked", "history_fields", "history_of", "last_question", "read_prompt"]

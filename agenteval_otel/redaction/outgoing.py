@@ -11,18 +11,20 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from agenteval_otel.capture.redaction.base import Redactor
-from agenteval_otel.capture.redaction.phones import PHONE_KEY
-from agenteval_otel.capture.redaction.secrets import SECRET, TELLING_KEY
-from agenteval_otel.capture.text import plain
+from pydantic import TypeAdapter
+
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import Value, replaced
+from agenteval_otel.redaction.phones import PHONE_KEY
+from agenteval_otel.redaction.redactor import Redactor
+from agenteval_otel.redaction.secrets import SECRET, TELLING_KEY
 
 __all__ = ["FAILED", "Redaction"]
 
 FAILED: Final = "[redaction failed]"
 V = TypeVar("V", bound=Value)
+_ANY: Final = TypeAdapter(Any)
 
 # Of the configuration, counted or measured: not a person's.
 _KEPT_OF_INPUT: Final = frozenset({"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end"})
@@ -161,7 +163,10 @@ class Redaction:
             items = [self._value(item, name) for item in value]
             same = all(after is before for after, before in zip(items, value, strict=True))
             return value if same else (tuple(items) if isinstance(value, tuple) else items)
-        return self._value(plain(value), name)
+        text = (
+            str(value) if isinstance(value, bytes | bytearray) else _ANY.dump_python(value, mode="json", fallback=str)
+        )
+        return self._value(text, name)
 
     def _key(self, key: Any) -> Any:
         return self.text(key) if isinstance(key, str) else key

@@ -1,4 +1,4 @@
-"""Fields of what was taken from the host: of plain dictionaries and of detached objects. Nothing of the host's runs."""
+"""Fields of detached values: plain dictionaries and `Detached` objects. No code of the host runs here."""
 
 from __future__ import annotations
 
@@ -9,18 +9,9 @@ from agenteval_otel.capture.text import CAP_CHARS, clean
 from agenteval_otel.capture.values import Detached
 
 __all__ = [
-    "MAX_ITEMS",
-    "field",
-    "first",
-    "is_connection",
-    "items",
-    "json_object",
-    "kind_of",
-    "last_items",
-    "number",
-    "real_id",
-    "short",
-]
+    "MAX_ITEMS", "Tokens", "add_tokens", "field", "first", "is_connection", "items", "json_object", "kind_of",
+    "last_items", "real_id", "short", "usage_of",
+]  # fmt: skip
 
 MAX_ITEMS: Final = 1_000
 """How many messages, parts, tool calls or choices of one object are looked at."""
@@ -99,3 +90,35 @@ def json_object(text: Any) -> Any:
 def is_connection(value: Any) -> bool:
     """Whether it is what a web framework's request is made of: its headers hold cookies and keys."""
     return field(value, "type") in ("http", "websocket") and field(value, "headers") is not None
+
+
+Tokens = tuple[int | None, int | None]
+"""Input and output tokens."""
+
+_INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens")
+_OUTPUT: Final = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "response_tokens")
+_CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def usage_of(value: Any) -> Tokens | None:
+    """Input and output tokens of a usage object; None where it has neither.
+
+    Where tokens of a cache are counted beside the input (``cache_read_input_tokens`` next to ``input_tokens``) they are
+    added to it, as the GenAI conventions ask.
+    """
+    tokens_in = next((found for name in _INPUT if (found := number(field(value, name))) is not None), None)
+    tokens_out = next((found for name in _OUTPUT if (found := number(field(value, name))) is not None), None)
+    if tokens_in is not None and number(field(value, "input_tokens")) is not None:
+        tokens_in += sum(number(field(value, name)) or 0 for name in _CACHED)
+    return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)
+
+
+def add_tokens(one: Tokens | None, other: Tokens | None) -> Tokens | None:
+    """The sum; what is not known on one side is what the other side knows."""
+    if one is None or other is None:
+        return one or other
+    return _sum(one[0], other[0]), _sum(one[1], other[1])
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return one + other if one is not None and other is not None else one if other is None else other

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dataclasses import field as has
 from typing import Any, Final
 
-from agenteval_otel.capture.shapes.fields import MAX_ITEMS, field, first, items, json_object
+from agenteval_otel.capture.fields import MAX_ITEMS, field, first, items, json_object
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean
 
 __all__ = ["Call", "Calls", "call_of", "plain_calls", "read_calls"]
@@ -26,7 +26,7 @@ class Call:
     arguments: Any = None
     pieces: list[str] = has(default_factory=list)
     result: Any = None
-    answered: bool = False
+    has_result: bool = False
 
 
 class Calls:
@@ -52,10 +52,10 @@ class Calls:
         known.name = call.name or known.name
         if call.arguments is not None or call.pieces:
             known.arguments, known.pieces = call.arguments, call.pieces
-        if call.answered:
-            known.result, known.answered = call.result, True
+        if call.has_result:
+            known.result, known.has_result = call.result, True
 
-    def grow(self, place: Any, *, id: str | None = None, name: str | None = None, piece: Any = None) -> None:
+    def extend(self, place: Any, *, id: str | None = None, name: str | None = None, piece: Any = None) -> None:
         """The next piece of a call's arguments; the first one names the call."""
         call = self._by_id.get(id) if id else self._by_place.get(place)
         if call is None:
@@ -76,11 +76,11 @@ class Calls:
         if call is not None and arguments is not None:
             call.arguments, call.pieces = arguments, []
 
-    def answer(self, id: str | None, result: Any) -> None:
+    def set_result(self, id: str | None, result: Any) -> None:
         """The result of a call; of one that is not known, nothing."""
         call = self._by_id.get(id) if id else None
         if call is not None:
-            call.result, call.answered = result, True
+            call.result, call.has_result = result, True
 
     def finished(self) -> list[dict[str, Any]] | None:
         """The calls as fields of `ToolCall`, plain and bounded all together; None where there is none."""
@@ -125,7 +125,7 @@ def call_of(value: Any) -> Call | None:
     call = Call(first(value, "call_id", "id", "tool_call_id", "toolCallId", "toolUseId"), name, arguments)
     result = next((found for key in ("result", "output") if (found := field(value, key)) is not None), None)
     if result is not None:
-        call.result, call.answered = result, True
+        call.result, call.has_result = result, True
     return call
 
 

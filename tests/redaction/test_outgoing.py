@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from agenteval_otel.capture.outgoing import FAILED, Redaction
-from agenteval_otel.capture.redaction import PatternRedactor, Redactor
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationCriteria,
@@ -13,6 +11,8 @@ from agenteval_otel.models import (
     EvaluationResult,
     RunError,
 )
+from agenteval_otel.redaction import PatternRedactor, Redactor
+from agenteval_otel.redaction.outgoing import FAILED, Redaction
 
 MAIL = "jane@mail.example"
 REDACTION = Redaction((PatternRedactor(),))

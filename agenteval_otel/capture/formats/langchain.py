@@ -1,0 +1,99 @@
+"""LangChain and LangGraph: a graph's state, message chunks, and what a graph streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from agenteval_otel.capture.fields import add_tokens, field, first, items, kind_of, last_items
+from agenteval_otel.capture.messages import all_turns, is_message, turns_of
+from agenteval_otel.capture.reading import Reading
+from agenteval_otel.capture.response_formats import response_format
+from agenteval_otel.capture.streams import MAX_UPDATES, add_chunk
+
+__all__ = ["read_graph_chunk", "read_message_chunk", "read_state"]
+
+_FIELDS = (
+    "additional_kwargs", "data", "invalid_tool_calls", "kwargs", "ns", "response_metadata", "token_usage",
+    "tool_call_chunks", "usage_metadata",
+)  # fmt: skip
+
+
+@response_format("langgraph", libraries=("langchain_core", "langgraph"), fields=_FIELDS)
+def read_state(reading: Reading, answer: Any) -> bool:
+    """A graph's state: its messages."""
+    messages = last_items(field(answer, "messages"))
+    if not any(is_message(message) for message in messages):
+        return False
+    reading.add_conversation(all_turns(messages))
+    return True
+
+
+@response_format("langchain", stream=True)
+def read_message_chunk(reading: Reading, chunk: Any) -> bool:
+    """A chunk of a message."""
+    pieces = field(chunk, "tool_call_chunks")
+    if not is_message(chunk) or (pieces is None and not kind_of(chunk).endswith("MessageChunk")):
+        return False
+    for turn in turns_of(chunk):
+        if turn.role != "assistant":
+            reading.add_results(turn.results)
+        else:
+            open_turn = reading.open_turn(turn.key)
+            reading.extend(open_turn, turn.text)
+            for position, piece in enumerate(items(pieces)):
+                index = field(piece, "index")
+                place = position if index is None else index
+                reading.extend_call(
+                    open_turn, place if isinstance(place, int | str) else position, id=first(piece, "id"),
+                    name=first(piece, "name"), piece=field(piece, "args"),
+                )  # fmt: skip
+            turn.usage = add_tokens(open_turn.usage, turn.usage) if turn.usage is not None else None  # told in parts
+            reading.update(open_turn, turn)
+    return True
+
+
+@response_format("langgraph", stream=True)
+def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
+    """What a graph streams: ``(message, metadata)``, ``(mode, payload)``, with a namespace before it, an update of some
+    nodes, or the whole state as it is now."""
+    if isinstance(chunk, tuple):
+        return _add_tuple(reading, chunk)
+    if kind_of(chunk) in _MODES and field(chunk, "ns") is not None:
+        return _add_payload(reading, field(chunk, "data"))
+    return _add_payload(reading, chunk)
+
+
+_MODES = frozenset({"values", "updates", "messages", "custom", "debug", "tasks", "checkpoints"})
+
+
+def _add_tuple(reading: Reading, chunk: tuple[Any, ...]) -> bool:
+    parts = list(chunk)
+    if len(parts) > 1 and isinstance(parts[0], tuple):
+        parts = parts[1:]  # a subgraph's name
+    if len(parts) == 2 and isinstance(parts[0], str) and parts[0] in _MODES:
+        parts = parts[1:]
+        if isinstance(parts[0], tuple):
+            return _add_tuple(reading, parts[0])
+    if len(parts) == 2 and isinstance(parts[1], Mapping) and is_message(parts[0]):
+        return add_chunk(reading, parts[0])
+    return len(parts) == 1 and _add_payload(reading, parts[0])
+
+
+def _add_payload(reading: Reading, payload: Any) -> bool:
+    if not isinstance(payload, Mapping):
+        return False
+    messages = field(payload, "messages")
+    if isinstance(messages, list) and is_message(messages[0] if messages else None):
+        reading.add_conversation(all_turns(messages))
+        return True
+    updates = [field(payload, name) for name in islice(payload, MAX_UPDATES)]
+    updated = [update for update in updates if isinstance(field(update, "messages"), list)]
+    if not updated or any(update is not None and not isinstance(update, Mapping) for update in updates):
+        return False
+    for update in updated:
+        for turn in all_turns(field(update, "messages")):
+            if turn.role != "user":
+                reading.add_message(turn)
+    return True

@@ -1,0 +1,91 @@
+"""Response formats of one's own: one registered function for whole answers, one for chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agenteval_otel.capture import Call, Reading, Turn, field, response_format, usage_of
+from agenteval_otel.capture.response_formats import ANSWER_FORMATS, CHUNK_FORMATS
+from agenteval_otel.capture.type_readers import READ
+from tests.capture.support import found, returned, streamed
+
+
+class Utterance:
+    """An object of a client that no built-in format knows; it must never run its own code."""
+
+    def __init__(self, words: str) -> None:
+        self.utterance, self.tools, self.tokens = (
+            words,
+            [{"tool": "weather", "with": {"city": "Oslo"}}],
+            {"input_tokens": 3},
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was looked up")
+
+    def __repr__(self) -> str:
+        raise AssertionError("repr ran")
+
+
+@pytest.fixture
+def acme() -> Iterator[None]:
+    """The format of a client, registered for one test."""
+    before = dict(ANSWER_FORMATS), dict(CHUNK_FORMATS), set(READ)
+
+    @response_format("acme", fields=("utterance", "tools", "tokens"))
+    def read_acme(reading: Reading, answer: Any) -> bool:
+        text = field(answer, "utterance")
+        if not isinstance(text, str):
+            return False
+        calls = [Call(None, field(tool, "tool"), field(tool, "with")) for tool in field(answer, "tools") or ()]
+        reading.add_turn(Turn("assistant", text, calls=calls, usage=usage_of(field(answer, "tokens")), model="acme-1"))
+        return True
+
+    @response_format("acme", stream=True)
+    def read_acme_chunk(reading: Reading, chunk: Any) -> bool:
+        if field(chunk, "utterance") is None:
+            return False
+        reading.extend(reading.open_turn(), field(chunk, "utterance"))
+        return True
+
+    yield
+    for formats, known in zip((ANSWER_FORMATS, CHUNK_FORMATS), before, strict=False):
+        formats.clear()
+        formats.update(known)
+    READ.clear()
+    READ.update(before[2])
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_registered_format_reads_whole_answers() -> None:
+    """Text, tool calls, usage and model come from the stored fields that the format names."""
+    expected = [("weather", {"city": "Oslo"}, None)]
+    answer = returned(Utterance("It is sunny."))
+    assert (answer.response, answer.model) == ("It is sunny.", "acme-1")
+    assert [(call.name, call.arguments, call.result) for call in answer.tool_calls or ()] == expected
+    assert answer.usage is not None
+    assert answer.usage.input_tokens == 3
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_registered_format_reads_chunks() -> None:
+    """Chunks of a format of one's own are joined; other chunks are read as before."""
+    assert streamed([Utterance("It is "), "very ", Utterance("sunny.")]).response == "It is very sunny."
+    message = {"role": "assistant", "content": "Tomorrow."}
+    assert found(returned(message))[0] == "Tomorrow."
+
+
+def test_a_format_replaces_the_one_of_its_name() -> None:
+    """The built-in formats are there, and the one registered last is tried first."""
+    assert {"openai_completion", "openai_response", "langgraph", "pydantic_ai", "openai_agents", "http"} <= set(
+        ANSWER_FORMATS
+    )
+    before = dict(ANSWER_FORMATS)
+    response_format("http")(lambda reading, answer: False)
+    assert next(iter(ANSWER_FORMATS)) == "http"
+    assert len(ANSWER_FORMATS) == len(before)
+    ANSWER_FORMATS.clear()
+    ANSWER_FORMATS.update(before)
