@@ -20,8 +20,6 @@ from agenteval_otel.dispatch.worker import new_loop
 from agenteval_otel.objectives.crossing import ObjectiveCrossing
 from agenteval_otel.runtime.worker import Worker
 
-__all__ = ["MAX_THREADS", "MAX_WAITING", "Callback", "Callbacks"]
-
 Callback = Callable[[ObjectiveCrossing], Any]
 """A function, sync or async, that is told of a crossing; what it gives is not looked at."""
 MAX_THREADS = 4

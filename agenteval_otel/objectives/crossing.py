@@ -20,8 +20,6 @@ from agenteval_otel.semconv import (
     SAMPLING_CLUSTERED,
 )
 
-__all__ = ["ObjectiveCrossing", "attributes_of"]
-
 
 class ObjectiveCrossing(Value):
     """A criterion that does not hold its objective any more, or holds it again. Frozen; `model_dump_json` gives JSON.

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from math import inf
 
-__all__ = ["Evidence", "LeastProbability"]
-
 _BETS = _A, _B, _C, _D = 0.05, 0.1, 0.2, 0.4
 """Shares of the greatest fair bet; each is the best one against a drop by about that share of the objective."""
 _SLACK = 0.5

@@ -9,8 +9,6 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.imports import imported
 from agenteval_otel.objectives.callbacks import Callback
 
-__all__ = ["load_callback"]
-
 
 def load_callback(value: Any, *, path: str) -> Callback | None:
     """The function itself, or the one that ``module:function`` names; None stays None. Imports the module.

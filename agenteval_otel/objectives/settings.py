@@ -6,8 +6,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 
-__all__ = ["BreachSettings"]
-
 
 class BreachSettings(BaseModel, metaclass=Explained):
     """When a criterion counts as below its objective, and as recovered: docs/thresholds.md.

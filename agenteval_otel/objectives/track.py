@@ -12,8 +12,6 @@ from agenteval_otel.objectives.evidence import Evidence, LeastProbability
 from agenteval_otel.objectives.settings import BreachSettings
 from agenteval_otel.semconv import MAX_AGENTS, OTHER
 
-__all__ = ["MAX_TRACKS", "Change", "Track", "Tracks", "Verdict"]
-
 MAX_TRACKS = 1_024
 """Criteria of agents that are watched at most, together."""
 _NEARLY_ZERO = 1e-9

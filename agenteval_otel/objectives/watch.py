@@ -18,8 +18,6 @@ from agenteval_otel.sampling.escalation import FLOOR
 from agenteval_otel.scoring.probability import independent
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
 
-__all__ = ["ObjectiveSettings", "Objectives"]
-
 
 class ObjectiveSettings(NamedTuple):
     """When an objective counts as breached, and who is told.

@@ -11,8 +11,6 @@ from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import alerts_of
 from agenteval_otel.provisioning.prometheus.rules import GROUP, literal
 
-__all__ = ["files_of"]
-
 _ADDRESS: Final = re.compile(r"https?://[^\s/]+\S*\Z")
 _NOBODY, _WEBHOOK = "nobody", "webhook"
 _OF_AGENT = GROUP[:2]

@@ -12,8 +12,6 @@ import yaml
 
 from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["MARK", "GeneratedFiles", "differing", "left_over", "write", "yaml_text"]
-
 GeneratedFiles = Mapping[str, str]
 """Text by path, relative to the folder; ``/`` separates."""
 

@@ -13,12 +13,6 @@ from collections.abc import Callable, Sequence
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.plan import PlannedCriterion
 
-__all__ = [
-    "AGENT", "CRITERION", "LABEL", "MODEL", "OUTCOME", "effective_count", "effective_verdicts", "fail_share",
-    "increase", "joined", "label_name", "matching", "mean_half_width", "one_of", "pass_rate", "pass_rate_bound",
-    "quoted", "score_count", "selector", "verdict_count", "weighted_mean",
-]  # fmt: skip
-
 
 def label_name(attribute: str) -> str:
     """The label that an attribute becomes: every character that a label may not have is an underscore."""

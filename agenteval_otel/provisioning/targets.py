@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
-__all__ = ["ALL", "TARGETS", "Target", "files_for", "options_of"]
-
 ALL = "all"
 
 

@@ -11,8 +11,6 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.judge_calls import Judgement
 
-__all__ = ["event_attributes", "event_body", "response_attributes", "run_attributes", "score_attributes"]
-
 
 def response_attributes(response: Any) -> dict[str, Any]:
     """What the events and the run span of one response have in common."""

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-__all__ = ["Backpressure", "are_seen", "can_take", "is_batch_processor", "is_shut_down", "processors_of"]
-
 _UNSEEN_ITEMS: Final = 512
 _UNSEEN_DELAY_S: Final = 5.0
 _STUCK_S: Final = 5.0

@@ -26,7 +26,6 @@ from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals, Timed
 from agenteval_otel.telemetry.providers import Providers
-from agenteval_otel.telemetry.self_metrics import observe_lost, observe_reach, observe_self
 from agenteval_otel.telemetry.spans import (
     Placement,
     context_of,
@@ -34,8 +33,6 @@ from agenteval_otel.telemetry.spans import (
     open_run_span,
     write_result_span,
 )
-
-__all__ = ["ContentCapture", "Detail", "Emitter", "Response", "Signal", "content_capture"]
 
 ContentCapture = Literal["no_content", "span_only", "event_only", "span_and_event"]
 Detail = Literal["auto", "result", "response", "none"]
@@ -119,7 +116,7 @@ class Emitter:
         self.judge_totals = JudgeTotals(self.totals.bounded)
         self._accounting: Accounting | None = None
         self._queue: Callable[[], Mapping[str, float]] = dict
-        self._own: Callable[[], Mapping[str, float]] = dict
+        self._load: Callable[[], Mapping[str, float]] = dict
         self._failure: Exception | None = None
         self._forget()
 
@@ -135,11 +132,11 @@ class Emitter:
         self,
         accounting: Accounting,
         queue: Callable[[], Mapping[str, float]],
-        own: Callable[[], Mapping[str, float]],
+        load: Callable[[], Mapping[str, float]],
         judges: Iterable[Any] = (),
     ) -> None:
         """Set, at start, whose outcomes, queue, load and judges the metrics show; imports what exporters will need."""
-        self._accounting, self._queue, self._own = accounting, queue, own
+        self._accounting, self._queue, self._load = accounting, queue, load
         self.judge_totals.know(judges)
 
         def lose(signal: str, reason: str, count: int) -> None:
@@ -158,11 +155,11 @@ class Emitter:
             self.totals.reset()
             self.judge_totals.reset()
         if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
-            self._instruments = Instruments(meter, self.totals, self._accounting, lambda: self._queue())
+            self._instruments = Instruments(
+                meter, self.totals, self._accounting, queue=lambda: self._queue(), load=lambda: self._load(),
+                lost=self.providers.lost, reach=self.providers.reach,
+            )  # fmt: skip
             self._judge_instruments = JudgeInstruments(meter, self.judge_totals)
-            observe_self(meter, lambda: self._own())
-            observe_lost(meter, lambda: self.providers.lost)
-            observe_reach(meter, self.providers.reach)
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer of our spans; None when no span is wanted or no provider is there. Background thread only."""

@@ -15,8 +15,6 @@ from opentelemetry.context import Context
 
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 
-__all__ = ["EventLog", "global_logger_provider", "scope_version"]
-
 
 @cache
 def scope_version() -> str:

@@ -19,8 +19,6 @@ from agenteval_otel.telemetry.senders import Sender
 from agenteval_otel.telemetry.signals import Signal
 from agenteval_otel.telemetry.stream import Stream
 
-__all__ = ["Exporter"]
-
 _EAGER_ITEMS = 512
 _DELAY_S = 1.0
 _MAX_ROUNDS = 64

@@ -5,12 +5,11 @@ the application's resource, else none. The globals are never replaced. Private p
 thread, never at import and never on the caller's; after a fork the child builds its own.
 
 A private provider's signal is *delivered*: its exporter knows what the receiver took. A signal of the application's
-provider is *handed over*: what its processor makes of it nobody is told.
+provider is *handed over*: what its processor does with it is unknown.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -33,9 +32,7 @@ from agenteval_otel.telemetry.events import EventLog, global_logger_provider, sc
 from agenteval_otel.telemetry.exporter import Exporter
 from agenteval_otel.telemetry.private import preload, private_provider
 from agenteval_otel.telemetry.signals import SIGNALS
-from agenteval_otel.telemetry.target import OtlpTarget, is_off
-
-__all__ = ["Providers"]
+from agenteval_otel.telemetry.target import OtlpTarget, is_off, sdk_disabled
 
 
 class Providers:
@@ -67,7 +64,7 @@ class Providers:
     def nowhere(self) -> bool:
         """Whether every signal is switched off: by ``OTEL_SDK_DISABLED``, or by ``OTEL_<SIGNAL>_EXPORTER=none`` where
         no provider of the application's takes it."""
-        return _sdk_disabled() or all(is_off(signal) and self._of_host(signal) is None for signal in SIGNALS)
+        return sdk_disabled() or all(is_off(signal) and self._of_host(signal) is None for signal in SIGNALS)
 
     def reach(self) -> dict[str, Literal["delivered", "handed_over"]]:
         """What a flush can say of each emitted signal: that the receiver, or that the application's provider has it."""
@@ -94,7 +91,7 @@ class Providers:
         self._hosts: dict[str, Any] = {}
         self._private: dict[str, Any] = {}
         self._unbuildable: set[str] = set()
-        self._losses = self._told_losses = 0
+        self._losses = self._reported_losses = 0
         self._warned = False
         self._backpressure = Backpressure()
         self._judged: tuple[Any, tuple[Any, ...], bool] = (None, (), False)
@@ -102,7 +99,7 @@ class Providers:
 
     def prepare(self) -> None:
         """Import at start what private providers will need, where an endpoint is configured; builds nothing yet."""
-        if _sdk_disabled():
+        if sdk_disabled():
             return
         scope_version()  # reads a file, which the first answer's thread must not
         for signal in SIGNALS:
@@ -117,7 +114,7 @@ class Providers:
         host = self._hosts.get(signal)
         if host is None and signal not in self._private:
             host = self._of_host(signal)
-        if host is None or not is_shut_down(host) or _sdk_disabled():
+        if host is None or not is_shut_down(host) or sdk_disabled():
             return False
         self.lose(signal.lower(), "provider_shut_down")
         log.warning("provider_shut_down", part=signal.lower())
@@ -206,8 +203,8 @@ class Providers:
                 complete = _handed_over(provider) and complete
         # What was lost since the last flush was not exported.
         losses = self._losses
-        self._flushed = complete and losses == self._told_losses
-        self._told_losses = losses
+        self._flushed = complete and losses == self._reported_losses
+        self._reported_losses = losses
 
     def close(self) -> None:
         """Shut the private providers down on this thread, however long the SDK takes; they are built anew if needed."""
@@ -223,7 +220,7 @@ class Providers:
         known = self._resolved.get(signal)
         if known is not None:
             return known
-        if _sdk_disabled():
+        if sdk_disabled():
             return None
         provider = self._of_host(signal)
         if provider is None and self._target.is_configured(signal):
@@ -288,10 +285,6 @@ def _handed_over(provider: Any) -> bool:
         return force_flush is None or force_flush() is not False
     except Exception:
         return False
-
-
-def _sdk_disabled() -> bool:
-    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def _global_provider(signal: str) -> Any | None:

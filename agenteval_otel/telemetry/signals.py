@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["SIGNALS", "Signal", "load_signal"]
-
 SIGNALS = ("TRACES", "LOGS", "METRICS")
 
 

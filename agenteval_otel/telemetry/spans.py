@@ -26,20 +26,6 @@ from agenteval_otel.semconv import (
     OPERATION_NAME,
 )
 
-__all__ = [
-    "Placement",
-    "agent_attributes",
-    "context_of",
-    "context_of_span",
-    "end_agent_span",
-    "evaluated_attributes",
-    "open_agent_span",
-    "open_run_span",
-    "reference_of",
-    "span_context_of",
-    "write_result_span",
-]
-
 Placement = Literal["child", "linked"]
 
 

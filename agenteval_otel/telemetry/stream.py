@@ -21,8 +21,6 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.telemetry.senders import Delivery, Sender
 from agenteval_otel.telemetry.signals import Signal
 
-__all__ = ["Stream"]
-
 _BATCH_ITEMS = 128
 _BATCH_BYTES = 1024 * 1024
 _BACKOFF_S = (1.0, 10.0)

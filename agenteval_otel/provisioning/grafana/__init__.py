@@ -11,8 +11,6 @@ from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.grafana.data_sources import dashboard_provider, data_sources
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
-__all__ = ["files_of"]
-
 
 def files_of(
     plan: MonitoringPlan,

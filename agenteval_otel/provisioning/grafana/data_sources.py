@@ -12,8 +12,6 @@ from typing import Any
 from agenteval_otel.provisioning.files import yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
-__all__ = ["ALERTMANAGER", "JAEGER", "LOKI", "PROMETHEUS", "TEMPO", "dashboard_provider", "data_sources"]
-
 PROMETHEUS, LOKI, JAEGER, TEMPO, ALERTMANAGER = (
     f"agenteval-{name}" for name in ("prometheus", "loki", "jaeger", "tempo", "alertmanager")
 )

@@ -13,8 +13,6 @@ from agenteval_otel.provisioning.grafana.panels import Query, Steps, graph, size
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import CRITERION, OUTCOME, joined, label_name
 
-__all__ = ["files_of"]
-
 _ERROR, _JUDGE_MODEL = label_name(semconv.ERROR_TYPE), label_name(semconv.JUDGE_MODEL)
 _JUDGE, _PERIOD = label_name(semconv.JUDGE_NAME), label_name(semconv.JUDGE_PERIOD)
 _TOKENS = label_name(semconv.TOKEN_TYPE)

@@ -21,8 +21,6 @@ from agenteval_otel.provisioning.grafana.wording import WEIGHTED, asked_of, show
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import CRITERION, OUTCOME, increase, pass_rate, verdict_count, weighted_mean
 
-__all__ = ["LOST", "files_of"]
-
 LOST = "dropped_.*|" + "|".join((semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED))
 """Outcomes of calls that were meant to be evaluated and were not."""
 _PICKED = "|".join(one for one in semconv.OUTCOMES if one not in (semconv.NOT_SAMPLED, semconv.SHED, semconv.DISABLED))

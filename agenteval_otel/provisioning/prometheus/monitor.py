@@ -15,8 +15,6 @@ from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus.rules import Alert, window
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, OUTCOME, increase, joined
 
-__all__ = ["ERROR_SHARE", "LEAST_COUNT", "LOSS_SHARE", "REFUSED_SHARE", "least_answers", "monitor_alerts"]
-
 LEAST_COUNT: Final = 10
 """Calls, failures or losses below which no share of them is told of."""
 LOSS_SHARE: Final = 0.05

@@ -11,8 +11,6 @@ from agenteval_otel.provisioning.prometheus.monitor import LEAST_COUNT, least_an
 from agenteval_otel.provisioning.prometheus.stories import DAY, HALF_HOUR, HOUR, STEPS, Series, Story, counter
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, OUTCOME, label_name
 
-__all__ = ["monitor_stories"]
-
 _NONE: Final = frozenset[str]()
 _FEW: Final = LEAST_COUNT - 0.5
 _ENOUGH: Final = LEAST_COUNT + 0.5

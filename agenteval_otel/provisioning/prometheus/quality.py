@@ -23,8 +23,6 @@ from agenteval_otel.provisioning.prometheus.recording import (
 )
 from agenteval_otel.provisioning.prometheus.rules import GROUP, Alert, figure, recorded, window
 
-__all__ = ["BURNS", "LEAST_SCORES", "Burn", "objective_alerts", "quality_alerts", "threshold_alerts"]
-
 
 class Burn(NamedTuple):
     """One pair of windows in which the budget of failures may burn too fast.

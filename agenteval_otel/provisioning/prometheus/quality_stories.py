@@ -13,8 +13,6 @@ from agenteval_otel.provisioning.prometheus.recording import held_thresholds
 from agenteval_otel.provisioning.prometheus.stories import DAY, HALF_HOUR, HOUR, STEPS, Series, Story, counter
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
 
-__all__ = ["quality_stories"]
-
 Labels = Mapping[str, str]
 
 _FAST, _SLOW = BURNS

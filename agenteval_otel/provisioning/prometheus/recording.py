@@ -11,11 +11,6 @@ from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.prometheus.rules import GROUP, figure, recorded, window
 
-__all__ = [
-    "COUNT", "FAIL_SHARE", "HALF_WIDTH", "MEAN", "OBJECTIVE", "THRESHOLD", "VERDICTS", "held_thresholds",
-    "recording_rules",
-]  # fmt: skip
-
 FAIL_SHARE: Final = "evaluation_fail:ratio"
 VERDICTS: Final = "evaluation_verdicts:effective"
 MEAN: Final = "evaluation_score:mean"

@@ -9,11 +9,6 @@ from agenteval_otel.models.value import Value
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import AGENT, CRITERION
 
-__all__ = [
-    "EVALUATED_EVERY_S", "GROUP", "LEAST_WINDOW_S", "WINDOWS_S", "Alert", "figure", "group", "literal", "recorded",
-    "window",
-]  # fmt: skip
-
 GROUP: Final = ("job", AGENT, CRITERION)
 """What an alert about quality is about: a criterion of an agent of a service, over all its instances."""
 

@@ -13,8 +13,6 @@ from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus.rules import Alert
 from agenteval_otel.provisioning.promql import quoted
 
-__all__ = ["DAY", "HALF_HOUR", "HOUR", "STEPS", "STEP_S", "Series", "Story", "counter", "story_tests"]
-
 STEP_S: Final = 600
 """Between two measurements. The rules are evaluated every half an hour: often enough for what they wait for."""
 STEPS: Final = 156
