@@ -27,7 +27,7 @@ def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
     """The recording rules that the plan's alerts need, each after those that it reads."""
     rules: list[dict[str, Any]] = []
     objectives = {one: one.objective for one in plan.criteria if one.is_alerted}
-    thresholds = held_thresholds(plan)
+    thresholds = alerted_thresholds(plan)
     if objectives:
         for name in _OF_VERDICTS:
             size = window(plan, name)
@@ -48,7 +48,7 @@ def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
     return rules
 
 
-def held_thresholds(plan: MonitoringPlan) -> dict[PlannedCriterion, float]:
+def alerted_thresholds(plan: MonitoringPlan) -> dict[PlannedCriterion, float]:
     """The thresholds that a mean is held against, normalized: of criteria without an objective.
 
     Who sets an objective has said how many may fail. A threshold of 0 cannot be missed, and of 1 any failure at all
