@@ -20,14 +20,7 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.backpressure import (
-    Backpressure,
-    are_seen,
-    can_take,
-    is_batch_processor,
-    is_shut_down,
-    processors_of,
-)
+from agenteval_otel.telemetry import backpressure
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
 from agenteval_otel.telemetry.exporter import Exporter
 from agenteval_otel.telemetry.private import preload, private_provider
@@ -93,7 +86,7 @@ class Providers:
         self._unbuildable: set[str] = set()
         self._losses = self._reported_losses = 0
         self._warned = False
-        self._backpressure = Backpressure()
+        self._backpressure = backpressure.Backpressure()
         self._judged: tuple[Any, tuple[Any, ...], bool] = (None, (), False)
         self._flushed = True
 
@@ -114,7 +107,7 @@ class Providers:
         host = self._hosts.get(signal)
         if host is None and signal not in self._private:
             host = self._of_host(signal)
-        if host is None or not is_shut_down(host) or sdk_disabled():
+        if host is None or not backpressure.is_shut_down(host) or sdk_disabled():
             return False
         self.lose(signal.lower(), "provider_shut_down")
         log.warning("provider_shut_down", part=signal.lower())
@@ -144,9 +137,13 @@ class Providers:
         the SDK's batch processor, because that may act on spans while the handler runs, nor where the provider shows
         none because it is not the SDK's. Cheap, on any thread."""
         provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
-        processors, judged = processors_of(provider), self._judged
+        processors, judged = backpressure.processors_of(provider), self._judged
         if provider is not judged[0] or processors is not judged[1]:
-            judged = provider, processors, are_seen(provider) and all(map(is_batch_processor, processors))
+            judged = (
+                provider,
+                processors,
+                backpressure.are_seen(provider) and all(map(backpressure.is_batch_processor, processors)),
+            )
             self._judged = judged
         return judged[2]
 
@@ -278,7 +275,7 @@ class Providers:
 
 def _handed_over(provider: Any) -> bool:
     """Whether the application's provider can take what is ours, and has flushed it as far as it says."""
-    if not can_take(provider):
+    if not backpressure.can_take(provider):
         return False
     try:
         force_flush = getattr(provider, "force_flush", None)
