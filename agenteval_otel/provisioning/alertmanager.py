@@ -1,4 +1,4 @@
-"""Alertmanager's configuration for the alerts of the plan: who is told of what, and what is left unsaid beside it."""
+"""Alertmanager's configuration for the alerts of the plan: receivers, and which alerts mute others."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ADDRESS: Final = re.compile(r"https?://[^\s/]+\S*\Z")
 _NOBODY, _WEBHOOK = "nobody", "webhook"
 _VANISHED: Final = "AgentevalTelemetryVanished"
 _LEAST_S: Final = 1.0
-"""No time is scaled below this, so that a live test is not told of the same thing again and again."""
+"""No time is scaled below this, so that a live test does not repeat its messages all the time."""
 
-_SAYS: Final = """Who is told of the alerts. `{receiver}` is told of all of them; for others beside it add receivers
+_SAYS: Final = """Receivers of the alerts. `{receiver}` gets all of them; for others add receivers
 (email_configs, slack_configs, pagerduty_configs, ...) and name them in the routes."""
-_SAYS_NOBODY: Final = """So far `nobody` is told: give `--webhook URL`, or this receiver something of its own, such as
+_SAYS_NOBODY: Final = """So far nobody is notified: pass `--webhook URL`, or configure this receiver, such as
 webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
 
 
@@ -28,10 +28,10 @@ def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFi
 
     Args:
         plan: What is scored; inhibitions are between the alerts that it has.
-        webhook: The address that alerts are posted to; nobody is told when left out.
+        webhook: The address that alerts are posted to; without it nobody is notified.
 
     Raises:
-        ConfigurationError: The address is none of HTTP.
+        ConfigurationError: The address is not an HTTP address.
     """
     if webhook is not None and not _ADDRESS.match(webhook):
         raise ConfigurationError("must be an address that begins with http:// or https://", path="webhook")
@@ -52,7 +52,7 @@ def _route(plan: MonitoringPlan, receiver: str) -> dict[str, Any]:
         seconds = {"group_wait": wait_s, "group_interval": interval_s, "repeat_interval": repeat_s}
         return {name: plan.duration(one, at_least_s=_LEAST_S) for name, one in seconds.items()}
 
-    # One message about a criterion of an agent, whatever alerts it has; what is about a whole service comes together.
+    # One message per criterion of an agent, whatever alerts it has; alerts about a whole service come together.
     return {
         "receiver": receiver, "group_by": list(GROUP), **times(wait_s=30.0, interval_s=300.0, repeat_s=86_400.0),
         "routes": [{

@@ -86,7 +86,7 @@ class Response(Timed, Protocol):
 
 
 class Emitter:
-    """Emits results with the providers that are there when the first one comes.
+    """Emits results with the providers that exist when the first result comes.
 
     Args:
         providers: Where the signals go.
@@ -135,7 +135,7 @@ class Emitter:
         load: Callable[[], Mapping[str, float]],
         judges: Iterable[Any] = (),
     ) -> None:
-        """Set, at start, whose outcomes, queue, load and judges the metrics show; imports what exporters will need."""
+        """Set, at start, the sources of outcomes, queue, load and judge metrics; imports what exporters will need."""
         self._accounting, self._queue, self._load = accounting, queue, load
         self.judge_totals.know(judges)
 
@@ -149,7 +149,7 @@ class Emitter:
         self.providers.prepare()
 
     def prepare(self) -> None:
-        """Create the instruments: the metrics have to say that nothing was evaluated, too. Background thread only."""
+        """Create the instruments: metrics must also show that nothing was evaluated. Background thread only."""
         if self._pid != os.getpid():  # totals from zero, in place: observable instruments hold them
             self._forget()
             self.totals.reset()
@@ -170,7 +170,7 @@ class Emitter:
         return self.providers.tracer_now() if self.wants_spans else None
 
     def has_room(self) -> bool:
-        """Whether the host's span and log processors take the next answer. Background thread only."""
+        """Whether the host's span and log processors have room for the next answer. Background thread only."""
         return self.providers.has_room()
 
     def has_room_for_spans(self) -> bool:
@@ -211,8 +211,8 @@ class Emitter:
             spans: False leaves spans out, because the host's span processor is full.
 
         Raises:
-            Exception: What a provider of the host's raised first; all that the others take is emitted, the rest counted
-                as lost.
+            Exception: The first exception of a host's provider; the other signals are emitted, the rest counts as
+                lost.
         """
         self._guarded("metrics", self.prepare)
         totals = self.totals

@@ -1,8 +1,8 @@
 """Exporter: sends what our own providers emit, on one thread at low duty for all signals.
 
 It stands in place of the SDK's batch processors and exporters: those drop a batch after ten seconds without a receiver,
-throw the result away, and push the host's threads aside. Of metrics only the newest collection waits: it is cumulative
-and says what the older ones said.
+discard the result, and take CPU time from the host's threads. Of metrics only the newest collection waits: it is
+cumulative and replaces the older ones.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Exporter:
     def close(self) -> None:
         """Take nothing more, send what waits, and end the thread.
 
-        With the first batch of a signal that is not taken the signal's rest is lost: the receiver is away.
+        After the first batch of a signal that is refused the rest of the signal is lost: the receiver is down.
         """
         if self._pid != os.getpid() or self._closed:
             return
@@ -108,7 +108,7 @@ class Exporter:
                 items -= stream.encode_next()
         end_ns = time.monotonic_ns()
         while True:
-            with self._exporting:  # what the thread was sending is out now, or is back
+            with self._exporting:  # what the thread was sending is sent now, or waits again
                 oldest_ns = stream.oldest_ns()
                 if oldest_ns is None or oldest_ns > end_ns:
                     return True
@@ -136,7 +136,7 @@ class Exporter:
 
     def _export(self, stream: Stream) -> None:
         """Encode what waits now, with rests, and send it as far as the receiver takes it."""
-        items = len(stream)  # what comes meanwhile is for the next round: it would make batches of a few
+        items = len(stream)  # later items are for the next round: they would make small batches
         while not self._closed:
             began = time.thread_time()
             with self._exporting:

@@ -1,4 +1,4 @@
-"""Judge metrics: what judges were asked, what that took, what is left, and how their endpoints are.
+"""Judge metrics: calls, tokens, cost, time, remaining budget and circuit breakers.
 
 Counters and gauges are read from totals of our own when the exporter asks, as with results. Model names come from
 settings and are bounded all the same.
@@ -40,10 +40,10 @@ class JudgeTotals:
         self.judges: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def know(self, judges: Iterable[Any]) -> None:
-        """Show the guards of these judges from now on, for as long as somebody holds them."""
+        """Show the guards of these judges from now on, while they are in use."""
         new = [judge for judge in judges if judge not in self.judges]
         if new:
-            self.judges = weakref.WeakSet([*self.judges, *new])  # another set: the exporter may be reading the one
+            self.judges = weakref.WeakSet([*self.judges, *new])  # a new set: the exporter may be reading the old one
 
     def model(self, call: JudgeCall) -> str:
         """The model as it stands on metrics."""
@@ -61,7 +61,7 @@ class JudgeTotals:
         _add(self.calls, (model, outcome), 1)
         if call.usage is not None:
             for word, field in _TOKENS:
-                # What an endpoint says may be nonsense, and a counter that goes down is a restart to whoever reads it.
+                # An endpoint may return nonsense, and a counter that falls looks like a restart.
                 if (count := getattr(call.usage, field)) > 0 or word in ("input", "output"):
                     _add(self.tokens, (model, (names.TOKEN_TYPE, word)), max(0, count))
         if call.cost_usd is not None and 0.0 <= call.cost_usd < _MOST_USD:
@@ -122,19 +122,19 @@ class JudgeInstruments:
 
     def _breakers(self) -> dict[Labels, float]:
         """By judge; of several endpoints by one name the worst."""
-        found: dict[Labels, float] = {}
+        states: dict[Labels, float] = {}
         for judge in list(self._totals.judges):
             if judge.breaker is not None:
                 key = ((names.JUDGE_NAME, self._totals._bounded("name of a judge", judge.label) or ""),)
-                found[key] = max(found.get(key, 0), _STATES[judge.breaker.state])
-        return found
+                states[key] = max(states.get(key, 0), _STATES[judge.breaker.state])
+        return states
 
     def _budgets(self) -> dict[Labels, float]:
         """By period; of several accounts the least."""
-        found: dict[Labels, float] = {}
+        states: dict[Labels, float] = {}
         for judge in list(self._totals.judges):
             left = {} if judge.governor is None else judge.governor.remaining_usd()
             for period, usd in left.items():
                 key = ((names.JUDGE_PERIOD, period),)
-                found[key] = min(found.get(key, usd), usd)
-        return found
+                states[key] = min(states.get(key, usd), usd)
+        return states

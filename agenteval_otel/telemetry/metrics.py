@@ -36,7 +36,7 @@ _LIMITS = {
 }
 
 
-# One each for the duration and for ``_other`` among the error types.
+# One series each for the duration and for ``_other`` among the error types.
 _LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 2
 _VERDICTS = (names.LABEL_PASS, names.LABEL_FAIL)
 _SUMS = frozenset({("sum", "w"), ("sum", "w2"), ("sum", "squared")})
@@ -52,8 +52,8 @@ class SeriesBudget:
     """How many series the results of one criterion may make; one budget for each criterion of each agent.
 
     Agents and criteria are declared in code or configuration; the names of models and the categories of evaluators may
-    come from outside. Within the budget each has series of its own, first come, first served; what comes after shares
-    ``_other``, for which there is always room left, as there is for both verdicts. Used by one thread, the pool's.
+    come from outside. Within the budget each has series of its own, first come, first served; later ones share
+    ``_other``, which always has room, as both verdicts have. Background thread only.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class ResultTotals:
         self._budget = SeriesBudget()
 
     def bounded(self, kind: str, value: str | None) -> str | None:
-        """The value, or ``_other`` once too many were seen: text from outside never makes series without end."""
+        """The value, or ``_other`` once too many were seen: text from outside never makes unbounded series."""
         if value is None:
             return None
         known = self._known.setdefault(kind, set())
@@ -149,7 +149,7 @@ class ResultTotals:
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = weight_of(result.probability)
         squared, score = weight * weight, result.normalized
-        # As the counts: from 0, so that the first of the rarer verdict is an increase. A category has none of its own.
+        # Like the counts from 0, so that the first of the rarer verdict is an increase. Categories have no counterpart.
         starting = series.verdicts if result.label in _VERDICTS else ()
         for sums, amount in zip(self._weights, (weight, squared), strict=True):
             for verdict in starting:
