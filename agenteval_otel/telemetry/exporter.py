@@ -55,7 +55,7 @@ class Exporter:
     def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
         """Have metrics collected every so often, and with each flush; `collect` calls `keep_newest`."""
         self._collect, self._collect_every_s, self._collect_at = collect, every_s, time.monotonic() + every_s
-        self._start()
+        self._worker.start()
 
     def put(self, name: str, item: Any, size_bytes: int) -> None:
         """Take an item of a signal; never blocks. In a forked child nothing is taken: it has providers of its own."""
@@ -69,7 +69,7 @@ class Exporter:
         if self._closed:  # a close came between
             stream.give_up()
         elif not self._worker.has_thread:
-            self._start()
+            self._worker.start()  # at the interpreter's exit none starts: a flush exports what waits
         elif len(stream) >= _EAGER_ITEMS and not self._worker.waiting:
             self._worker.submit(self._export_all)
 
@@ -124,9 +124,6 @@ class Exporter:
                 self._collect()
         except Exception as error:
             log.warning("export_failed", part="metrics", status=type(error).__name__)
-
-    def _start(self) -> None:
-        self._worker.start()  # at the interpreter's exit none starts: a flush exports what waits
 
     def _export_all(self) -> None:
         if not self._closed and time.monotonic() >= self._collect_at:

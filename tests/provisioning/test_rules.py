@@ -61,7 +61,7 @@ def names_of(plan: MonitoringPlan) -> set[str]:
 def test_promtool_finds_the_rules_valid_and_their_scenarios_true(
     name: str, promtool_binary: Path, tmp_path: Path
 ) -> None:
-    """Whatever the settings, the rules load without a warning, and each alert fires in its scenarios and in no other."""
+    """With any settings the rules load without a warning, and each alert fires in its scenarios and no other."""
     folder = written(files_of(PLANS[name]), tmp_path)
     code, said = promtool(
         promtool_binary, "check", "rules", "--lint=all", "--lint-fatal", *(folder / one for one in RULES)
