@@ -20,7 +20,7 @@ from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
-from agenteval_otel.telemetry.environment import telemetry_switched_off
+from agenteval_otel.telemetry.target import telemetry_switched_off
 
 __all__ = ["build", "build_loaded", "close_what_is_gone", "drain", "swap"]
 

@@ -447,7 +447,7 @@ class _Evaluation:
         # Results are those of the responses that are counted as evaluated, and of no others.
         if not call.settled:
             if settings.objectives:
-                engine.objectives.attend(settings, response)
+                engine.objectives.observe(settings, response)
             results = engine.accounting.results
             for result in outcome.results:
                 results[result.status] += 1

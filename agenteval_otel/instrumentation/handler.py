@@ -93,7 +93,8 @@ class HandlerConfig:
         self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
         self.spans, self.spans_always = settings.agent_span != "never", settings.agent_span == "always"
         self.never = self.threshold == 0 and not self.spans_always
-        self.outcomes, self.unsampled = pipeline.accounting.cell(agent), pipeline.accounting.tally(agent)
+        self.outcomes = pipeline.accounting.outcome_counts(agent)
+        self.unsampled = pipeline.accounting.fast_counters(agent)
 
 
 class Handler:

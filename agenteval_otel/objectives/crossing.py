@@ -1,43 +1,30 @@
-"""ObjectiveCrossing: what is told when a criterion's rate crosses its objective; no content."""
+"""ObjectiveCrossing: the report that a criterion's rate has crossed its objective; no content."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
+from agenteval_otel import semconv as names
 from agenteval_otel.capture.text import clean
 from agenteval_otel.models import SpanReference
 from agenteval_otel.models.value import Value
-from agenteval_otel.semconv import (
-    AGENT_NAME,
-    EVALUATION_NAME,
-    OBJECTIVE,
-    OBJECTIVE_COUNT,
-    OBJECTIVE_HIGH,
-    OBJECTIVE_LOW,
-    OBJECTIVE_RATE,
-    OBJECTIVE_REMINDER,
-    OBJECTIVE_SINCE,
-    SAMPLING_CLUSTERED,
-)
-
-__all__ = ["ObjectiveCrossing", "attributes_of"]
 
 
 class ObjectiveCrossing(Value):
-    """A criterion that does not hold its objective any more, or holds it again. Frozen; `model_dump_json` gives JSON.
+    """A criterion that breached its objective, or recovered. Frozen; `model_dump_json` gives JSON.
 
     Attributes:
         kind: ``breached`` or ``recovered``.
         criterion: The criterion's name.
         agent: The agent's; ``_other`` for those beyond the limit on agents.
-        objective: The share of passing results that it should hold, 0 to 1.
+        objective: The share of results that should pass, 0 to 1.
         rate: The share that passes: of the last verdicts (`BreachSettings.window`), each weighted by 1 / its
             probability.
         low, high: Its 95 % interval.
-        count: How many verdicts the rate is made of.
-        since_ns: When it was found that the objective is not held, in nanoseconds since the epoch.
-        at_ns: When this was found.
-        reminder: It was told before, and lasts.
+        count: Number of verdicts behind the rate.
+        since_ns: When the breach was detected, in nanoseconds since the epoch.
+        at_ns: Time of this report.
+        reminder: A repeat: the breach was reported before and lasts.
         clustered: The handler has many calls in one trace, which are sampled together: the interval is too narrow.
         span: The evaluated span of the last verdict that failed; None where there was none.
     """
@@ -62,10 +49,10 @@ class ObjectiveCrossing(Value):
         return None if self.span is None else self.span.trace_id
 
     def __str__(self) -> str:
-        said = "still breached" if self.reminder else self.kind
+        state = "still breached" if self.reminder else self.kind
         whose = f" of {self.agent}" if self.agent else ""
         return (
-            f"objective {said}: {self.criterion}{whose} passes {self.rate * 100:.1f} % ({self.low * 100:.1f} to "
+            f"objective {state}: {self.criterion}{whose} passes {self.rate * 100:.1f} % ({self.low * 100:.1f} to "
             f"{self.high * 100:.1f}) of {self.count}, objective {self.objective * 100:g} %"
         )  # fmt: skip
 
@@ -73,18 +60,18 @@ class ObjectiveCrossing(Value):
 def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
     """The attributes of its event."""
     attributes: dict[str, Any] = {
-        EVALUATION_NAME: clean(crossing.criterion),
-        OBJECTIVE: crossing.objective,
-        OBJECTIVE_RATE: crossing.rate,
-        OBJECTIVE_LOW: crossing.low,
-        OBJECTIVE_HIGH: crossing.high,
-        OBJECTIVE_COUNT: crossing.count,
-        OBJECTIVE_SINCE: crossing.since_ns / 1e9,
+        names.EVALUATION_NAME: clean(crossing.criterion),
+        names.OBJECTIVE: crossing.objective,
+        names.OBJECTIVE_RATE: crossing.rate,
+        names.OBJECTIVE_LOW: crossing.low,
+        names.OBJECTIVE_HIGH: crossing.high,
+        names.OBJECTIVE_COUNT: crossing.count,
+        names.OBJECTIVE_SINCE: crossing.since_ns / 1e9,
     }
     if crossing.agent is not None:
-        attributes[AGENT_NAME] = clean(crossing.agent)
+        attributes[names.AGENT_NAME] = clean(crossing.agent)
     if crossing.reminder:
-        attributes[OBJECTIVE_REMINDER] = True
+        attributes[names.OBJECTIVE_REMINDER] = True
     if crossing.clustered:
-        attributes[SAMPLING_CLUSTERED] = True
+        attributes[names.SAMPLING_CLUSTERED] = True
     return attributes

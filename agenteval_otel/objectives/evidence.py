@@ -1,44 +1,42 @@
 """Evidence that a rate lies below, or above, an objective: a number that may be looked at after every verdict.
 
-A rolling rate with its interval is no alarm: who looks often enough sees any rate leave its interval by chance. This is
-an e-detector of the Shiryaev-Roberts kind (Shin, Ramdas and Rinaldo, 2024): a gambler bets a share of what he has on
-each verdict, at odds that are fair while the objective is held, and is given 1 before each. What he holds grows by 1 a
-verdict on average then, so that it takes at least A verdicts on average to reach A; however often it is looked at,
-whatever the verdicts before were. Where the objective is not held any more it grows exponentially.
+A rolling rate with its interval is no alarm: a reader who looks often enough sees any rate leave its interval by
+chance. This is an e-detector of the Shiryaev-Roberts kind (Shin, Ramdas and Rinaldo, 2024): a gambler bets a share of
+his wealth on each verdict, at odds that are fair while the objective is met, and receives 1 before each. While it is
+met, his wealth grows by 1 per verdict on average, so it takes at least A verdicts on average to reach A, however often
+it is looked at. Once the objective is breached it grows exponentially.
 
-Weights: a verdict that was seen with probability p stands for 1/p answers, so that the bet on it pays 1/p times as
-much. So that nobody can lose more than he has, bets are as small as the least probability demands.
+Weights: a verdict seen with probability p stands for 1/p answers, so the bet on it pays 1/p times as much. Bets are as
+small as the least probability demands, so that no gambler can lose more than his wealth.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-__all__ = ["Evidence", "LeastProbability"]
-
 _BETS = _A, _B, _C, _D = 0.05, 0.1, 0.2, 0.4
 """Shares of the greatest fair bet; each is the best one against a drop by about that share of the objective."""
 _SLACK = 0.5
-"""How far a probability may lie below the least known one: as the greatest bet is 0.4, nothing gets negative."""
+"""How far a probability may lie below the least known one: the greatest bet is 0.4, so no wealth gets negative."""
 _NOTHING = 0.0, 0.0, 0.0, 0.0
 _LIMIT = 1e280
 _BLOCK = 1_000
 
 
 class Evidence:
-    """What the gambler holds, as the mean of several who bet differently; from 0 on.
+    """The mean wealth of several gamblers who bet differently; at least 0.
 
     Args:
         worst: The greatest loss that a bet of 1 can bring at weight 1: 1 - objective for bets on "below", the objective
             for bets on "above".
-        enough: From which evidence on `add` says yes; the least mean number of verdicts to a false yes.
+        enough: The evidence from which `add` returns True; the least mean number of verdicts to a false alarm.
     """
 
-    __slots__ = ("_enough", "_held", "_worst")
+    __slots__ = ("_enough", "_wealth", "_worst")
 
     def __init__(self, *, worst: float, enough: float) -> None:
         self._worst, self._enough = worst, enough * len(_BETS)
-        self._held = _NOTHING
+        self._wealth = _NOTHING
 
     def __repr__(self) -> str:
         return f"<Evidence {self.value:.3g}>"
@@ -46,7 +44,7 @@ class Evidence:
     @property
     def value(self) -> float:
         """The evidence now."""
-        return sum(self._held) / len(_BETS)
+        return sum(self._wealth) / len(_BETS)
 
     def add(self, gain: float, share: float = 1.0) -> bool:
         """Bet on one verdict; whether there is enough evidence.
@@ -57,18 +55,18 @@ class Evidence:
         """
         # At an objective of 1 a bet on "below" cannot lose, and one failure proves it.
         paid = gain * share / self._worst if self._worst > 0 else (inf if gain > 0 else 0.0)
-        a, b, c, d = self._held  # one by one: a loop takes four times as long
+        a, b, c, d = self._wealth  # one by one: a loop takes four times as long
         a, b = (a + 1.0) * (1.0 + _A * paid), (b + 1.0) * (1.0 + _B * paid)
         c, d = (c + 1.0) * (1.0 + _C * paid), (d + 1.0) * (1.0 + _D * paid)
         total = a + b + c + d
-        if total > _LIMIT:  # nobody acted on it yet, because too few verdicts were seen
+        if total > _LIMIT:  # no alarm yet, because too few verdicts were seen
             a, b, c, d = min(a, _LIMIT), min(b, _LIMIT), min(c, _LIMIT), min(d, _LIMIT)
-        self._held = a, b, c, d
+        self._wealth = a, b, c, d
         return total >= self._enough
 
     def restart(self) -> None:
         """Back to nothing."""
-        self._held = _NOTHING
+        self._wealth = _NOTHING
 
 
 class LeastProbability:
@@ -87,7 +85,7 @@ class LeastProbability:
         return f"<LeastProbability {self.value:g}>"
 
     def add(self, probability: float) -> bool:
-        """Take one in; whether it lies so far below the least one that what was bet before was too much."""
+        """Add one; returns whether it lies so far below the least one that earlier bets were too large."""
         self._now = min(self._now, probability)
         fell = probability < self.value * _SLACK
         if fell:

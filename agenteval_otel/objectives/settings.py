@@ -6,22 +6,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 
-__all__ = ["BreachSettings"]
-
 
 class BreachSettings(BaseModel, metaclass=Explained):
     """When a criterion counts as below its objective, and as recovered: docs/thresholds.md.
 
     Attributes:
         enabled: False watches no objective in the process: no event, no callback.
-        false_alarm_every: How many verdicts there are at least, on average, from one false alarm to the next of a
-            criterion of an agent that just holds its objective. A larger number alarms later.
+        false_alarm_every: Mean number of verdicts, at least, between two false alarms of a criterion of an agent that
+            just meets its objective. A larger number alarms later.
         minimum: Verdicts before the first alarm, and from each change to the next.
-        recover_after: How many verdicts there are at least, on average, before an agent that stays at the objective or
-            below it counts as recovered; one whose answers all pass recovers after at most so many.
-        window: The rate that is told is that of the last so many verdicts.
-        remind_s: While the objective is not held, it is told again after so many seconds, with the next verdict; null
-            tells it once.
+        recover_after: Mean number of verdicts, at least, before an agent that stays at the objective or below it counts
+            as recovered; one whose answers all pass recovers after at most so many.
+        window: The reported rate is that of the last so many verdicts.
+        remind_s: A lasting breach is reported again after so many seconds, with the next verdict; null reports it once.
         timeout_s: Time limit of one call of `on_breach` or `on_recovery`, in seconds.
     """
 

@@ -1,4 +1,4 @@
-"""Track: one criterion of one agent on its way below its objective and back; and all of them, bounded."""
+"""Track: one criterion of one agent, below its objective and back; and all of them, bounded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from agenteval_otel.objectives.evidence import Evidence, LeastProbability
 from agenteval_otel.objectives.settings import BreachSettings
 from agenteval_otel.semconv import MAX_AGENTS, OTHER
 
-__all__ = ["MAX_TRACKS", "Change", "Track", "Tracks", "Verdict"]
-
 MAX_TRACKS = 1_024
-"""Criteria of agents that are watched at most, together."""
+"""Maximum of watched pairs of criterion and agent."""
 _NEARLY_ZERO = 1e-9
 """The least probability that counts: the squares of weights stay numbers."""
 
@@ -25,9 +23,9 @@ class Verdict(NamedTuple):
 
     Attributes:
         probability: Inclusion probability, above 0 to 1.
-        least: The least one that a verdict of this criterion could have had just then, as far as it is known.
+        least: The least one that a verdict of this criterion could have had at that time, as far as known.
         span: The evaluated span.
-        at_ns: When it was found, nanoseconds since the epoch.
+        at_ns: Time of the verdict, nanoseconds since the epoch.
     """
 
     passed: bool
@@ -38,10 +36,10 @@ class Verdict(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a verdict has changed, and the rate to tell with it.
+    """What a verdict has changed, and the rate at that time.
 
     Attributes:
-        since_ns: When the objective was found not to be held.
+        since_ns: When the breach was detected.
         span: The evaluated span of the last verdict that failed.
     """
 
@@ -75,13 +73,13 @@ class Track:
         self.breached, self._seen = False, 0
 
     def __repr__(self) -> str:
-        return f"<Track {'breached' if self.breached else 'held'} {self._objective:g} {self.evidence!r}>"
+        return f"<Track {'breached' if self.breached else 'met'} {self._objective:g} {self.evidence!r}>"
 
     def add(self, verdict: Verdict, now_s: float) -> Change | None:
-        """Take a verdict in; gives what it has changed.
+        """Add a verdict; returns what it has changed.
 
         Args:
-            verdict: What was found.
+            verdict: A result that passed or failed.
             now_s: Monotonic seconds.
         """
         probability = max(verdict.probability, _NEARLY_ZERO)
@@ -99,22 +97,22 @@ class Track:
             if change is not None:
                 return change
         if self.breached and self._settings.remind_s is not None and now_s >= self._remind_at:
-            return self._told("breached", now_s, reminder=True)
+            return self._change("breached", now_s, reminder=True)
         return None
 
     def _changed(self, at_ns: int, now_s: float) -> Change | None:
         estimate = estimate_of(self._recent)
-        # What is told does not contradict itself: the change waits for the rate to lie on its side. To wait never makes
-        # a false alarm.
+        # A report must not contradict itself: the change waits until the rate lies on its side, which cannot cause a
+        # false alarm.
         if estimate is None or (estimate.mean < self._objective) is self.breached:
             return None
         if not self.breached:
             self._since_ns = at_ns
-        change = self._told("recovered" if self.breached else "breached", now_s)
+        change = self._change("recovered" if self.breached else "breached", now_s)
         self._turn(breached=not self.breached)
         return change
 
-    def _told(self, kind: Literal["breached", "recovered"], now_s: float, *, reminder: bool = False) -> Change | None:
+    def _change(self, kind: Literal["breached", "recovered"], now_s: float, *, reminder: bool = False) -> Change | None:
         estimate = estimate_of(self._recent)
         if estimate is None:
             return None
@@ -123,7 +121,7 @@ class Track:
 
     def _turn(self, *, breached: bool) -> None:
         self.breached, self._seen = breached, 0
-        self._recent.clear()  # the rate of what follows is not that of what was told
+        self._recent.clear()  # the next rate starts from here
         if breached:
             self.evidence = Evidence(worst=self._objective, enough=self._settings.recover_after)
         else:
@@ -131,7 +129,7 @@ class Track:
 
 
 class Tracks:
-    """Every track of a process, by agent, criterion and objective; handed on from one pipeline to the next."""
+    """Every track of a process, by agent, criterion and objective; passed from one pipeline to the next."""
 
     def __init__(self, settings: BreachSettings) -> None:
         self.settings = settings
@@ -144,8 +142,8 @@ class Tracks:
         return len(self._known)
 
     def reset(self) -> None:
-        """Begin anew, with a lock that nobody holds: in a forked child too."""
-        self.lock = threading.RLock()  # a signal handler may call a monitored function in the middle of it
+        """Start anew, with a new lock: a forked child may inherit a taken one."""
+        self.lock = threading.RLock()  # a signal handler may call a monitored function meanwhile
         self._known: dict[tuple[str | None, str, float], Track] = {}
         self._agents: set[str] = set()
 

@@ -1,10 +1,10 @@
-"""Objectives: on the route behind storage, on the pool's thread: verdicts in, crossings out."""
+"""Objectives: the last step of an evaluated answer, on the background thread: verdicts in, crossings out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from agenteval_otel.models import EvaluationResult, SpanReference
 from agenteval_otel.models.value import replaced
@@ -18,15 +18,16 @@ from agenteval_otel.sampling.escalation import BASELINE
 from agenteval_otel.scoring.probability import independent
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
 
-__all__ = ["ObjectiveSettings", "Objectives"]
+if TYPE_CHECKING:
+    from agenteval_otel.telemetry.emitter import Emitter, Response
 
 
 class ObjectiveSettings(NamedTuple):
-    """When an objective counts as breached, and who is told.
+    """When an objective counts as breached, and which functions are called.
 
     Attributes:
-        on_breach: Called with an `ObjectiveCrossing` when an objective is not held any more, and for each reminder.
-        on_recovery: Called likewise when it is held again.
+        on_breach: Called with an `ObjectiveCrossing` when an objective is breached, and for each reminder.
+        on_recovery: Called likewise when it has recovered.
     """
 
     breach: BreachSettings = BreachSettings()
@@ -39,20 +40,12 @@ class ObjectiveSettings(NamedTuple):
         return self.on_breach is not None or self.on_recovery is not None
 
 
-class Emitter(Protocol):
-    """Emits an event in the context of a span."""
-
-    def emit_event(
-        self, name: str, *, span: SpanReference | None, body: str, attributes: Mapping[str, Any], warn: bool
-    ) -> None: ...
-
-
 class Watched(Protocol):
-    """What a handler's plan says of objectives.
+    """A handler's settings, as far as objectives need them.
 
     Attributes:
         objectives: By the criterion's name.
-        floor: The least probability with which an answer of those sampled goes on to escalated evaluators.
+        floor: The least probability with which a sampled answer reaches escalated evaluators.
     """
 
     @property
@@ -63,25 +56,12 @@ class Watched(Protocol):
     def emitter(self) -> Emitter | None: ...
 
 
-class Evaluated(Protocol):
-    """What is looked at of one evaluated response."""
-
-    @property
-    def results(self) -> Sequence[EvaluationResult]: ...
-    @property
-    def agent(self) -> str | None: ...
-    @property
-    def span(self) -> SpanReference | None: ...
-    @property
-    def sampling_clustered(self) -> bool: ...
-
-
 class Objectives:
     """Watches the objectives of a pipeline's handlers.
 
     Args:
         settings: The defaults when left out.
-        broken: Told which part broke (``objectives``, ``on_breach``, ``on_recovery``), and the error.
+        broken: Called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``), and the error.
         clock: Monotonic seconds.
     """
 
@@ -94,47 +74,47 @@ class Objectives:
     ) -> None:
         self.settings, self._broken, self._clock = settings or ObjectiveSettings(), broken, clock
         self.tracks = Tracks(self.settings.breach)
-        self._callbacks = Callbacks(self._not_told, timeout_s=self.settings.breach.timeout_s, clock=clock)
-        reset_in_child(self.begin_again)
+        self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s, clock=clock)
+        reset_in_child(self._reset)
 
     def __repr__(self) -> str:
         return f"<Objectives {self.tracks!r} {self._callbacks!r}>"
 
-    def attend(self, watched: Watched, response: Evaluated) -> None:
-        """Take the verdicts of one answer in; emits and has told what they change. Never raises.
+    def observe(self, watched: Watched, response: Response) -> None:
+        """Add the verdicts of one answer; emits events and calls back where they change something. Never raises.
 
-        On the pool's thread; a few microseconds for each verdict.
+        Background thread only; a few microseconds for each verdict.
         """
         if not self.settings.breach.enabled:
             return
         try:
-            self._callbacks.look()
+            self._callbacks.check_late()
             for crossing in self._crossings(watched, response):
-                self._tell(crossing, watched.emitter)
+                self._report(crossing, watched.emitter)
         except Exception as error:
             self._broken("objectives", error)
 
     def take_over(self, before: Objectives) -> None:
-        """Go on with what another one knows, where `breach` says the same; else what it knows is left behind."""
+        """Continue with the tracks of another one, where its `breach` settings are equal; otherwise start anew."""
         if before.settings.breach == self.settings.breach:
             self.tracks = before.tracks
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the callbacks are told, or are too late; False when the time ran out."""
+        """Wait until the callbacks have run, or are late; False when the time ran out."""
         return self._callbacks.flush(timeout_s)
 
     def close(self, timeout_s: float) -> bool:
-        """`flush`, and tell nothing more."""
+        """`flush`, and call nothing more."""
         return self._callbacks.close(timeout_s)
 
-    def begin_again(self) -> None:
-        """In a forked child: nothing is known yet, nobody is being told."""
+    def _reset(self) -> None:
+        """In a forked child nothing is known yet and no callback runs."""
         self.tracks.reset()
         self._callbacks.reset()
 
-    def _crossings(self, watched: Watched, response: Evaluated) -> list[ObjectiveCrossing]:
+    def _crossings(self, watched: Watched, response: Response) -> list[ObjectiveCrossing]:
         verdicts = list(_verdicts(watched, response))
-        found: list[ObjectiveCrossing] = []
+        crossings: list[ObjectiveCrossing] = []
         tracks, now_s, too_many = self.tracks, self._clock(), False
         with tracks.lock:
             agent = tracks.agent(response.agent) if verdicts else None
@@ -144,30 +124,30 @@ class Objectives:
                     too_many = True
                 elif (change := track.add(verdict, now_s)) is not None:
                     crossing = _crossing(change, agent, criterion, objective, verdict.at_ns)
-                    found.append(replaced(crossing, {"clustered": response.sampling_clustered}))
-        if too_many:  # told where nobody waits for the lock
+                    crossings.append(replaced(crossing, {"clustered": response.sampling_clustered}))
+        if too_many:  # reported without the lock
             self._broken("objectives", OverflowError("too many are watched"))
-        return found
+        return crossings
 
-    def _tell(self, crossing: ObjectiveCrossing, emitter: Emitter | None) -> None:
+    def _report(self, crossing: ObjectiveCrossing, emitter: Emitter | None) -> None:
         breached = crossing.kind == "breached"
         function = self.settings.on_breach if breached else self.settings.on_recovery
         if function is not None:
-            self._callbacks.tell(function, crossing)
+            self._callbacks.submit(function, crossing)
         if emitter is not None:
             emitter.emit_event(
                 EVENT_BREACHED if breached else EVENT_RECOVERED, span=crossing.span, body=str(crossing),
                 attributes=attributes_of(crossing), warn=breached,
             )  # fmt: skip
 
-    def _not_told(self, kind: str, error: BaseException) -> None:
+    def _callback_failed(self, kind: str, error: BaseException) -> None:
         if kind == "breached":
             self._broken("on_breach", error)
         else:
             self._broken("on_recovery", error)
 
 
-def _verdicts(watched: Watched, response: Evaluated) -> Iterator[tuple[str, float, Verdict]]:
+def _verdicts(watched: Watched, response: Response) -> Iterator[tuple[str, float, Verdict]]:
     for result in response.results:
         objective = watched.objectives.get(result.criterion_name)
         if objective is None or result.passed is None or result.status != "scored":
@@ -175,12 +155,12 @@ def _verdicts(watched: Watched, response: Evaluated) -> Iterator[tuple[str, floa
         if result.probability:
             verdict = _verdict(result, result.probability, response.span, watched.floor)
             yield result.criterion_name, objective, verdict
-        else:  # it speaks for an unknown number of answers: taken for one it could tell of a drop that is none
+        else:  # it stands for an unknown number of answers: counted as one it could cause a false alarm
             log.warning("verdict_left_out", part=result.criterion_name, why="its probability is unknown")
 
 
 def _verdict(result: EvaluationResult, probability: float, span: SpanReference | None, floor: float) -> Verdict:
-    # What a rule of the escalation took could as well have been left to the floor: bets must be small enough for that.
+    # An escalation rule's answer could have been left to the floor: bets must be small enough for that.
     least = probability if result.sampling_reason in (None, BASELINE) else independent(probability, floor) or 0.0
     return Verdict(result.passed is True, probability, least, span, result.ended_ns or time.time_ns())
 

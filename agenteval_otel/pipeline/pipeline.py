@@ -268,7 +268,7 @@ class Pipeline:
             call.evaluation = None
         if not call.settled:
             call.settled = True
-            self.accounting.cell(call.agent)[outcome] += 1
+            self.accounting.outcome_counts(call.agent)[outcome] += 1
 
     def _end_spans(self, deadline: float) -> None:
         """End the spans of calls that were dropped, as far as the host's processor takes them in time."""

@@ -1,4 +1,4 @@
-"""Alertmanager's configuration for the alerts of the plan: who is told of what, and what is left unsaid beside it."""
+"""Alertmanager's configuration for the alerts of the plan: receivers, and which alerts mute others."""
 
 from __future__ import annotations
 
@@ -8,25 +8,18 @@ from typing import Any, Final
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.files import GeneratedFiles, yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
-from agenteval_otel.provisioning.prometheus import alerts_of
+from agenteval_otel.provisioning.prometheus import Alert, alerts_of
 from agenteval_otel.provisioning.prometheus.rules import GROUP, literal
-
-__all__ = ["files_of"]
 
 _ADDRESS: Final = re.compile(r"https?://[^\s/]+\S*\Z")
 _NOBODY, _WEBHOOK = "nobody", "webhook"
-_OF_AGENT = GROUP[:2]
-_OF_JOB = GROUP[:1]
 _VANISHED: Final = "AgentevalTelemetryVanished"
-_QUALITY: Final = (
-    "AgentevalObjectiveBurnFast", "AgentevalObjectiveBurnSlow", "AgentevalFailureSeen", "AgentevalMeanBelowThreshold",
-)  # fmt: skip
 _LEAST_S: Final = 1.0
-"""No time is scaled below this, so that a live test is not told of the same thing again and again."""
+"""No time is scaled below this, so that a live test does not repeat its messages all the time."""
 
-_SAYS: Final = """Who is told of the alerts. `{receiver}` is told of all of them; for others beside it add receivers
+_SAYS: Final = """Receivers of the alerts. `{receiver}` gets all of them; for others add receivers
 (email_configs, slack_configs, pagerduty_configs, ...) and name them in the routes."""
-_SAYS_NOBODY: Final = """So far `nobody` is told: give `--webhook URL`, or this receiver something of its own, such as
+_SAYS_NOBODY: Final = """So far nobody is notified: pass `--webhook URL`, or configure this receiver, such as
 webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
 
 
@@ -35,16 +28,16 @@ def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFi
 
     Args:
         plan: What is scored; inhibitions are between the alerts that it has.
-        webhook: The address that alerts are posted to; nobody is told when left out.
+        webhook: The address that alerts are posted to; without it nobody is notified.
 
     Raises:
-        ConfigurationError: The address is none of HTTP.
+        ConfigurationError: The address is not an HTTP address.
     """
     if webhook is not None and not _ADDRESS.match(webhook):
         raise ConfigurationError("must be an address that begins with http:// or https://", path="webhook")
     receiver = _NOBODY if webhook is None else _WEBHOOK
     configured = {} if webhook is None else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
-    inhibitions = _inhibitions({alert.name for alert in alerts_of(plan)})
+    inhibitions = _inhibitions(alerts_of(plan))
     tree = {
         "route": _route(plan, receiver),
         **({"inhibit_rules": inhibitions} if inhibitions else {}),
@@ -59,7 +52,7 @@ def _route(plan: MonitoringPlan, receiver: str) -> dict[str, Any]:
         seconds = {"group_wait": wait_s, "group_interval": interval_s, "repeat_interval": repeat_s}
         return {name: plan.duration(one, at_least_s=_LEAST_S) for name, one in seconds.items()}
 
-    # One message about a criterion of an agent, whatever alerts it has; what is about a whole service comes together.
+    # One message per criterion of an agent, whatever alerts it has; alerts about a whole service come together.
     return {
         "receiver": receiver, "group_by": list(GROUP), **times(wait_s=30.0, interval_s=300.0, repeat_s=86_400.0),
         "routes": [{
@@ -69,21 +62,19 @@ def _route(plan: MonitoringPlan, receiver: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _inhibitions(names: set[str]) -> list[dict[str, Any]]:
-    """What is not said while something else is: the same told twice, and what follows from a cause."""
-    fast, slow = "AgentevalObjectiveBurnFast", "AgentevalObjectiveBurnSlow"
-    others = [name for name in sorted(names) if name != _VANISHED]
+def _inhibitions(alerts: list[Alert]) -> list[dict[str, Any]]:
+    """Alerts that are muted while another fires: the same said twice, and what follows from a cause."""
+    names = sorted({alert.name for alert in alerts})
     wanted: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
-        (fast, [slow], GROUP),
-        ("AgentevalMonitorBlind", list(_QUALITY), _OF_AGENT),
-        (_VANISHED, others, _OF_JOB),
+        ("AgentevalObjectiveBurnFast", ["AgentevalObjectiveBurnSlow"], GROUP),
+        ("AgentevalMonitorBlind", list(dict.fromkeys(alert.name for alert in alerts if alert.is_quality)), GROUP[:2]),
+        (_VANISHED, [name for name in names if name != _VANISHED], GROUP[:1]),
     )
-    rules: list[dict[str, Any]] = []
-    for source, targets, equal in wanted:
-        there = [name for name in targets if name in names]
-        if source in names and there:
-            rules.append({
-                "source_matchers": [f'alertname="{source}"'], "target_matchers": [f'alertname=~"{"|".join(there)}"'],
-                "equal": list(equal),
-            })  # fmt: skip
-    return rules
+    return [
+        {
+            "source_matchers": [f'alertname="{source}"'], "target_matchers": [f'alertname=~"{"|".join(targets)}"'],
+            "equal": list(labels),
+        }
+        for source, every, labels in wanted
+        if source in names and (targets := [name for name in every if name in names])
+    ]  # fmt: skip

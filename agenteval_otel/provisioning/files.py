@@ -1,4 +1,4 @@
-"""GeneratedFiles: the texts that a target consists of, written into a folder or held against it."""
+"""GeneratedFiles: the texts of a target, written into a folder or compared with it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import yaml
 
 from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["MARK", "GeneratedFiles", "differing", "left_over", "write", "yaml_text"]
-
 GeneratedFiles = Mapping[str, str]
 """Text by path, relative to the folder; ``/`` separates."""
 
 MARK = "Written by `agenteval-otel provision"
-"""Stands in every generated file: one without it is somebody's own, and is not written over."""
+"""Stands in every generated file: a file without it is the user's, and is not overwritten."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -48,7 +46,7 @@ def yaml_text(tree: Any, *, command: str, says: str) -> str:
 
 
 def differing(folder: Path, files: GeneratedFiles) -> list[str]:
-    """The paths whose file is not there or says something else, in order."""
+    """The paths whose file is missing or differs, in order."""
     return [name for name, text in files.items() if _read(folder / name) != text]
 
 
@@ -86,7 +84,7 @@ def _read(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError):
-        return ""  # something is there that is none of ours
+        return ""  # something else is there
 
 
 def _replace(path: Path, text: str) -> None:

@@ -16,8 +16,6 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.scoring import normalize
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 
-__all__ = ["MonitoringPlan", "PlannedCriterion"]
-
 _EVERY_OTHER = ""
 _LEAST_OBJECTIVE = 1e-9
 

@@ -13,12 +13,6 @@ from collections.abc import Callable, Sequence
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.plan import PlannedCriterion
 
-__all__ = [
-    "AGENT", "CRITERION", "LABEL", "MODEL", "OUTCOME", "effective_count", "effective_verdicts", "fail_share",
-    "increase", "joined", "label_name", "matching", "mean_half_width", "one_of", "pass_rate", "pass_rate_bound",
-    "quoted", "score_count", "selector", "verdict_count", "weighted_mean",
-]  # fmt: skip
-
 
 def label_name(attribute: str) -> str:
     """The label that an attribute becomes: every character that a label may not have is an underscore."""
@@ -61,10 +55,10 @@ def selector(planned: PlannedCriterion, *more: str) -> str:
     return "{" + ", ".join((*matchers, *more)) + "}"
 
 
-# --- what rules and dashboards ask -----------------------------------------------------------------------------------
-# Each takes `matchers`, what stands in a selector's braces (may be empty); `window`, a duration or one of Grafana's
-# variables (`$__range`, `$__rate_interval`); and `by`, the labels that stay. Without traffic each gives no series:
-# never NaN, never a 0 that nobody measured.
+# --- queries of rules and dashboards ---
+# Arguments: `matchers`, the content of a selector's braces (may be empty); `window`, a duration or one of Grafana's
+# variables (`$__range`, `$__rate_interval`); `by`, the labels to keep. Without traffic they return no series: neither
+# NaN nor a 0 that was not measured.
 
 
 def increase(instrument: semconv.Instrument, matchers: str, window: str, by: Sequence[str] = ()) -> str:
@@ -79,21 +73,21 @@ def verdict_count(matchers: str, window: str, by: Sequence[str] = (), *, label: 
 
 
 def effective_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """How many evenly weighted results the results are worth: Kish's number; nothing where no weights are.
+    """Kish's effective number: how many evenly weighted results carry the same information; empty without weights.
 
-    A few results that stand for many others say no more than a few, however many more there are that stand for one.
+    A few results that stand for many others count as a few, however many others stand for one.
     """
     weight, squares = _grown(semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED)(matchers, window, by)
     return f"{weight} ^ 2 / ({squares} > 0)"
 
 
 def effective_verdicts(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """The `effective_count` of results that passed or failed; where no weights are, their plain number."""
+    """The `effective_count` of results that passed or failed; without weights their plain number."""
     return f"{effective_count(joined(matchers, _BOTH), window, by)} or {verdict_count(matchers, window, by)}"
 
 
 def pass_rate(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """The share of passing results, 0 to 1: weighted (Hajek's estimate), where no weights are by plain counts."""
+    """The share of passing results, 0 to 1: weighted (Hajek's estimate), without weights by plain counts."""
     return _share(semconv.LABEL_PASS, matchers, window, by)
 
 
@@ -127,7 +121,7 @@ def pass_rate_bound(matchers: str, window: str, by: Sequence[str] = (), *, upper
 
 
 def weighted_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """The mean of the normalized scores, 0 to 1, weighted; where no weights are, the plain mean.
+    """The mean of the normalized scores, 0 to 1, weighted; without weights the plain mean.
 
     The sums know criterion and agent: `matchers` and `by` must not name a model or a label.
     """
@@ -138,7 +132,7 @@ def weighted_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
     """Half of the 95 % interval of `weighted_mean`: 1.96 times the root of sum(w^2 (y-m)^2) / sum(w)^2.
 
-    Where no weights are, what it is at most for scores from 0 to 1: with the variance m(1-m).
+    Without weights its maximum for scores from 0 to 1: with the variance m(1-m).
     """
     sums = _grown(semconv.METRIC_WEIGHTED_SCORE, semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED,
                   semconv.METRIC_WEIGHTED_SCORE_W2, semconv.METRIC_WEIGHTED_SCORE_SQUARED_W2)  # fmt: skip

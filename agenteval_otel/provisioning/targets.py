@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
-__all__ = ["ALL", "TARGETS", "Target", "files_for", "options_of"]
-
 ALL = "all"
 
 
@@ -43,7 +41,7 @@ TARGETS: Mapping[str, Target] = {
     ),
     "alertmanager": Target(
         "routes and inhibitions for those alerts", "agenteval_otel.provisioning.alertmanager", "alertmanager",
-        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; to nobody when left out"},
+        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; without it nobody is notified"},
     ),
     "collector": Target(
         "Collectors, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes",

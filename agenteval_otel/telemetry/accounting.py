@@ -1,9 +1,9 @@
-"""Accounting: what became of every call, and what broke on the way.
+"""Accounting: the outcome of every call, and what broke.
 
 Totals are plain dictionaries that the caller's thread adds one to; observable instruments read them later. On builds
-with a global interpreter lock ``cell[outcome] += 1`` on a plain dictionary cannot lose an update: the interpreter
-switches threads and runs signal handlers only at calls and jumps, of which the statement has none. No lock, so nothing
-can deadlock in a signal handler or a destructor.
+with a global interpreter lock ``counts[outcome] += 1`` on a plain dictionary cannot lose an update: the interpreter
+switches threads and runs signal handlers only at calls and jumps, and the statement has none. There is no lock, so
+nothing can deadlock in a signal handler or a destructor.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from __future__ import annotations
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.semconv import DISABLED, NOT_SAMPLED, OUTCOMES
 
-__all__ = ["Accounting", "Tally"]
 
+class FastCounters:
+    """An agent's calls that are not evaluated, for ``counters.disabled += 1``: a third of a dictionary entry's time.
 
-class Tally:
-    """An agent's calls that go by, for ``tally.disabled += 1``: a third of what a dictionary's entry takes.
-
-    What is said above of the statement on a dictionary holds for it too.
+    Like ``counts[outcome] += 1`` the statement cannot lose an update.
     """
 
     __slots__ = ("disabled", "not_sampled")
@@ -30,8 +28,8 @@ class Accounting:
     """Outcomes by agent, results by status, failures by the part that broke. Cheap to add to, from any thread."""
 
     def __init__(self) -> None:
-        self._cells: dict[str, dict[str, int]] = {}
-        self._tallies: dict[str, Tally] = {}
+        self._outcomes: dict[str, dict[str, int]] = {}
+        self._fast: dict[str, FastCounters] = {}
         self.results: dict[str, int] = {"scored": 0, "skipped": 0, "failed": 0}
         self.failures: dict[str, int] = {}
         reset_in_child(self.reset)
@@ -40,18 +38,18 @@ class Accounting:
         shown = ", ".join(f"{outcome}={count}" for outcome, count in self.outcomes().items() if count)
         return f"<Accounting {shown or 'no calls'}>"
 
-    def cell(self, agent: str) -> dict[str, int]:
-        """The agent's outcomes, for ``cell[outcome] += 1``; the same dictionary every time."""
-        known = self._cells.get(agent)
-        return self._cells.setdefault(agent, dict.fromkeys(OUTCOMES, 0)) if known is None else known
+    def outcome_counts(self, agent: str) -> dict[str, int]:
+        """The agent's outcomes, for ``counts[outcome] += 1``; the same dictionary every time."""
+        known = self._outcomes.get(agent)
+        return self._outcomes.setdefault(agent, dict.fromkeys(OUTCOMES, 0)) if known is None else known
 
-    def tally(self, agent: str) -> Tally:
-        """The agent's calls that go by, counted beside its cell; the same object every time."""
-        self.cell(agent)
-        return self._tallies.setdefault(agent, Tally())
+    def fast_counters(self, agent: str) -> FastCounters:
+        """The agent's calls that are not evaluated, counted beside its outcomes; the same object every time."""
+        self.outcome_counts(agent)
+        return self._fast.setdefault(agent, FastCounters())
 
     def fail(self, part: str, times: int = 1) -> int:
-        """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``); gives the new total."""
+        """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``); returns the new total."""
         # In two steps, as above: several threads meet here, and a call between the load and the store loses counts.
         self.failures.setdefault(part, 0)
         self.failures[part] += times
@@ -59,24 +57,24 @@ class Accounting:
 
     def outcomes(self) -> dict[str, int]:
         """Calls by outcome, every outcome named; at rest they add up to the calls."""
-        cells = list(self.by_agent().values())
-        return {outcome: sum(cell[outcome] for cell in cells) for outcome in OUTCOMES}
+        agents = list(self.by_agent().values())
+        return {outcome: sum(counts[outcome] for counts in agents) for outcome in OUTCOMES}
 
     def by_agent(self) -> dict[str, dict[str, int]]:
         """Outcomes of each agent."""
         # `copy` is one step; a list of the items allocates, and the collector may let an agent be registered meanwhile.
-        found = {agent: dict(cell) for agent, cell in self._cells.copy().items()}
+        found = {agent: dict(counts) for agent, counts in self._outcomes.copy().items()}
         for agent, outcomes in found.items():
-            if (tally := self._tallies.get(agent)) is not None:
-                outcomes[DISABLED] += tally.disabled
-                outcomes[NOT_SAMPLED] += tally.not_sampled
+            if (counters := self._fast.get(agent)) is not None:
+                outcomes[DISABLED] += counters.disabled
+                outcomes[NOT_SAMPLED] += counters.not_sampled
         return found
 
     def reset(self) -> None:
         """Back to zero, in place: a forked child starts its own count."""
-        for cell in self._cells.values():
-            cell.update(dict.fromkeys(OUTCOMES, 0))
-        for tally in self._tallies.values():
-            tally.disabled = tally.not_sampled = 0
+        for counts in self._outcomes.values():
+            counts.update(dict.fromkeys(OUTCOMES, 0))
+        for counters in self._fast.values():
+            counters.disabled = counters.not_sampled = 0
         self.results.update(dict.fromkeys(self.results, 0))
         self.failures.clear()

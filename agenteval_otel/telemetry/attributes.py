@@ -1,4 +1,4 @@
-"""What a result says as attributes: of its event, of its span and of the run span."""
+"""Attributes of a result: of its event, its span and the run span."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from agenteval_otel import semconv as names
 from agenteval_otel.capture.text import clean
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.judge_calls import Judgement
-
-__all__ = ["event_attributes", "event_body", "response_attributes", "run_attributes", "score_attributes"]
 
 
 def response_attributes(response: Any) -> dict[str, Any]:
@@ -88,9 +86,9 @@ def event_body(result: EvaluationResult) -> str:
     """One short line that reads well by itself, such as ``tone fail (too_harsh)``; no content."""
     if result.status == "failed":
         return _line(f"evaluation of {result.criterion_name} failed: {result.error_type or 'error'}")
-    found = result.label if result.label is not None else _number(result.score)
+    value = result.label if result.label is not None else _number(result.score)
     reason = f" ({result.reason_code})" if result.reason_code else ""
-    return _line(f"{result.criterion_name} {found}{reason}")
+    return _line(f"{result.criterion_name} {value}{reason}")
 
 
 def _line(text: str) -> str:
@@ -158,5 +156,5 @@ def _sanitised(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    # Nearly every text here is short and plain: seen at a glance, without the encoding that `clean` checks by.
+    # Most texts are short ASCII and need not pass the slower checks of `clean`.
     return text if type(text) is str and text.isascii() and len(text) < 256 and "\0" not in text else clean(text)

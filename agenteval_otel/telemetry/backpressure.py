@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-__all__ = ["Backpressure", "are_seen", "can_take", "is_batch_processor", "is_shut_down", "processors_of"]
-
 _UNSEEN_ITEMS: Final = 512
 _UNSEEN_DELAY_S: Final = 5.0
 _STUCK_S: Final = 5.0
@@ -25,15 +23,15 @@ def processors_of(provider: Any) -> tuple[Any, ...]:
 
 
 def are_seen(provider: Any) -> bool:
-    """Whether the provider's processors can be seen, be there any or not."""
+    """Whether the provider's processors can be seen, even if there are none."""
     return _seen(provider) is not None or _seen(getattr(provider, "provider", None)) is not None
 
 
 def _seen(provider: Any) -> tuple[Any, ...] | None:
-    found = getattr(getattr(provider, "_active_span_processor", None), "_span_processors", None)
-    if type(found) is not tuple:
-        found = getattr(getattr(provider, "_multi_log_record_processor", None), "_log_record_processors", None)
-    return found if type(found) is tuple else None
+    processors = getattr(getattr(provider, "_active_span_processor", None), "_span_processors", None)
+    if type(processors) is not tuple:
+        processors = getattr(getattr(provider, "_multi_log_record_processor", None), "_log_record_processors", None)
+    return processors if type(processors) is tuple else None
 
 
 def is_batch_processor(processor: Any) -> bool:
@@ -68,7 +66,7 @@ class Backpressure:
 
     def has_room(self, providers: Sequence[Any]) -> bool:
         """Whether the next answer may be emitted now."""
-        processors = tuple(one for provider in providers for one in processors_of(provider))
+        processors = tuple(processor for provider in providers for processor in processors_of(provider))
         if processors != self._processors or providers != self._providers:
             self._providers = providers
             self._look_at(processors)
@@ -119,7 +117,7 @@ class Backpressure:
 
 
 def is_shut_down(provider: Any) -> bool:
-    """Whether the provider takes nothing any more. Cheap: it is asked with every answer."""
+    """Whether the provider is shut down. Cheap: called for every answer."""
     try:
         processors = processors_of(provider)
         if not processors:
@@ -138,7 +136,7 @@ def can_take(provider: Any) -> bool:
         processors = processors_of(provider)
         if not processors:
             return _takes_metrics(provider) and not is_shut_down(provider)
-        return not any(_is_shut_down(one) or _is_full(one) for one in processors)
+        return not any(_is_shut_down(processor) or _is_full(processor) for processor in processors)
     except Exception:
         return True
 

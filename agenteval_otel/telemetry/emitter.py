@@ -26,7 +26,6 @@ from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals, Timed
 from agenteval_otel.telemetry.providers import Providers
-from agenteval_otel.telemetry.self_metrics import observe_lost, observe_reach, observe_self
 from agenteval_otel.telemetry.spans import (
     Placement,
     context_of,
@@ -34,8 +33,6 @@ from agenteval_otel.telemetry.spans import (
     open_run_span,
     write_result_span,
 )
-
-__all__ = ["ContentCapture", "Detail", "Emitter", "Response", "Signal", "content_capture"]
 
 ContentCapture = Literal["no_content", "span_only", "event_only", "span_and_event"]
 Detail = Literal["auto", "result", "response", "none"]
@@ -89,7 +86,7 @@ class Response(Timed, Protocol):
 
 
 class Emitter:
-    """Emits results with the providers that are there when the first one comes.
+    """Emits results with the providers that exist when the first result comes.
 
     Args:
         providers: Where the signals go.
@@ -119,7 +116,7 @@ class Emitter:
         self.judge_totals = JudgeTotals(self.totals.bounded)
         self._accounting: Accounting | None = None
         self._queue: Callable[[], Mapping[str, float]] = dict
-        self._own: Callable[[], Mapping[str, float]] = dict
+        self._load: Callable[[], Mapping[str, float]] = dict
         self._failure: Exception | None = None
         self._forget()
 
@@ -135,11 +132,11 @@ class Emitter:
         self,
         accounting: Accounting,
         queue: Callable[[], Mapping[str, float]],
-        own: Callable[[], Mapping[str, float]],
+        load: Callable[[], Mapping[str, float]],
         judges: Iterable[Any] = (),
     ) -> None:
-        """Set, at start, whose outcomes, queue, load and judges the metrics show; imports what exporters will need."""
-        self._accounting, self._queue, self._own = accounting, queue, own
+        """Set, at start, the sources of outcomes, queue, load and judge metrics; imports what exporters will need."""
+        self._accounting, self._queue, self._load = accounting, queue, load
         self.judge_totals.know(judges)
 
         def lose(signal: str, reason: str, count: int) -> None:
@@ -152,17 +149,17 @@ class Emitter:
         self.providers.prepare()
 
     def prepare(self) -> None:
-        """Create the instruments: the metrics have to say that nothing was evaluated, too. Background thread only."""
+        """Create the instruments: metrics must also show that nothing was evaluated. Background thread only."""
         if self._pid != os.getpid():  # totals from zero, in place: observable instruments hold them
             self._forget()
             self.totals.reset()
             self.judge_totals.reset()
         if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
-            self._instruments = Instruments(meter, self.totals, self._accounting, lambda: self._queue())
+            self._instruments = Instruments(
+                meter, self.totals, self._accounting, queue=lambda: self._queue(), load=lambda: self._load(),
+                lost=self.providers.lost, reach=self.providers.reach,
+            )  # fmt: skip
             self._judge_instruments = JudgeInstruments(meter, self.judge_totals)
-            observe_self(meter, lambda: self._own())
-            observe_lost(meter, lambda: self.providers.lost)
-            observe_reach(meter, self.providers.reach)
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer of our spans; None when no span is wanted or no provider is there. Background thread only."""
@@ -173,7 +170,7 @@ class Emitter:
         return self.providers.tracer_now() if self.wants_spans else None
 
     def has_room(self) -> bool:
-        """Whether the host's span and log processors take the next answer. Background thread only."""
+        """Whether the host's span and log processors have room for the next answer. Background thread only."""
         return self.providers.has_room()
 
     def has_room_for_spans(self) -> bool:
@@ -214,8 +211,8 @@ class Emitter:
             spans: False leaves spans out, because the host's span processor is full.
 
         Raises:
-            Exception: What a provider of the host's raised first; all that the others take is emitted, the rest counted
-                as lost.
+            Exception: The first exception of a host's provider; the other signals are emitted, the rest counts as
+                lost.
         """
         self._guarded("metrics", self.prepare)
         totals = self.totals

@@ -15,8 +15,6 @@ from opentelemetry.context import Context
 
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 
-__all__ = ["EventLog", "global_logger_provider", "scope_version"]
-
 
 @cache
 def scope_version() -> str:
@@ -50,8 +48,8 @@ class EventLog:
         self, name: str, *, context: Context, timestamp_ns: int, body: str, attributes: Mapping[str, Any], warn: bool
     ) -> None:
         """Write one event; every string must have been sanitised."""
-        severity, word = _WARN if warn else _INFO
+        severity, severity_text = _WARN if warn else _INFO
         self._logger.emit(
             event_name=name, context=context, timestamp=timestamp_ns, severity_number=severity,
-            severity_text=word, body=body, attributes=attributes,
+            severity_text=severity_text, body=body, attributes=attributes,
         )  # fmt: skip

@@ -1,8 +1,8 @@
 """Exporter: sends what our own providers emit, on one thread at low duty for all signals.
 
 It stands in place of the SDK's batch processors and exporters: those drop a batch after ten seconds without a receiver,
-throw the result away, and push the host's threads aside. Of metrics only the newest collection waits: it is cumulative
-and says what the older ones said.
+discard the result, and take CPU time from the host's threads. Of metrics only the newest collection waits: it is
+cumulative and replaces the older ones.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.telemetry.senders import Sender
 from agenteval_otel.telemetry.signals import Signal
 from agenteval_otel.telemetry.stream import Stream
-
-__all__ = ["Exporter"]
 
 _EAGER_ITEMS = 512
 _DELAY_S = 1.0
@@ -57,7 +55,7 @@ class Exporter:
     def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
         """Have metrics collected every so often, and with each flush; `collect` calls `keep_newest`."""
         self._collect, self._collect_every_s, self._collect_at = collect, every_s, time.monotonic() + every_s
-        self._start()
+        self._worker.start()
 
     def put(self, name: str, item: Any, size_bytes: int) -> None:
         """Take an item of a signal; never blocks. In a forked child nothing is taken: it has providers of its own."""
@@ -71,7 +69,7 @@ class Exporter:
         if self._closed:  # a close came between
             stream.give_up()
         elif not self._worker.has_thread:
-            self._start()
+            self._worker.start()  # at the interpreter's exit none starts: a flush exports what waits
         elif len(stream) >= _EAGER_ITEMS and not self._worker.waiting:
             self._worker.submit(self._export_all)
 
@@ -92,7 +90,7 @@ class Exporter:
     def close(self) -> None:
         """Take nothing more, send what waits, and end the thread.
 
-        With the first batch of a signal that is not taken the signal's rest is lost: the receiver is away.
+        After the first batch of a signal that is refused the rest of the signal is lost: the receiver is down.
         """
         if self._pid != os.getpid() or self._closed:
             return
@@ -110,7 +108,7 @@ class Exporter:
                 items -= stream.encode_next()
         end_ns = time.monotonic_ns()
         while True:
-            with self._exporting:  # what the thread was sending is out now, or is back
+            with self._exporting:  # what the thread was sending is sent now, or waits again
                 oldest_ns = stream.oldest_ns()
                 if oldest_ns is None or oldest_ns > end_ns:
                     return True
@@ -127,9 +125,6 @@ class Exporter:
         except Exception as error:
             log.warning("export_failed", part="metrics", status=type(error).__name__)
 
-    def _start(self) -> None:
-        self._worker.start()  # at the interpreter's exit none starts: a flush exports what waits
-
     def _export_all(self) -> None:
         if not self._closed and time.monotonic() >= self._collect_at:
             self._collect_now()
@@ -138,7 +133,7 @@ class Exporter:
 
     def _export(self, stream: Stream) -> None:
         """Encode what waits now, with rests, and send it as far as the receiver takes it."""
-        items = len(stream)  # what comes meanwhile is for the next round: it would make batches of a few
+        items = len(stream)  # later items are for the next round: they would make small batches
         while not self._closed:
             began = time.thread_time()
             with self._exporting:

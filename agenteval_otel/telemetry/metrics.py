@@ -7,22 +7,27 @@ an exemplar. Everything here runs on the background thread, or on the exporter's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, Observation
 
 from agenteval_otel import semconv as names
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.telemetry.accounting import Accounting
+from agenteval_otel.telemetry.instruments import Labels, histogram, observe, observe_keys
 
-__all__ = ["Instruments", "ResultTotals", "Timed"]
-
-Labels = tuple[tuple[str, str], ...]
+_QUEUE: Final = {
+    "size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES,
+}  # fmt: skip
+_LOAD: Final = {
+    "drain_time": names.METRIC_QUEUE_DRAIN_TIME, "loop_lag": names.METRIC_LOOP_LAG,
+    "level": names.METRIC_SAMPLING_LEVEL,
+}  # fmt: skip
+_SIGNALS: Final = ("traces", "logs", "metrics")
 _LIMITS = {
     "agent": names.MAX_AGENTS,
     "model": names.MAX_MODELS,
@@ -31,20 +36,24 @@ _LIMITS = {
 }
 
 
-# One each for the duration and for ``_other`` among the error types.
+# One series each for the duration and for ``_other`` among the error types.
 _LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 2
 _VERDICTS = (names.LABEL_PASS, names.LABEL_FAIL)
 _SUMS = frozenset({("sum", "w"), ("sum", "w2"), ("sum", "squared")})
 
 _BY_LABEL = ("weight", "weight_squared")
+_WEIGHTED: Final = (
+    names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED, names.METRIC_WEIGHTED_SCORE, names.METRIC_WEIGHTED_SCORE_W2,
+    names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
+)  # fmt: skip
 
 
 class SeriesBudget:
     """How many series the results of one criterion may make; one budget for each criterion of each agent.
 
     Agents and criteria are declared in code or configuration; the names of models and the categories of evaluators may
-    come from outside. Within the budget each has series of its own, first come, first served; what comes after shares
-    ``_other``, for which there is always room left, as there is for both verdicts. Used by one thread, the pool's.
+    come from outside. Within the budget each has series of its own, first come, first served; later ones share
+    ``_other``, which always has room, as both verdicts have. Background thread only.
     """
 
     def __init__(self) -> None:
@@ -93,24 +102,14 @@ class ResultTotals:
     def __init__(self) -> None:
         self.results: dict[Labels, int] = {}
         self.errors: dict[Labels, int] = {}
-        self.sums: dict[str, dict[Labels, float]] = {
-            instrument.name: {} for instrument in (
-                names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED, names.METRIC_WEIGHTED_SCORE,
-                names.METRIC_WEIGHTED_SCORE_W2, names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
-            )
-        }  # fmt: skip
-        self._weights = [self.sums[one.name] for one in (names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED)]
-        self._weighted = [
-            self.sums[one.name] for one in (
-                names.METRIC_WEIGHTED_SCORE, names.METRIC_WEIGHTED_SCORE_W2, names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
-            )
-        ]  # fmt: skip
+        self.sums: dict[str, dict[Labels, float]] = {instrument.name: {} for instrument in _WEIGHTED}
+        self._weights, self._scores = list(self.sums.values())[:2], list(self.sums.values())[2:]
         self.last_success: float | None = None
         self._known: dict[str, set[str]] = {}
         self._budget = SeriesBudget()
 
     def bounded(self, kind: str, value: str | None) -> str | None:
-        """The value, or ``_other`` once too many were seen: text from outside never makes series without end."""
+        """The value, or ``_other`` once too many were seen: text from outside never makes unbounded series."""
         if value is None:
             return None
         known = self._known.setdefault(kind, set())
@@ -150,7 +149,7 @@ class ResultTotals:
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = weight_of(result.probability)
         squared, score = weight * weight, result.normalized
-        # As the counts: from 0, so that the first of the rarer verdict is an increase. A category has none of its own.
+        # Like the counts from 0, so that the first of the rarer verdict is an increase. Categories have no counterpart.
         starting = series.verdicts if result.label in _VERDICTS else ()
         for sums, amount in zip(self._weights, (weight, squared), strict=True):
             for verdict in starting:
@@ -159,7 +158,7 @@ class ResultTotals:
         if score is None:
             return
         amounts = (weight * score, squared * score, squared * score * score)
-        for sums, amount in zip(self._weighted, amounts, strict=True):
+        for sums, amount in zip(self._scores, amounts, strict=True):
             sums[series.of_agent] = sums.get(series.of_agent, 0.0) + amount
 
     def reset(self) -> None:
@@ -220,7 +219,10 @@ class Instruments:
         meter: Where they are created.
         totals: What the emitter adds to.
         accounting: Outcomes of calls.
-        queue: Gives the queue's gauges: ``size``, ``bytes``, ``max_bytes``.
+        queue: Returns the queue's gauges: ``size``, ``bytes``, ``max_bytes``.
+        load: Returns ``drain_time`` and ``loop_lag`` in seconds and ``level``, those that are known.
+        lost: Items that were lost in export, by signal and reason.
+        reach: Returns ``delivered`` or ``handed_over`` by signal.
     """
 
     def __init__(
@@ -228,13 +230,28 @@ class Instruments:
         meter: metrics.Meter,
         totals: ResultTotals,
         accounting: Accounting | None,
-        queue: Callable[[], Mapping[str, float]] | None,
+        *,
+        queue: Callable[[], Mapping[str, float]],
+        load: Callable[[], Mapping[str, float]],
+        lost: Mapping[tuple[str, str], int],
+        reach: Callable[[], Mapping[str, str]],
     ) -> None:
-        self._totals, self._accounting, self._queue = totals, accounting, queue
-        self._score = _histogram(meter, names.METRIC_SCORE)
-        self._duration = _histogram(meter, names.METRIC_DURATION)
-        self._lag = _histogram(meter, names.METRIC_LAG)
-        self._observe(meter)
+        self._totals, self._accounting = totals, accounting
+        self._score = histogram(meter, names.METRIC_SCORE)
+        self._duration = histogram(meter, names.METRIC_DURATION)
+        self._lag = histogram(meter, names.METRIC_LAG)
+        observe(meter, names.METRIC_RESULTS, lambda: totals.results)
+        observe(meter, names.METRIC_ERRORS, lambda: totals.errors)
+        for instrument in _WEIGHTED:
+            observe(meter, instrument, lambda name=instrument.name: totals.sums[name])  # type: ignore[misc]
+        observe(meter, names.METRIC_RESPONSES, self._responses)
+        observe_keys(meter, _QUEUE, queue)
+        observe_keys(meter, _LOAD, load)
+        observe_keys(meter, {"": names.METRIC_LAST_SUCCESS}, lambda: {"": totals.last_success})
+        observe(meter, names.METRIC_EXPORT_LOST, lambda: _lost(lost))
+        observe(meter, names.METRIC_EXPORT_SIGNALS, lambda: {
+            ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1 for signal, how in reach().items()
+        })  # fmt: skip
 
     def record_score(self, result: EvaluationResult, agent: str | None, model: str | None, context: Context) -> None:
         """Record a normalized score, and the time of an evaluator that calls a model, with an exemplar of the span."""
@@ -253,26 +270,6 @@ class Instruments:
             lag_s = max(0, response.ended_ns - response.response_ended_ns) / 1e9
             self._lag.record(lag_s, {names.AGENT_NAME: agent} if agent else {}, context=context)
 
-    def _observe(self, meter: metrics.Meter) -> None:
-        totals = self._totals
-        _counter(meter, names.METRIC_RESULTS, lambda: totals.results)
-        _counter(meter, names.METRIC_ERRORS, lambda: totals.errors)
-        for instrument in (
-            names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED, names.METRIC_WEIGHTED_SCORE,
-            names.METRIC_WEIGHTED_SCORE_W2, names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
-        ):  # fmt: skip
-            _counter(meter, instrument, lambda name=instrument.name: totals.sums[name])  # type: ignore[misc]
-        _counter(meter, names.METRIC_RESPONSES, self._responses)
-        for instrument, key in (
-            (names.METRIC_QUEUE_SIZE, "size"), (names.METRIC_QUEUE_MAX_BYTES, "max_bytes"),
-            (names.METRIC_QUEUE_BYTES, "bytes"),
-        ):  # fmt: skip
-            meter.create_observable_up_down_counter(
-                instrument.name, [self._gauge(key)], unit=instrument.unit, description=instrument.description
-            )
-        last = names.METRIC_LAST_SUCCESS
-        meter.create_observable_gauge(last.name, [self._last_success], unit=last.unit, description=last.description)
-
     def _responses(self) -> dict[Labels, int]:
         if self._accounting is None:
             return {}
@@ -284,34 +281,14 @@ class Instruments:
                 totals[key] = totals.get(key, 0) + count  # several agents may be ``_other``
         return totals
 
-    def _gauge(self, key: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        def read(_: CallbackOptions) -> Iterable[Observation]:
-            return [Observation(self._queue()[key])] if self._queue is not None else []
 
-        return read
-
-    def _last_success(self, _: CallbackOptions) -> Iterable[Observation]:
-        moment = self._totals.last_success
-        return [] if moment is None else [Observation(moment)]
-
-
-def _histogram(meter: metrics.Meter, instrument: names.Instrument) -> Any:
-    return meter.create_histogram(
-        instrument.name, unit=instrument.unit, description=instrument.description,
-        explicit_bucket_boundaries_advisory=list(instrument.boundaries or ()),
-    )  # fmt: skip
-
-
-def _counter(
-    meter: metrics.Meter, instrument: names.Instrument, read: Callable[[], dict[Labels, int] | dict[Labels, float]]
-) -> None:
-    def observe(_: CallbackOptions) -> Iterable[Observation]:
-        # A copy: the background thread may add to the totals while the exporter reads.
-        return [Observation(amount, dict(labels)) for labels, amount in dict(read()).items()]
-
-    meter.create_observable_counter(
-        instrument.name, [observe], unit=instrument.unit, description=instrument.description
-    )
+def _lost(counts: Mapping[tuple[str, str], int]) -> dict[Labels, int]:
+    # Every series starts at 0, so that its first loss is an increase.
+    every = {(signal, reason): 0 for signal in _SIGNALS for reason in names.LOST_REASONS} | dict(counts)
+    return {
+        ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REASON, reason)): count
+        for (signal, reason), count in every.items()
+    }
 
 
 def _other_label(label: str | None) -> str | None:

@@ -13,11 +13,9 @@ from sys import getsizeof
 from typing import Any
 
 from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.quiet import Quiet
+from agenteval_otel.telemetry.log_filter import LogFilter
 from agenteval_otel.telemetry.signals import load_signal
 from agenteval_otel.telemetry.target import OtlpTarget, positive
-
-__all__ = ["preload", "private_provider"]
 
 _METRICS_EVERY_MS = 60_000.0
 
@@ -37,18 +35,18 @@ def preload(signal: str, target: OtlpTarget) -> None:
 def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resource: Any = None) -> Any:
     """A provider of one signal that emits to the exporter; with a resource, else with one from the environment."""
     preload(signal, target)
-    quiet, loaded = Quiet(signal, target.secrets(signal)), load_signal(signal)
-    exporter.add(loaded, quiet.around(target.sender)(loaded), quiet.around)
-    return quiet.around(_assembled)(signal, exporter, quiet, resource or _own_resource())
+    log_filter, loaded = LogFilter(signal, target.secrets(signal)), load_signal(signal)
+    exporter.add(loaded, log_filter.around(target.sender)(loaded), log_filter.around)
+    return log_filter.around(_assembled)(signal, exporter, log_filter, resource or _resource())
 
 
-def _assembled(signal: str, exporter: Exporter, quiet: Quiet, resource: Any) -> Any:
+def _assembled(signal: str, exporter: Exporter, log_filter: LogFilter, resource: Any) -> Any:
     if signal == "METRICS":
-        return _meter_provider(exporter, quiet, resource)
+        return _meter_provider(exporter, log_filter, resource)
     if signal == "TRACES":
         from opentelemetry.sdk.trace import TracerProvider
 
-        tracers = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=_own_ids())
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=_id_generator())
         tracers.add_span_processor(_span_processor(exporter))
         return tracers
     from opentelemetry.sdk._logs import LoggerProvider
@@ -98,7 +96,7 @@ def _log_processor(exporter: Exporter) -> Any:
     return ExportedRecords(exporter)
 
 
-def _meter_provider(exporter: Exporter, quiet: Quiet, resource: Any) -> Any:
+def _meter_provider(exporter: Exporter, log_filter: LogFilter, resource: Any) -> Any:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
 
@@ -117,7 +115,7 @@ def _meter_provider(exporter: Exporter, quiet: Quiet, resource: Any) -> Any:
     reader = Collected()
     meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     every_ms = positive(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", ""), _METRICS_EVERY_MS)
-    exporter.collect_with(quiet.around(reader.collect), every_ms / 1000)
+    exporter.collect_with(log_filter.around(reader.collect), every_ms / 1000)
     return meters
 
 
@@ -127,29 +125,29 @@ def _size_of(attributes: Any) -> int:
     return 1_024 + sum(getsizeof(value) for values in several for value in values)
 
 
-def _own_ids() -> Any:
-    """Ids from the system: the SDK's move the host's generator, and a host that seeds it would repeat our ids."""
-    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+def _id_generator() -> Any:
+    """Ids from the system: the SDK's generator moves the host's `random`, and a host that seeds it would repeat ids."""
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-    class OwnIds(RandomIdGenerator):
+    class SystemIds(IdGenerator):
         def generate_span_id(self) -> int:
             return int.from_bytes(os.urandom(8)) or 1
 
         def generate_trace_id(self) -> int:
             return int.from_bytes(os.urandom(16)) or 1
 
-    return OwnIds()
+    return SystemIds()
 
 
-def _own_resource() -> Any:
+def _resource() -> Any:
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-    made = Resource({"host.name": socket.gethostname(), "service.instance.id": _instance_id()})
+    resource = Resource({"host.name": socket.gethostname(), "service.instance.id": _instance_id()})
     try:
-        return made.merge(Resource.create())
+        return resource.merge(Resource.create())
     except RuntimeError:
-        # At the process's exit: the SDK asks its detectors in threads, and none can be had. What the variables say:
-        return made.merge(Resource({"service.name": "unknown_service"})).merge(OTELResourceDetector().detect())
+        # At the process's exit the SDK's detectors cannot start threads: the variables alone.
+        return resource.merge(Resource({"service.name": "unknown_service"})).merge(OTELResourceDetector().detect())
 
 
 _instance: dict[int, str] = {}

@@ -5,12 +5,11 @@ the application's resource, else none. The globals are never replaced. Private p
 thread, never at import and never on the caller's; after a fork the child builds its own.
 
 A private provider's signal is *delivered*: its exporter knows what the receiver took. A signal of the application's
-provider is *handed over*: what its processor makes of it nobody is told.
+provider is *handed over*: what its processor does with it is unknown.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -21,21 +20,12 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.backpressure import (
-    Backpressure,
-    are_seen,
-    can_take,
-    is_batch_processor,
-    is_shut_down,
-    processors_of,
-)
+from agenteval_otel.telemetry import backpressure
 from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
 from agenteval_otel.telemetry.exporter import Exporter
 from agenteval_otel.telemetry.private import preload, private_provider
 from agenteval_otel.telemetry.signals import SIGNALS
-from agenteval_otel.telemetry.target import OtlpTarget, is_off
-
-__all__ = ["Providers"]
+from agenteval_otel.telemetry.target import OtlpTarget, is_off, sdk_disabled
 
 
 class Providers:
@@ -67,7 +57,7 @@ class Providers:
     def nowhere(self) -> bool:
         """Whether every signal is switched off: by ``OTEL_SDK_DISABLED``, or by ``OTEL_<SIGNAL>_EXPORTER=none`` where
         no provider of the application's takes it."""
-        return _sdk_disabled() or all(is_off(signal) and self._of_host(signal) is None for signal in SIGNALS)
+        return sdk_disabled() or all(is_off(signal) and self._of_host(signal) is None for signal in SIGNALS)
 
     def reach(self) -> dict[str, Literal["delivered", "handed_over"]]:
         """What a flush can say of each emitted signal: that the receiver, or that the application's provider has it."""
@@ -94,15 +84,15 @@ class Providers:
         self._hosts: dict[str, Any] = {}
         self._private: dict[str, Any] = {}
         self._unbuildable: set[str] = set()
-        self._losses = self._told_losses = 0
+        self._losses = self._reported_losses = 0
         self._warned = False
-        self._backpressure = Backpressure()
+        self._backpressure = backpressure.Backpressure()
         self._judged: tuple[Any, tuple[Any, ...], bool] = (None, (), False)
         self._flushed = True
 
     def prepare(self) -> None:
         """Import at start what private providers will need, where an endpoint is configured; builds nothing yet."""
-        if _sdk_disabled():
+        if sdk_disabled():
             return
         scope_version()  # reads a file, which the first answer's thread must not
         for signal in SIGNALS:
@@ -117,7 +107,7 @@ class Providers:
         host = self._hosts.get(signal)
         if host is None and signal not in self._private:
             host = self._of_host(signal)
-        if host is None or not is_shut_down(host) or _sdk_disabled():
+        if host is None or not backpressure.is_shut_down(host) or sdk_disabled():
             return False
         self.lose(signal.lower(), "provider_shut_down")
         log.warning("provider_shut_down", part=signal.lower())
@@ -147,9 +137,13 @@ class Providers:
         the SDK's batch processor, because that may act on spans while the handler runs, nor where the provider shows
         none because it is not the SDK's. Cheap, on any thread."""
         provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
-        processors, judged = processors_of(provider), self._judged
+        processors, judged = backpressure.processors_of(provider), self._judged
         if provider is not judged[0] or processors is not judged[1]:
-            judged = provider, processors, are_seen(provider) and all(map(is_batch_processor, processors))
+            judged = (
+                provider,
+                processors,
+                backpressure.are_seen(provider) and all(map(backpressure.is_batch_processor, processors)),
+            )
             self._judged = judged
         return judged[2]
 
@@ -206,8 +200,8 @@ class Providers:
                 complete = _handed_over(provider) and complete
         # What was lost since the last flush was not exported.
         losses = self._losses
-        self._flushed = complete and losses == self._told_losses
-        self._told_losses = losses
+        self._flushed = complete and losses == self._reported_losses
+        self._reported_losses = losses
 
     def close(self) -> None:
         """Shut the private providers down on this thread, however long the SDK takes; they are built anew if needed."""
@@ -223,7 +217,7 @@ class Providers:
         known = self._resolved.get(signal)
         if known is not None:
             return known
-        if _sdk_disabled():
+        if sdk_disabled():
             return None
         provider = self._of_host(signal)
         if provider is None and self._target.is_configured(signal):
@@ -281,17 +275,13 @@ class Providers:
 
 def _handed_over(provider: Any) -> bool:
     """Whether the application's provider can take what is ours, and has flushed it as far as it says."""
-    if not can_take(provider):
+    if not backpressure.can_take(provider):
         return False
     try:
         force_flush = getattr(provider, "force_flush", None)
         return force_flush is None or force_flush() is not False
     except Exception:
         return False
-
-
-def _sdk_disabled() -> bool:
-    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def _global_provider(signal: str) -> Any | None:

@@ -16,8 +16,6 @@ from typing import Any, NamedTuple, Protocol
 
 from agenteval_otel.telemetry.signals import Signal
 
-__all__ = ["Delivery", "GrpcSender", "HttpSender", "Sender"]
-
 MAX_REPLY_BYTES = 64 * 1024
 MAX_WAIT_S = 60.0
 _RETRYABLE_HTTP = frozenset({429, 502, 503, 504})

@@ -6,9 +6,8 @@ Importing the encoders takes tens of milliseconds, so each signal is loaded when
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-__all__ = ["SIGNALS", "Signal", "load_signal"]
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 SIGNALS = ("TRACES", "LOGS", "METRICS")
 
@@ -18,13 +17,13 @@ class Signal(NamedTuple):
 
     Attributes:
         name: ``TRACES``, ``LOGS`` or ``METRICS``.
-        encode: The SDK's finished items to a request.
+        encode: Turns the SDK's finished items into a request.
         request: The request's message.
         response: The reply's message.
         method: The gRPC method.
         kind: As in ``resource_<kind>`` and ``scope_<kind>`` of a request.
-        records: What a scope's items are called.
-        rejected: What the reply calls the number of rejected items.
+        records: The field of a scope's items.
+        rejected: The reply's field for the number of rejected items.
         rejected_json: The same in JSON.
     """
 
@@ -64,51 +63,23 @@ class Signal(NamedTuple):
         return encoded
 
 
+# Encoder; the collector's package and service; kind, records, rejected.
+_PARTS: Final = {
+    "TRACES": ("trace_encoder.encode_spans", "trace", "Trace", "spans", "spans", "rejected_spans"),
+    "LOGS": ("_log_encoder.encode_logs", "logs", "Logs", "logs", "log_records", "rejected_log_records"),
+    "METRICS": ("metrics_encoder.encode_metrics", "metrics", "Metrics", "metrics", "metrics", "rejected_data_points"),
+}
+
+
 def load_signal(name: str) -> Signal:
     """Import what a signal needs."""
-    return _LOADERS[name]()
-
-
-def _traces() -> Signal:
-    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceRequest,
-        ExportTraceServiceResponse,
-    )
-
+    encoder, package, service, kind, records, rejected = _PARTS[name]
+    collector = f"opentelemetry.proto.collector.{package}.v1"
+    messages = import_module(f"{collector}.{package}_service_pb2")
+    module, function = encoder.split(".")
+    first, *rest = rejected.split("_")
     return Signal(
-        "TRACES", encode_spans, ExportTraceServiceRequest, ExportTraceServiceResponse,
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export", "spans", "spans", "rejected_spans",
-        "rejectedSpans",
+        name, getattr(import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function),
+        getattr(messages, f"Export{service}ServiceRequest"), getattr(messages, f"Export{service}ServiceResponse"),
+        f"/{collector}.{service}Service/Export", kind, records, rejected, first + "".join(map(str.title, rest)),
     )  # fmt: skip
-
-
-def _logs() -> Signal:
-    from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
-        ExportLogsServiceRequest,
-        ExportLogsServiceResponse,
-    )
-
-    return Signal(
-        "LOGS", encode_logs, ExportLogsServiceRequest, ExportLogsServiceResponse,
-        "/opentelemetry.proto.collector.logs.v1.LogsService/Export", "logs", "log_records", "rejected_log_records",
-        "rejectedLogRecords",
-    )  # fmt: skip
-
-
-def _metrics() -> Signal:
-    from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-        ExportMetricsServiceRequest,
-        ExportMetricsServiceResponse,
-    )
-
-    return Signal(
-        "METRICS", encode_metrics, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
-        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", "metrics", "metrics",
-        "rejected_data_points", "rejectedDataPoints",
-    )  # fmt: skip
-
-
-_LOADERS: dict[str, Callable[[], Signal]] = {"TRACES": _traces, "LOGS": _logs, "METRICS": _metrics}

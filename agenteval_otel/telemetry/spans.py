@@ -1,7 +1,7 @@
 """Spans: the evaluated span, the run span and the result spans.
 
 A span that has ended takes no attributes, and results come after the answer, so they have their own carrier: the run
-span, a child of the evaluated one. Where the handler runs in no trace, the agent's own ``invoke_agent`` span is opened.
+span, a child of the evaluated one. Outside any trace the handler gets its own ``invoke_agent`` span.
 """
 
 from __future__ import annotations
@@ -14,51 +14,29 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.span import TraceState
 
+from agenteval_otel import semconv as names
 from agenteval_otel.models import SpanReference
 from agenteval_otel.models.value import made
-from agenteval_otel.semconv import (
-    AGENT_NAME,
-    ERROR_TYPE,
-    EVALUATION_CRITERIA,
-    EVALUATION_SAMPLED,
-    OPERATION_EVALUATION,
-    OPERATION_INVOKE_AGENT,
-    OPERATION_NAME,
-)
-
-__all__ = [
-    "Placement",
-    "agent_attributes",
-    "context_of",
-    "context_of_span",
-    "end_agent_span",
-    "evaluated_attributes",
-    "open_agent_span",
-    "open_run_span",
-    "reference_of",
-    "span_context_of",
-    "write_result_span",
-]
 
 Placement = Literal["child", "linked"]
 
 
 def evaluated_attributes(criteria: Sequence[str]) -> dict[str, Any]:
     """What the evaluated span can know before it ends: that it is sampled, and for which criteria."""
-    return {EVALUATION_SAMPLED: True, EVALUATION_CRITERIA: tuple(criteria)}
+    return {names.EVALUATION_SAMPLED: True, names.EVALUATION_CRITERIA: tuple(criteria)}
 
 
 def agent_attributes(agent: str) -> dict[str, Any]:
     """The conventions' attributes of an agent's span."""
-    return {OPERATION_NAME: OPERATION_INVOKE_AGENT, AGENT_NAME: agent}
+    return {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT, names.AGENT_NAME: agent}
 
 
 def open_agent_span(
     tracer: trace.Tracer, agent: str, attributes: Mapping[str, Any], *, started_ns: int, context: Context | None = None
 ) -> Span:
-    """Open the decorator's own ``invoke_agent {agent}`` span, at once or afterwards with its true start."""
+    """Start the decorator's own ``invoke_agent {agent}`` span, at once or afterwards with its true start."""
     return tracer.start_span(
-        f"{OPERATION_INVOKE_AGENT} {agent}", context=context, kind=SpanKind.INTERNAL, attributes=dict(attributes),
+        f"{names.OPERATION_INVOKE_AGENT} {agent}", context=context, kind=SpanKind.INTERNAL, attributes=dict(attributes),
         start_time=started_ns,
     )  # fmt: skip
 
@@ -66,13 +44,13 @@ def open_agent_span(
 def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]) -> None:
     """End the agent's span with its true end and what is known of its evaluation, in every case.
 
-    Of an exception of the handler it has the type, never the text.
+    Of the handler's exception it records the type, never the text.
     """
     try:
         if attributes and span.is_recording():  # the handler may have ended it
             span.set_attributes(attributes)
         if error_type is not None:
-            span.set_attribute(ERROR_TYPE, error_type)
+            span.set_attribute(names.ERROR_TYPE, error_type)
             span.set_status(Status(StatusCode.ERROR))
     finally:
         span.end(end_time=ended_ns)
@@ -87,7 +65,7 @@ def open_run_span(
     started_ns: int,
     attributes: Mapping[str, Any] | None = None,
 ) -> Span | None:
-    """Start the run span ``evaluation {agent}``; None when the evaluated trace is not sampled: nobody would see it."""
+    """Start the run span ``evaluation {agent}``; None when the evaluated trace is not sampled."""
     if evaluated is not None and not evaluated.trace_flags.sampled:
         return None
     links, context = [], Context()
@@ -96,8 +74,8 @@ def open_run_span(
     elif evaluated is not None:
         links = [Link(evaluated)]
     return tracer.start_span(
-        f"{OPERATION_EVALUATION} {agent}", context=context, kind=SpanKind.INTERNAL, links=links,
-        attributes={OPERATION_NAME: OPERATION_EVALUATION, AGENT_NAME: agent, **(attributes or {})},
+        f"{names.OPERATION_EVALUATION} {agent}", context=context, kind=SpanKind.INTERNAL, links=links,
+        attributes={names.OPERATION_NAME: names.OPERATION_EVALUATION, names.AGENT_NAME: agent, **(attributes or {})},
         start_time=started_ns,
     )  # fmt: skip
 

@@ -21,8 +21,6 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.telemetry.senders import Delivery, Sender
 from agenteval_otel.telemetry.signals import Signal
 
-__all__ = ["Stream"]
-
 _BATCH_ITEMS = 128
 _BATCH_BYTES = 1024 * 1024
 _BACKOFF_S = (1.0, 10.0)
@@ -163,7 +161,7 @@ class Stream:
         return False
 
     def give_up(self) -> None:
-        """Everything that waits is lost: nobody will send it any more."""
+        """Count everything that waits as lost."""
         lost = 0
         with contextlib.suppress(IndexError):
             while True:
@@ -209,7 +207,7 @@ class Stream:
     def _put_back(self, batch: _Batch) -> None:
         if batch.reserve():
             self._batches.appendleft(batch)
-        else:  # others took the room meanwhile, and this batch is the oldest
+        else:  # the room is taken meanwhile, and this batch is the oldest
             self.lose("no_room", batch.count)
 
     def _back_off(self, delivery: Delivery) -> None:
@@ -218,12 +216,12 @@ class Stream:
         self._backoff_s = min(most, max(least, 2 * self._backoff_s))
         self._retry_at = now + self._backoff_s * (0.8 + os.urandom(1)[0] / 640)
         if delivery.wait_s is not None:
-            # Not at once, whatever it says: "after 0 s" would have a flush ask without end.
+            # Never at once: with "after 0 s" a flush would retry without end.
             self.not_before = now + max(least, delivery.wait_s)
         log.warning("export_failed", part=self.name, status=delivery.status, waiting_batches=len(self._batches) + 1)
 
     def _send(self, data: bytes) -> Delivery:
-        token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # nobody traces what carries traces
+        token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # exports are not traced
         try:
             return self.sender.send(data)
         except BaseException as error:  # also SystemExit: it would end the thread, and with it every export

@@ -13,9 +13,7 @@ from opentelemetry.util.re import parse_env_headers
 from agenteval_otel.masking import split_address
 from agenteval_otel.telemetry.events import scope_version
 from agenteval_otel.telemetry.senders import GrpcSender, HttpSender, Sender
-from agenteval_otel.telemetry.signals import Signal, load_signal
-
-__all__ = ["OtlpTarget", "is_endpoint", "is_off", "positive"]
+from agenteval_otel.telemetry.signals import SIGNALS, Signal, load_signal
 
 _TIMEOUT_S = 10.0
 
@@ -91,9 +89,22 @@ def is_endpoint(url: str) -> bool:
         return False
 
 
-def is_off(signal: str) -> bool:
+def sdk_disabled(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether ``OTEL_SDK_DISABLED=true`` switches every signal off."""
+    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
+def is_off(signal: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether ``OTEL_<SIGNAL>_EXPORTER=none`` switches the signal's exporter off."""
-    return os.environ.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() == "none"
+    return environ.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() == "none"
+
+
+def telemetry_switched_off(environ: Mapping[str, str]) -> bool:
+    """Whether the environment switches every signal off.
+
+    A process without provider and endpoint is not switched off: it may evaluate for its accounting or its own storage.
+    """
+    return sdk_disabled(environ) or all(is_off(signal, environ) for signal in SIGNALS)
 
 
 def _variable(signal: str, what: str) -> str:

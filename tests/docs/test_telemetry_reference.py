@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from agenteval_otel import Score, monitor
+from agenteval_otel import Score, monitor, semconv
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.evaluators import Func, KeywordCoverage, LLMJudge, ResponseHealth
 from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
@@ -20,6 +20,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS, METRIC_LOOP_LAG, METRIC_WEIGHT, criterion_label, criterion_score
 from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.telemetry import explanations
 from agenteval_otel.telemetry.reference import ATTRIBUTES
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.prometheus import prometheus_names
@@ -157,3 +158,18 @@ def test_names_in_prometheus() -> None:
         suffix = "_bucket" if one.kind == "histogram" else ""
         assert found[0] == one.prometheus_name + suffix
     assert METRIC_WEIGHT.prometheus_name == "agenteval_evaluation_weight_total"
+
+
+def test_the_data_files_name_what_semconv_names() -> None:
+    """No attribute, outcome or reason of `semconv` is missing in the reference or the explanations, none is left over.
+
+    Names of criteria are placeholders there.
+    """
+    values = {name: value for name, value in vars(semconv).items() if isinstance(value, str) and name.isupper()}
+    attributes = {
+        value for name, value in values.items()
+        if re.fullmatch(r"(gen_ai|agenteval|error)(\.\w+)+", value) and not name.startswith("EVENT_")
+    }  # fmt: skip
+    assert {one.name for one in ATTRIBUTES if "<" not in one.name} == attributes
+    assert set(explanations.OUTCOMES) == set(semconv.OUTCOMES)
+    assert set(explanations.LOST_REASONS) == set(semconv.LOST_REASONS)

@@ -139,7 +139,7 @@ def test_what_a_rule_of_the_escalation_took_could_have_been_left_to_the_floor(te
         taken = aggregated.results[0].model_copy(update={"sampling_reason": reason, "probability": 1.0})
         plan = SimpleNamespace(objectives={"good": 0.5}, floor=0.01, emitter=None)
         for _ in range(10):
-            pipeline.objectives.attend(plan, aggregated.model_copy(update={"results": (taken,)}))
+            pipeline.objectives.observe(plan, aggregated.model_copy(update={"results": (taken,)}))
         track = pipeline.objectives.tracks.of("shop", "good", 0.5)
         assert track is not None
         found[reason] = track.evidence.value
@@ -180,7 +180,7 @@ def test_ten_thousand_agents(telemetry: RecordedTelemetry) -> None:
     settings = pipeline.handler("many")
     aggregated = _failing(telemetry)
     for number in range(10_000):
-        pipeline.objectives.attend(settings, aggregated.model_copy(update={"agent": f"agent-{number}"}))
+        pipeline.objectives.observe(settings, aggregated.model_copy(update={"agent": f"agent-{number}"}))
     assert pipeline.flush(5.0)
     assert len(pipeline.objectives.tracks) == 65
     assert {one.agent for one in breaches} == {"_other"}

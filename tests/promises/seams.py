@@ -155,7 +155,7 @@ BACKGROUND_SEAMS: tuple[Seam, ...] = (
 """What runs on the background thread."""
 
 COUNTING_SEAMS: tuple[Seam, ...] = (
-    Seam("accounting.cell", Accounting, "cell"),
+    Seam("accounting.outcome_counts", Accounting, "outcome_counts"),
     Seam("accounting.fail", Accounting, "fail"),
     Seam("settle", Pipeline, "_settle"),
     Seam("broken", Pipeline, "broken"),

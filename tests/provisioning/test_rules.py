@@ -58,10 +58,10 @@ def names_of(plan: MonitoringPlan) -> set[str]:
 
 @pytest.mark.backend
 @pytest.mark.parametrize("name", PLANS)
-def test_promtool_finds_the_rules_valid_and_their_stories_true(
+def test_promtool_finds_the_rules_valid_and_their_scenarios_true(
     name: str, promtool_binary: Path, tmp_path: Path
 ) -> None:
-    """Whatever the settings, the rules load without a warning, and each alert fires in its stories and in no other."""
+    """With any settings the rules load without a warning, and each alert fires in its scenarios and no other."""
     folder = written(files_of(PLANS[name]), tmp_path)
     code, said = promtool(
         promtool_binary, "check", "rules", "--lint=all", "--lint-fatal", *(folder / one for one in RULES)
@@ -72,7 +72,7 @@ def test_promtool_finds_the_rules_valid_and_their_stories_true(
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_every_alert_has_a_story_in_which_it_fires(name: str) -> None:
+def test_every_alert_has_a_scenario_in_which_it_fires(name: str) -> None:
     """No alert is tested by silence alone."""
     plan = PLANS[name]
     tests = yaml.safe_load(files_of(plan)[TESTS])["tests"]
@@ -81,7 +81,7 @@ def test_every_alert_has_a_story_in_which_it_fires(name: str) -> None:
     assert all(told.values())
 
 
-def test_stories_of_very_many_criteria_are_several_days() -> None:
+def test_scenarios_of_very_many_criteria_are_several_days() -> None:
     """promtool loads ten thousand samples for a query: no day has more series, and each alert fires on one."""
     plan = plan_of(*(criterion("c", agents=(f"agent {number}",), objective=0.9) for number in range(100)))
     days = yaml.safe_load(files_of(plan)[TESTS])["tests"]

@@ -18,10 +18,10 @@ def test_every_outcome_is_named_from_the_start() -> None:
 def test_agents_are_added_up() -> None:
     """Outcomes are kept by agent and added up over all."""
     accounting = Accounting()
-    accounting.cell("a")[EVALUATED] += 2
-    accounting.cell("b")[EVALUATED] += 1
-    accounting.cell("b")[NOT_SAMPLED] += 4
-    assert accounting.cell("a") is accounting.cell("a")
+    accounting.outcome_counts("a")[EVALUATED] += 2
+    accounting.outcome_counts("b")[EVALUATED] += 1
+    accounting.outcome_counts("b")[NOT_SAMPLED] += 4
+    assert accounting.outcome_counts("a") is accounting.outcome_counts("a")
     assert accounting.outcomes()[EVALUATED] == 3
     assert accounting.by_agent()["b"][NOT_SAMPLED] == 4
     assert repr(accounting) == "<Accounting evaluated=3, not_sampled=4>"
@@ -33,10 +33,10 @@ def test_threads_lose_no_count() -> None:
     barrier = threading.Barrier(8)
 
     def work() -> None:
-        cell = accounting.cell("a")
+        counts = accounting.outcome_counts("a")
         barrier.wait(10)
         for _ in range(20_000):
-            cell[EVALUATED] += 1
+            counts[EVALUATED] += 1
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -49,10 +49,10 @@ def test_threads_lose_no_count() -> None:
 def test_failures_are_counted_by_part() -> None:
     """What broke is counted by its name; a reset brings everything back to 0 in place."""
     accounting = Accounting()
-    cell = accounting.cell("a")
-    cell[EVALUATED] += 1
+    counts = accounting.outcome_counts("a")
+    counts[EVALUATED] += 1
     assert (accounting.fail("sampler"), accounting.fail("sampler")) == (1, 2)
     accounting.reset()
     assert accounting.failures == {}
-    assert cell is accounting.cell("a")
+    assert counts is accounting.outcome_counts("a")
     assert sum(accounting.outcomes().values()) == 0

@@ -93,7 +93,7 @@ def exporter(
 
     made = Exporter(on_lost)
     made.add(load_signal("TRACES"), receiver, plainly)
-    monkeypatch.setattr(made, "_start", lambda: None)
+    monkeypatch.setattr(made._worker, "start", lambda: True)
     yield made
     made.close()
     assert MEMORY.encoded_batches.used_bytes == 0

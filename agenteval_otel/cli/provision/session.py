@@ -12,7 +12,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import printable
 from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.files import differing, left_over, write
-from agenteval_otel.provisioning.prometheus.recording import held_thresholds
+from agenteval_otel.provisioning.prometheus.recording import alerted_thresholds
 from agenteval_otel.provisioning.targets import ALL, TARGETS, files_for, options_of
 
 __all__ = ["plan_for", "provision"]
@@ -80,7 +80,7 @@ def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
     if target not in _ALERTING:
         return
     for one in plan.criteria:
-        yield f"  {one.name}{_where(one)}: {_alerts_of(one, has_limit=one in held_thresholds(plan))}"
+        yield f"  {one.name}{_where(one)}: {_alerts_of(one, has_limit=one in alerted_thresholds(plan))}"
 
 
 def _alerts_of(one: PlannedCriterion, *, has_limit: bool) -> str:

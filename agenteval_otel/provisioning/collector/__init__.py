@@ -17,8 +17,6 @@ from agenteval_otel import semconv
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
-__all__ = ["CONTENT", "files_of"]
-
 CONTENT: Final = (
     # Of the conventions, now and before.
     r"gen_ai[.](input[.]messages|output[.]messages|system_instructions)",

@@ -20,11 +20,6 @@ from agenteval_otel.provisioning.files import MARK
 from agenteval_otel.provisioning.grafana.panels import EVENTS, METRICS
 from agenteval_otel.provisioning.promql import AGENT
 
-__all__ = [
-    "agents", "board", "choice", "criterion_slug", "criterion_uid", "link_to", "row", "text_of", "versions",
-    "with_events",
-]  # fmt: skip
-
 _TAG, _MAIN, _CRITERION = "agenteval", "agenteval-main", "agenteval-criterion"
 _RESPONSES = semconv.METRIC_RESPONSES.prometheus_name
 _CHOSEN = 'job=~"$job"'

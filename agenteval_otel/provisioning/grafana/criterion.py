@@ -51,8 +51,6 @@ from agenteval_otel.provisioning.promql import (
     weighted_mean,
 )  # fmt: skip
 
-__all__ = ["files_of"]
-
 _SCORE = semconv.METRIC_SCORE.prometheus_name
 _REASON, _ERROR = label_name(semconv.REASON_CODE), label_name(semconv.ERROR_TYPE)
 _INTERVAL = " The band is the 95 percent interval: few results, wide band."

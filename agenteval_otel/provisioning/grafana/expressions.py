@@ -13,11 +13,6 @@ from agenteval_otel.provisioning.plan import PlannedCriterion
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, joined, label_name, one_of, selector
 from agenteval_otel.semconv import Instrument
 
-__all__ = [
-    "EACH", "OF_AGENT", "PROCESS", "WHOLE", "events", "failing", "guarded", "latest", "of_names", "of_planned",
-    "quantile", "rate", "share",
-]  # fmt: skip
-
 EACH = "$__rate_interval"
 """The window of a point of a graph."""
 WHOLE = "$__range"

@@ -13,8 +13,6 @@ from agenteval_otel.provisioning.grafana.panels import Query, Steps, graph, size
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import CRITERION, OUTCOME, joined, label_name
 
-__all__ = ["files_of"]
-
 _ERROR, _JUDGE_MODEL = label_name(semconv.ERROR_TYPE), label_name(semconv.JUDGE_MODEL)
 _JUDGE, _PERIOD = label_name(semconv.JUDGE_NAME), label_name(semconv.JUDGE_PERIOD)
 _TOKENS = label_name(semconv.TOKEN_TYPE)
@@ -43,7 +41,7 @@ def _queue(made: Dashboard) -> None:
     size, capacity = (latest(one, _WHERE) for one in (semconv.METRIC_QUEUE_BYTES, semconv.METRIC_QUEUE_MAX_BYTES))
     says = "Responses that wait or are evaluated, as a share of what the queue may hold. At 1 responses are dropped."
     full = graph("Queue, share in use", says, "percentunit", Query(f"{size} / {capacity}", _AT), between=(0, 1))
-    held = Query(latest(semconv.METRIC_QUEUE_BYTES, _WHERE), _AT)
+    memory = Query(latest(semconv.METRIC_QUEUE_BYTES, _WHERE), _AT)
     matchers = joined(PROCESS, f'{OUTCOME}=~"{LOST}"')
     lost = Query(rate(semconv.METRIC_RESPONSES, (OUTCOME,), matchers), "{{" + OUTCOME + "}}")
     errors = Query(rate(semconv.METRIC_ERRORS, (CRITERION, _ERROR)), "{{" + CRITERION + "}} {{" + _ERROR + "}}")
@@ -51,15 +49,15 @@ def _queue(made: Dashboard) -> None:
     since = f"time() - {latest(semconv.METRIC_LAST_SUCCESS, _WHERE)}"
     for panel in (
         full,
-        graph("Queue, memory", "Estimated memory that waiting responses hold.", "bytes", held),
-        stacked("Lost responses by reason", "Responses a second that should have been evaluated and were not.", "reqps",
+        graph("Queue, memory", "Estimated memory that waiting responses hold.", "bytes", memory),
+        stacked("Lost responses by reason", "Responses per second that were dropped or failed.", "reqps",
                 lost),
-        stacked("Errors of evaluators", "Evaluations a second that broke, by criterion and error.", "cps", errors),
-        stacked("Lost on the way out", "Spans, events and metrics a second that did not reach the backend.",
+        stacked("Errors of evaluators", "Failed evaluations per second, by criterion and error.", "cps", errors),
+        stacked("Lost in export", "Spans, events and metrics per second that did not reach the backend.",
                 "cps", undelivered),
         graph("Since the last result", "Time since a result was last delivered. Grows without traffic, too.", "s",
               Query(since, _AT)),
-        stacked("Responses by outcome", "Calls of monitored handlers a second, by what became of them.", "reqps",
+        stacked("Responses by outcome", "Calls of monitored handlers per second, by outcome.", "reqps",
                 Query(rate(semconv.METRIC_RESPONSES, (OUTCOME,)), "{{" + OUTCOME + "}}")),
     ):  # fmt: skip
         made.with_panel(sized(panel, 8))
@@ -85,7 +83,7 @@ def _judges(made: Dashboard, plan: MonitoringPlan) -> None:
     used = Query(rate(semconv.METRIC_JUDGE_TOKENS, (_JUDGE_MODEL, _TOKENS)), f"{of_model} {{{{{_TOKENS}}}}}")
     cost = Query(f"{_HOUR_S} * {rate(semconv.METRIC_JUDGE_COST, (_JUDGE_MODEL,))}", of_model)
     panels = [
-        stacked("Calls of judges", "Questions to judges a second, by what became of them.", "reqps", calls),
+        stacked("Calls of judges", "Judge calls per second, by outcome.", "reqps", calls),
         graph("Judge latency", "95 percent of the calls took at most so long, retries included.", "s", took),
         stacked("Tokens", "Tokens that judges used, a second, by kind.", "cps", used),
         stacked("Spend an hour", "What judges cost in an hour at this pace, where prices are known.", "currencyUSD",
@@ -94,12 +92,12 @@ def _judges(made: Dashboard, plan: MonitoringPlan) -> None:
     for panel in panels:
         made.with_panel(sized(panel, 12))
     breaker = Query(latest(semconv.METRIC_JUDGE_BREAKER, (_JUDGE,)), "{{" + _JUDGE + "}}")
-    says = "Circuit breaker of each judge's endpoint, the worst of all processes. Open: the judge is not asked."
+    says = "Circuit breaker of each judge's endpoint, the worst of all processes. Open: the judge is not called."
     steps: Steps = ((None, "green"), (1, "yellow"), (2, "red"))
     made.with_panel(sized(value("Breaker", says, "none", breaker, steps=steps, texts=_BREAKER), 12, 6))
     if plan.has_spend_limit:
         left = Query(latest(semconv.METRIC_JUDGE_BUDGET, (_PERIOD,), how="min"), "{{" + _PERIOD + "}}")
-        says = "What is left for judges in the minute and the day, of the account with the least. At 0 none is asked."
+        says = "What is left for judges in the minute and the day, of the account with the least. At 0 none is called."
         steps = ((None, "red"), (1e-9, "green"))
         made.with_panel(sized(value("Budget left", says, "currencyUSD", left, steps=steps), 12, 6))
 

@@ -21,16 +21,14 @@ from agenteval_otel.provisioning.grafana.wording import WEIGHTED, asked_of, show
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import CRITERION, OUTCOME, increase, pass_rate, verdict_count, weighted_mean
 
-__all__ = ["LOST", "files_of"]
-
 LOST = "dropped_.*|" + "|".join((semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED))
-"""Outcomes of calls that were meant to be evaluated and were not."""
+"""Outcomes of calls that should have been evaluated and were not."""
 _PICKED = "|".join(one for one in semconv.OUTCOMES if one not in (semconv.NOT_SAMPLED, semconv.SHED, semconv.DISABLED))
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
     """The dashboard of the whole."""
-    made = boards.board("agenteval: overview", "agenteval-overview", "Quality now, against what is asked of it.")
+    made = boards.board("agenteval: overview", "agenteval-overview", "Quality now, against its objectives.")
     made.with_variable(boards.agents())
     if plan.criteria:
         _now(made, plan)
@@ -80,18 +78,18 @@ def _traffic(made: Dashboard) -> None:
     counted = increase(semconv.METRIC_RESPONSES, OF_AGENT, WHOLE)
     panels = (
         value("Responses", "Calls of monitored handlers in the time shown.", "short", Query(counted, "responses")),
-        value("Sampling rate", "Share of the calls that were picked for evaluation.", "percentunit",
+        value("Sampling rate", "Share of the calls that were sampled.", "percentunit",
               Query(share(_PICKED, window=WHOLE), "picked")),
         value("Coverage", "Share of all calls that were evaluated to the end.", "percentunit",
               Query(share(semconv.EVALUATED, window=WHOLE), "evaluated")),
-        value("Lost", "Share of the picked calls that were lost: dropped, or failed on the way. Red from 1 percent on.",
+        value("Lost", "Share of the sampled calls that were dropped or failed. Red from 1 percent.",
               "percentunit", Query(share(LOST, _PICKED, window=WHOLE), "lost"), steps=((None, "green"), (0.01, "red"))),
     )  # fmt: skip
     for panel in panels:
         made.with_panel(sized(panel, 6, 4))
     outcomes = Query(rate(semconv.METRIC_RESPONSES, (OUTCOME,), OF_AGENT), "{{" + OUTCOME + "}}")
-    says = "Calls of monitored handlers a second, by what became of them."
+    says = "Calls of monitored handlers per second, by outcome."
     made.with_panel(sized(stacked("Responses by outcome", says, "reqps", outcomes), 12))
     both = (Query(share(_PICKED), "sampling rate"), Query(share(semconv.EVALUATED), "coverage"))
-    says = "Share of the calls that were picked, and that were evaluated to the end. Between the two is what was lost."
+    says = "Share of the calls that were sampled, and that were evaluated to the end. The gap was lost."
     made.with_panel(sized(graph("Sampling rate and coverage", says, "percentunit", *both, between=(0, 1)), 12))

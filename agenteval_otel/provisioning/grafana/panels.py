@@ -17,11 +17,6 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
-__all__ = [
-    "BAND", "EVENTS", "METRICS", "Query", "Steps", "distribution", "events_list", "graph", "log_graph", "passing",
-    "sized", "sparse", "stacked", "tabular", "value",
-]  # fmt: skip
-
 METRICS = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 EVENTS = models.DataSourceRef(type_val="loki", uid="${logs}")
 

@@ -21,8 +21,6 @@ from agenteval_otel.provisioning.promql import (
     weighted_mean,
 )  # fmt: skip
 
-__all__ = ["files_of"]
-
 _VERSION = "service_version"
 _BY = (CRITERION,)
 _KEY = (CRITERION, "criterion")

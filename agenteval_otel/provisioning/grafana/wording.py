@@ -5,8 +5,6 @@ from __future__ import annotations
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 
-__all__ = ["WEIGHTED", "asked_of", "markdown", "shown"]
-
 WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
 """Said of every estimate that weighs."""
 

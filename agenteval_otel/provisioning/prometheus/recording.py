@@ -11,11 +11,6 @@ from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.prometheus.rules import GROUP, figure, recorded, window
 
-__all__ = [
-    "COUNT", "FAIL_SHARE", "HALF_WIDTH", "MEAN", "OBJECTIVE", "THRESHOLD", "VERDICTS", "held_thresholds",
-    "recording_rules",
-]  # fmt: skip
-
 FAIL_SHARE: Final = "evaluation_fail:ratio"
 VERDICTS: Final = "evaluation_verdicts:effective"
 MEAN: Final = "evaluation_score:mean"
@@ -29,10 +24,10 @@ _OF_SCORES = "1h"
 
 
 def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
-    """The recording rules that the plan's alerts need, each after those that it reads."""
+    """The recording rules that the plan's alerts need, each after its inputs."""
     rules: list[dict[str, Any]] = []
     objectives = {one: one.objective for one in plan.criteria if one.is_alerted}
-    thresholds = held_thresholds(plan)
+    thresholds = alerted_thresholds(plan)
     if objectives:
         for name in _OF_VERDICTS:
             size = window(plan, name)
@@ -53,11 +48,11 @@ def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
     return rules
 
 
-def held_thresholds(plan: MonitoringPlan) -> dict[PlannedCriterion, float]:
-    """The thresholds that a mean is held against, normalized: of criteria without an objective.
+def alerted_thresholds(plan: MonitoringPlan) -> dict[PlannedCriterion, float]:
+    """The thresholds that a mean is compared with, normalized: of criteria without an objective.
 
-    Who sets an objective has said how many may fail. A threshold of 0 cannot be missed, and of 1 any failure at all
-    would pull the mean below it.
+    An objective already says how many may fail. A threshold of 0 cannot be missed, and with 1 any failure would pull
+    the mean below it.
     """
     return {
         one: one.threshold
@@ -71,5 +66,5 @@ def _record(name: str, expression: str) -> dict[str, Any]:
 
 
 def _constants(values: dict[PlannedCriterion, Any], series: str) -> str:
-    """A figure for each criterion of each agent that there is, with the labels of the series that tell of it."""
+    """A constant for each criterion of each agent that has results, with the labels of the series."""
     return "\nor\n".join(f"{figure(value)} + 0 * {series}{promql.selector(one)}" for one, value in values.items())
