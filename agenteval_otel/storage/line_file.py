@@ -27,8 +27,8 @@ _TRIES = 5
 
 
 class LineFile:
-    """The open file, as the sink of `Batches`. Whatever fails closes it; where it was removed or moved away meanwhile,
-    the next write opens it anew.
+    """The open file, as the sink of a `ResultBatcher`. Any failure closes it; the next write opens it again, also
+    after it was removed or moved away.
 
     Args:
         path: The file; folders above it are made when it is opened.

@@ -18,7 +18,7 @@ import pytest
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
-from agenteval_otel.storage.batches import Batches
+from agenteval_otel.storage.batches import ResultBatcher
 from agenteval_otel.storage.line_file import LineFile
 from tests.promises.programs import run_program
 from tests.storage.samples import aggregated, scored
@@ -99,7 +99,7 @@ class SlowToRest(LineFile):
 def test_a_disk_that_hangs_while_nothing_comes_is_noticed(tmp_path: Path) -> None:
     """It counts as a write that hangs: what comes then is failed in no more than the usual time, or at once."""
     sink = SlowToRest(tmp_path / "x")
-    batches = Batches(sink)
+    batches = ResultBatcher(sink)
 
     async def work() -> None:
         await batches.save(b"a\n", 2)
@@ -125,7 +125,7 @@ def test_closing_blocks_no_event_loop(tmp_path: Path, monkeypatch: pytest.Monkey
     by: list[int] = []
     close = LineFile.close
     monkeypatch.setattr(LineFile, "close", lambda file: (by.append(threading.get_ident()), close(file))[1])
-    batches = Batches(LineFile(tmp_path / "x"))
+    batches = ResultBatcher(LineFile(tmp_path / "x"))
 
     async def work() -> None:
         await batches.save(b"a\n", 2)
@@ -290,7 +290,7 @@ def test_results_that_wait_share_the_memory_of_the_process(monkeypatch: pytest.M
     before, sink = MEMORY.results.used_bytes, Held()
 
     async def work() -> None:
-        batches = Batches(sink)
+        batches = ResultBatcher(sink)
         first = asyncio.create_task(batches.save("larger than all", 5_000))
         assert await asyncio.to_thread(sink.begun.wait, 30)
         with pytest.raises(StorageError, match="held: does not keep up, 5000 bytes wait"):

@@ -16,7 +16,6 @@ from agenteval_otel.models import AggregatedEvaluationResult, RunError, SpanRefe
 from agenteval_otel.storage import EvaluationStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.sql.database import Database
 from agenteval_otel.storage.sql.rows import rows_of
-from agenteval_otel.storage.sql.target import target_of
 from agenteval_otel.testing import check_component, check_storage
 from tests.storage.samples import aggregated, failed, scored, skipped
 from tests.storage.test_files import save
@@ -152,8 +151,7 @@ def test_anything_is_stored(storage: SqlStorageProvider) -> None:
 
 def test_one_that_the_database_refuses_costs_one(where: dict[str, Any]) -> None:
     """Of a batch with a row that cannot be stored all the others are stored, and the refusal says no content."""
-    target = target_of(where.get("path"), where.get("url"))
-    database = Database(target)
+    database = Database(SqlStorageProvider(**where)._target)
     several = [rows_of(aggregated(scored(f"c{number}"))) for number in range(5)]
     several[2].results[0]["started_ns"] = "canary-text"
     several[2].results[0]["criterion"] = None

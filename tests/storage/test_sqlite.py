@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-import logging
 import sqlite3
 import stat
 import threading
@@ -18,7 +17,7 @@ import pytest
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.storage.places import FileLock
-from agenteval_otel.storage.sql import engines
+from agenteval_otel.storage.sql.core import connect_writer
 from tests.promises.programs import run_program
 from tests.storage.samples import aggregated
 from tests.storage.test_files import save
@@ -218,10 +217,10 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
         import asyncio, os, sys, threading
         from agenteval_otel.models import AggregatedEvaluationResult
         from agenteval_otel.storage import SqlStorageProvider
-        from agenteval_otel.storage.sql.database import Database
+        from agenteval_otel.storage.sql import core
         storage = SqlStorageProvider(path=sys.argv[1])
         entered, goes_on = threading.Event(), threading.Event()
-        insert = Database._insert
+        insert = core.insert
 
         def slow(connection, items):
             insert(connection, items)
@@ -229,7 +228,7 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
                 entered.set()
                 goes_on.wait(20)
 
-        Database._insert = staticmethod(slow)
+        core.insert = slow
         save = lambda: asyncio.run(storage.save_result(AggregatedEvaluationResult()))
         thread = threading.Thread(target=save)
         thread.start()
@@ -265,27 +264,10 @@ def test_results_are_stored_where_no_thread_is_to_be_had(tmp_path: Path, monkeyp
     assert count(tmp_path / "x.db") == 2
 
 
-@pytest.mark.parametrize(
-    ("version", "told"), [((3, 51, 2), True), ((3, 51, 3), False), ((3, 50, 7), False), ((3, 49, 9), True)]
-)
-def test_an_old_sqlite_is_told_once(
-    version: tuple[int, ...], told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    """Versions in which other programs may spoil the write-ahead log give one warning a process."""
-    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
-    monkeypatch.setattr(engines, "_TOLD", [])
-    monkeypatch.setattr(engines.log, "_last", {})
-    with caplog.at_level(logging.WARNING, logger="agenteval_otel"):
-        for name in "ab":
-            save(SqlStorageProvider(path=tmp_path / name), aggregated())
-    assert [("sqlite_is_old" in record.getMessage()) for record in caplog.records] == [True] * told
-
-
 def test_a_durable_one_waits_for_the_disk(tmp_path: Path) -> None:
     """With ``fsync: batch`` every commit is on the disk before its results count as saved."""
     for fsync, wanted in (("never", 1), ("batch", 2)):
         storage = SqlStorageProvider.load({"path": str(tmp_path / fsync), "fsync": fsync})
-        engine = engines.writer(storage._target, durable=fsync == "batch")
-        with engine.connect() as connection:
+        with connect_writer(storage._target, durable=fsync == "batch") as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == wanted
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
