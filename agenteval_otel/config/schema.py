@@ -6,6 +6,8 @@ It says what is documented: snake_case names, one form for each thing. Numbers, 
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,17 +15,18 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from agenteval_otel.components import Component
-from agenteval_otel.config.descriptions import attributes_of, summary_of
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = ["json_schema", "writable_fields", "writable_types"]
+__all__ = ["attributes_of", "json_schema", "summary_of", "writable_fields", "writable_types"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _CONTRACT = "x-contract"
 _UNWRITABLE = "x-unwritable"
 _VARIABLE = {"type": "string", "pattern": r"\$\{[A-Za-z_]", "description": "A reference to a variable: ${NAME}."}
+_SECTION = re.compile(r"^(?:Attributes|Args|Raises|Returns|Yields|Example|Examples):\s*$", re.MULTILINE)
+_ENTRY = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 
 
 def json_schema() -> dict[str, Any]:
@@ -185,3 +188,26 @@ def _with_references(found: Any, key: str = "") -> Any:
 
 
 _LITERAL = frozenset({"default", "enum", "const", "required", "description"})
+
+
+def summary_of(model: type[BaseModel]) -> str:
+    """A model's docstring up to its first section, each paragraph on one line."""
+    text = _SECTION.split(inspect.cleandoc(model.__dict__.get("__doc__") or ""))[0]
+    return "\n\n".join(_one_line(paragraph) for paragraph in text.strip().split("\n\n"))
+
+
+def attributes_of(model: type[BaseModel]) -> dict[str, str]:
+    """The description of each field, from the docstrings of the model and of its bases."""
+    descriptions: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        _, _, after = text.partition("\nAttributes:\n")
+        section = re.split(r"^\S", after, maxsplit=1, flags=re.MULTILINE)[0]
+        for names, description in _ENTRY.findall(section):
+            descriptions |= {name.strip(): _one_line(description) for name in names.split(",")}
+    return {name: text for name, text in descriptions.items() if name in model.model_fields}
+
+
+def _one_line(text: str) -> str:
+    # Marks of the code's own documents (`name`, ``text``) read well as one kind of mark.
+    return re.sub(r"\s+", " ", text).replace("``", "`").strip()
