@@ -91,7 +91,7 @@ def _report(loaded: Loaded) -> dict[str, Any]:
         "agents": {name or "every other handler": _agent(plan, pipeline, name) for name, plan in handlers.items()},
         "telemetry": _telemetry_in_words(settings),
         "storage": [_in_words(one) for one in settings.storage if not _emits(one)],
-        "redaction": [_in_words(redactor) for redactor in settings.redaction],
+        "redaction": [_in_words(redactor) for redactor in settings.redactors],
         "dispatcher": _in_words(settings.dispatcher),
         "own_span": settings.own_span,
         "plugins": list(settings.plugins),

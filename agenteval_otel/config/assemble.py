@@ -45,7 +45,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         dispatcher=settings.dispatcher, agent_span_end=settings.agent_span_end,
         shutdown_timeout_s=settings.shutdown_timeout_s,
         enabled=settings.enabled and not SWITCH.off, own_span=settings.own_span, accounting=accounting,
-        criteria=settings.criteria_of(), redactors=settings.redaction, load_shedding=settings.load_shedding,
+        criteria=settings.criteria_of(), redactors=settings.redactors, load_shedding=settings.load_shedding,
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         sampling=settings.sampling,
         objectives=ObjectiveSettings(settings.breach, settings.on_breach, settings.on_recovery),

@@ -163,7 +163,7 @@ class Settings(_Explained):
         storage: Storage providers that keep results in addition to telemetry; none by default. An ``otlp`` entry emits
             in place of `telemetry`, whose fields are its defaults.
         ground_truth: The store of the reference answers that evaluators compare with: docs/ground-truth.md.
-        redaction: Redactors, instances or ``{type: ...}`` mappings, for everything that leaves the process. By default
+        redactors: Redactors, instances or ``{type: ...}`` mappings, for everything that leaves the process. By default
             every built-in one; an empty list for none.
         dispatcher: Where evaluations run.
         load_shedding: When sampling is reduced under load: docs/load-shedding.md.
@@ -195,7 +195,7 @@ class Settings(_Explained):
     telemetry: OtlpStorageProvider = Field(default_factory=OtlpStorageProvider)
     storage: tuple[Any, ...] = ()
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
-    redaction: tuple[Redactor, ...] = Field(default_factory=default_redactors)
+    redactors: tuple[Redactor, ...] = Field(default_factory=default_redactors)
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
     load_shedding: LoadSheddingSettings = Field(default_factory=LoadSheddingSettings)
     export: ExportSettings = Field(default_factory=ExportSettings)
@@ -252,10 +252,10 @@ class Settings(_Explained):
     def _load_ground_truth(cls, value: Any) -> Any:
         return _within(load_store, value)
 
-    @field_validator("redaction", mode="before")
+    @field_validator("redactors", mode="before")
     @classmethod
-    def _load_redaction(cls, value: Any) -> Any:
-        return _within(load_redactors, value, path="redaction")
+    def _load_redactors(cls, value: Any) -> Any:
+        return _within(load_redactors, value, path="redactors")
 
     @field_validator("dispatcher", mode="before")
     @classmethod
