@@ -47,8 +47,13 @@ from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.value import Value
 from agenteval_otel.storage.places import make_folders
-from agenteval_otel.storage.sql.provider import Target
 from agenteval_otel.storage.sql.rows import Rows, StoredResult, evaluation_of, name_of, stored_of
+from agenteval_otel.storage.sql.target import Target
+
+__all__ = [
+    "ResultQuery", "connect_reader", "connect_writer", "delete_old", "error_of", "hold_log", "insert",
+    "is_database_failure", "read_evaluation",
+]  # fmt: skip
 
 T = TypeVar("T")
 VERSION = 1

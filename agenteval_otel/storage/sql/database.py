@@ -20,11 +20,13 @@ from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.batches import WAIT_S
 from agenteval_otel.storage.places import FileLock, identity, make_folders
-from agenteval_otel.storage.sql.provider import Target
 from agenteval_otel.storage.sql.rows import Rows
+from agenteval_otel.storage.sql.target import Target
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+__all__ = ["Database"]
 
 _OPENING_S = 9.0  # loading SQLAlchemy, connecting, creating tables
 _SWEEP_EVERY_S = 3600.0
