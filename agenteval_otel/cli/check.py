@@ -64,7 +64,7 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
     try:
         names = profile_names(file)
     except SettingsError as error:
-        return None, list(error.found)
+        return None, list(error.located)
     if profile is not None and profile not in names:
         raise ConfigurationError(f"no profile {profile!r}{choices(profile, names)}", path="--profile")
     told: Loaded | None = None
@@ -75,7 +75,7 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
             build_loaded(loaded)
             told = told or loaded
         except SettingsError as error:
-            problems |= dict.fromkeys(error.found)
+            problems |= dict.fromkeys(error.located)
     return told, list(problems)
 
 

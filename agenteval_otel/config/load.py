@@ -44,10 +44,10 @@ class SettingsError(ConfigurationError):
     """Wrong settings: every problem, with its origin."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.found = tuple(problems)
-        lines = [str(problem) for problem in self.found]
+        self.located = tuple(problems)
+        lines = [str(problem) for problem in self.located]
         super().__init__(lines[0] if len(lines) == 1 else f"{len(lines)} problems:\n  " + "\n  ".join(lines))
-        self.problems = tuple((problem.path or problem.origin, problem.message) for problem in self.found)
+        self.problems = tuple((problem.path or problem.origin, problem.message) for problem in self.located)
         self.path = self.problems[0][0]
 
     @classmethod

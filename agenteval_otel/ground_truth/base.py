@@ -56,7 +56,7 @@ class GroundTruthStore(Component, contract="ground_truth"):
         """The reference answer for the input's prompt; None if there is none."""
         raise NotImplementedError
 
-    def troubles(self) -> Sequence[Exception]:
+    def problems(self) -> Sequence[Exception]:
         """What went wrong outside of lookups since the last call, such as a new file that cannot be read."""
         return ()
 
@@ -91,8 +91,8 @@ async def with_ground_truth(
     try:
         part = part_of("ground_truth", store)
         with part:
-            for trouble in store.troubles():
-                on_failure(trouble)
+            for problem in store.problems():
+                on_failure(problem)
             if not is_blank(evaluation_input.ground_truth):
                 return evaluation_input
             result: Any = store.find(evaluation_input)

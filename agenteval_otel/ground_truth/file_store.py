@@ -22,7 +22,7 @@ from agenteval_otel.runtime.worker import Worker
 __all__ = ["CsvGroundTruthStore", "FileGroundTruthStore", "JsonlGroundTruthStore"]
 
 _CHECK_EVERY_S = 1.0
-_MAX_TROUBLES = 16
+_MAX_PROBLEMS = 16
 
 
 class FileGroundTruthStore(GroundTruthStore):
@@ -68,9 +68,9 @@ class FileGroundTruthStore(GroundTruthStore):
         index = self._file.index()
         return index.rows if module is None else index.of_module(module)
 
-    def troubles(self) -> Sequence[Exception]:
+    def problems(self) -> Sequence[Exception]:
         """What was wrong with a changed file; the rows from before stay."""
-        return self._file.take_troubles()
+        return self._file.take_problems()
 
     @classmethod
     def read_rows(cls, path: Path, lines: Iterable[str]) -> Iterator[Row]:
@@ -143,8 +143,8 @@ class IndexedFile:
     ) -> None:
         self._worker = Worker("agenteval-ground-truth", max_waiting=1, idle_s=0.0)
         self._path, self._read, self._clock = path, read, clock
-        self._troubles: list[Exception] = []
-        self._last_trouble = ""
+        self._problems: list[Exception] = []
+        self._last_problem = ""
         # The signature is taken before the file is read, so later changes are seen. One tuple: both change together.
         signature = _signature(path)
         self._current = read(), signature
@@ -159,7 +159,8 @@ class IndexedFile:
         if now >= self._check_at:
             self._check_at = now + _CHECK_EVERY_S
             changed = not self._worker.has_thread and _signature(self._path) != self._current[1]
-            if changed and not self._worker.submit(self.reload):
+            # With a thread there, another caller has started the same reading in this moment.
+            if changed and not self._worker.submit(self.reload) and not self._worker.has_thread:
                 self._report(RuntimeError("no thread can be started to read the changed file"))
         return self._current[0]
 
@@ -174,19 +175,19 @@ class IndexedFile:
                 return  # not the file's content: tried again at the next check
             index = self._current[0]
         else:
-            self._last_trouble = ""
+            self._last_problem = ""
         # Last: a process that was forked during the reading, without this thread, starts over.
         self._current = index, signature
 
-    def take_troubles(self) -> Sequence[Exception]:
+    def take_problems(self) -> Sequence[Exception]:
         """What was wrong since the last call."""
-        troubles, self._troubles = self._troubles, []
-        return tuple(troubles)
+        problems, self._problems = self._problems, []
+        return tuple(problems)
 
     def _report(self, error: Exception) -> None:
-        if str(error) != self._last_trouble and len(self._troubles) < _MAX_TROUBLES:
-            self._last_trouble = str(error)
-            self._troubles.append(error)
+        if str(error) != self._last_problem and len(self._problems) < _MAX_PROBLEMS:
+            self._last_problem = str(error)
+            self._problems.append(error)
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:

@@ -127,11 +127,11 @@ class ResultBatcher(Generic[T]):
 
     async def _answer_to(self, item: _Item[T], patience_s: float) -> None:
         """Wait for the item; longer than the patience only while earlier batches are written."""
-        began, left = time.monotonic(), patience_s
-        while not await item.done(left):
+        began, remaining_s = time.monotonic(), patience_s
+        while not await item.done(remaining_s):
             now, since = time.monotonic(), self._busy_since
-            left = min(patience_s if since is None else since + patience_s - now, began + _QUEUE_S - now)
-            if left <= 0.0 and not item.future.done():
+            remaining_s = min(patience_s if since is None else since + patience_s - now, began + _QUEUE_S - now)
+            if remaining_s <= 0.0 and not item.future.done():
                 raise StorageError(f"{self.sink.place}: not saved within {now - began:.2g} s")
 
     async def close(self) -> None:

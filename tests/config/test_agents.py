@@ -131,7 +131,7 @@ def test_wrong_entries_and_sets(tmp_path: Path) -> None:
           f: {sample_rate: true}
         """,
     )
-    assert [(problem.origin, problem.path) for problem in error.found] == [
+    assert [(problem.origin, problem.path) for problem in error.located] == [
         ("settings.yaml:3", "criteria.support[0].name"), ("settings.yaml:4", "criteria.support[1].treshold"),
         ("settings.yaml:5", "criteria.support[2].weight"), ("settings.yaml:6", "criteria.support[3].objective"),
         ("settings.yaml:9", "agents.a.criteria"), ("settings.yaml:10", "agents.b.sampel_rate"),

@@ -88,7 +88,7 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told_by_its_place(tmp_path: Path, text: str, path: str, words: str) -> None:
     """The field, its line, what was found and what was expected."""
     error = wrong(tmp_path, f"sample_rate: 1\n{text}")
-    assert [(problem.origin, problem.path) for problem in error.found] == [("settings.yaml:2", path)]
+    assert [(problem.origin, problem.path) for problem in error.located] == [("settings.yaml:2", path)]
     assert words in str(error)
 
 

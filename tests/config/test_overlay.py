@@ -183,7 +183,7 @@ def test_missing_and_malformed_references(tmp_path: Path) -> None:
         "own_span: ${SPAN}\nsample_rate: ${RATE}\ntelemetry:\n  endpoint: ${}\n  headers: {a: '${A B}'}\nstorage: [x]\n"
     )
     error = wrong(tmp_path, text, environment={})
-    shown = [str(problem) for problem in error.found]
+    shown = [str(problem) for problem in error.located]
     assert [line.partition(": ")[0] for line in shown] == [f"settings.yaml:{n}" for n in (1, 2, 4, 5, 6)]
     assert "own_span: the environment variable SPAN is not set; set it, or give a default: ${SPAN:-...}" in shown[0]
     assert all("expected ${NAME} or ${NAME:-default}" in line for line in shown[2:4])

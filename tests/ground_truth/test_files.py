@@ -209,20 +209,20 @@ def test_a_changed_file_is_read_again(changing: Changing) -> None:
     changing.replace("Bob")
     assert changing.answer() == "Ann"
     assert [changing.answer_later(), changing.answer_later(), changing.reads] == ["Bob", "Bob", 2]
-    assert changing.file.take_troubles() == ()
+    assert changing.file.take_problems() == ()
 
 
 def test_a_broken_file_leaves_the_rows_from_before(changing: Changing) -> None:
     """It is reported once, with its line; a missing file too; the next valid one is used."""
     changing.replace("Bob", (" ", "x"))
     assert changing.answer_later() == "Ann"
-    (trouble,) = changing.file.take_troubles()
-    assert "rows.csv:3: UserPrompt is" in str(trouble)
+    (problem,) = changing.file.take_problems()
+    assert "rows.csv:3: UserPrompt is" in str(problem)
     for _ in range(3):
-        assert (changing.answer_later(), changing.file.take_troubles()) == ("Ann", ())
+        assert (changing.answer_later(), changing.file.take_problems()) == ("Ann", ())
     changing.path.unlink()
     assert changing.answer_later() == "Ann"
-    assert "cannot be read" in str(changing.file.take_troubles()[0])
+    assert "cannot be read" in str(changing.file.take_problems()[0])
     changing.replace("Cid", seconds=2)
     assert changing.answer_later() == "Cid"
 
@@ -236,7 +236,7 @@ def test_a_relative_path_is_resolved_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir("/")
     later(written(path, [("Who are you?", "Bob")]))
     store._file.reload()
-    assert (ask(store, "Who are you?"), store.troubles()) == ("Bob", ())
+    assert (ask(store, "Who are you?"), store.problems()) == ("Bob", ())
 
 
 def test_a_copy_with_the_old_time_is_a_change(changing: Changing) -> None:
@@ -256,11 +256,11 @@ def test_a_file_that_cannot_be_opened_is_tried_again(changing: Changing) -> None
 
     changing.replace("Bob")
     changing.before_reading = refuse
-    troubles: list[Exception] = []
+    problems: list[Exception] = []
     for _ in range(3):
         assert changing.answer_later() == "Ann"
-        troubles += changing.file.take_troubles()
-    assert (len(troubles), changing.reads) == (1, 4)
+        problems += changing.file.take_problems()
+    assert (len(problems), changing.reads) == (1, 4)
     changing.before_reading = lambda: None
     assert changing.answer_later() == "Bob"
 
@@ -305,7 +305,7 @@ def test_many_threads_look_up_while_the_file_changes(changing: Changing) -> None
         done.set()
     for thread in threads:
         thread.join(20.0)
-    assert (changing.answer_later(), wrong, changing.file.take_troubles()) == ("19", [], ())
+    assert (changing.answer_later(), wrong, changing.file.take_problems()) == ("19", [], ())
 
 
 def test_reading_again_blocks_no_lookup(changing: Changing) -> None:

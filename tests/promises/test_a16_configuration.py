@@ -189,9 +189,9 @@ def without_network(found: Any) -> Any:
 
 def says_where(error: SettingsError, file: Path) -> None:
     """Every problem names the setting or the line, and the file; what it says can be printed."""
-    assert error.found
+    assert error.located
     assert error.path
-    for problem in error.found:
+    for problem in error.located:
         assert (problem.origin or "").startswith(file.name), problem
     assert str(error).encode()
 

@@ -195,7 +195,7 @@ def test_a_lock_that_is_held_is_not_waited_for_where_nothing_may_block(tmp_path:
     """Where the line is written by the event loop itself, a lock in another's hands is a failed save."""
     path = tmp_path / "results.jsonl"
     file = LineFile(path, max_bytes=1024)
-    with FileLock(path).held():
+    with FileLock(path).acquired():
         assert [type(outcome) for outcome in file.write([b"1\n"], may_wait=False)] == [StorageError]
     assert file.write([b"1\n"], may_wait=False) == [None]
     file.close()
@@ -208,11 +208,11 @@ def test_a_lock_file_that_is_removed_still_locks(tmp_path: Path) -> None:
 
     def other() -> None:
         entered.set()
-        with lock.held():
+        with lock.acquired():
             order.append("other")
 
     thread = threading.Thread(target=other)
-    with lock.held():
+    with lock.acquired():
         thread.start()
         assert entered.wait(10)
         lock.path.unlink()
@@ -227,13 +227,13 @@ def test_a_child_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
     """A lock that was held while the process was forked is free again when the parent lets go of it."""
     lock = FileLock(tmp_path / "x")
     reads, writes = os.pipe()
-    with lock.held():
+    with lock.acquired():
         child = os.fork() if hasattr(os, "fork") else 0
         if child == 0:
             os.close(writes)
             os.read(reads, 1)
             os._exit(0)
-    with lock.held(wait=False):
+    with lock.acquired(wait=False):
         held = True
     os.close(writes)
     os.waitpid(child, 0)

@@ -72,7 +72,7 @@ class Database:
             with contextlib.ExitStack() as stack:
                 if self._lock is not None:
                     make_folders(self._lock.path.parent)
-                    stack.enter_context(self._lock.held(wait=may_wait))
+                    stack.enter_context(self._lock.acquired(wait=may_wait))
                 stack.enter_context(self.working)
                 outcomes = self._saved(items)
                 self._sweep_if_due()
