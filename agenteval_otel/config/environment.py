@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
 
 from agenteval_otel.components import near
-from agenteval_otel.config.settings import AgentSettings, ExportSettings, Settings
+from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.config.tree import EnvironmentText, Items, Section
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, is_secret, mask_text
-from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.sampling import Escalation
-from agenteval_otel.sampling.settings import SamplingSettings
-from agenteval_otel.storage import OtlpStorageProvider
 
 __all__ = ["PREFIX", "PROFILE", "SETTINGS", "Substitution", "Variable", "read_variables", "substitute"]
 
@@ -37,10 +32,17 @@ class Variable(NamedTuple):
     shown: str
 
 
-_SECTIONS: dict[str, type[BaseModel]] = {
-    "telemetry": OtlpStorageProvider, "load_shedding": LoadSheddingSettings, "escalation": Escalation,
-    "breach": BreachSettings, "sampling": SamplingSettings, "export": ExportSettings,
-}  # fmt: skip
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """The model of a section; None for values, containers, and parts that are chosen by `type`."""
+    alternatives = [annotation] if isinstance(annotation, type) else get_args(annotation)
+    models = [model for model in alternatives if isinstance(model, type) and issubclass(model, BaseModel)]
+    is_container = get_origin(annotation) in (dict, tuple)
+    return None if is_container or not models or "contract" in models[0].__dict__ else models[0]
+
+
+_SECTIONS = {
+    name: model for name, field in Settings.model_fields.items() if (model := _model_of(field.annotation)) is not None
+}
 
 
 class Overrides(NamedTuple):

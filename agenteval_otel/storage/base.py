@@ -7,13 +7,14 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agenteval_otel.capture.text import plain
 from agenteval_otel.components import Component
 from agenteval_otel.components.blocking import part_of, stepwise
 from agenteval_otel.dispatch.worker import new_loop
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.worker import Worker
 
-__all__ = ["EvaluationStorageProvider", "FanOutStorage"]
+__all__ = ["EvaluationStorageProvider", "FanOutStorage", "without_objects"]
 
 SAVE_TIMEOUT_S = 10.0
 
@@ -104,3 +105,11 @@ def _can_close(provider: Any) -> bool:
 def _name(provider: Any) -> str:
     name = getattr(provider, "type", None)
     return name if isinstance(name, str) else type(provider).__name__
+
+
+def without_objects(aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
+    """The result with JSON's types alone: other objects are described, lone surrogates replaced.
+
+    For results that pydantic refuses to dump (`ValueError`): offline inputs may contain anything.
+    """
+    return AggregatedEvaluationResult.model_validate(plain(aggregated.model_dump(exclude_none=True)))

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.base import without_objects
 from agenteval_otel.storage.batches import BatchedStorageProvider
-from agenteval_otel.storage.json_form import without_objects
 from agenteval_otel.storage.line_file import LineFile
 
 __all__ = ["JsonFileStorageProvider"]

@@ -17,7 +17,7 @@ from agenteval_otel.capture.text import sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.value import Value
 from agenteval_otel.scoring.probability import weight
-from agenteval_otel.storage.json_form import without_objects
+from agenteval_otel.storage.base import without_objects
 
 __all__ = ["Rows", "StoredResult", "evaluation_of", "name_of", "rows_of", "stored_of"]
 
