@@ -90,7 +90,7 @@ def test_a_set_changes_label_and_overall_score(tmp_path: Path) -> None:
 
 
 def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
-    """With a set the input names every criterion that is asked for, as the set has it; without one none."""
+    """With a set the input lists every requested criterion, as in the set; without one none."""
     seen: list[EvaluationInput] = []
 
     def look(evaluation_input: EvaluationInput) -> bool:
@@ -111,7 +111,7 @@ def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_wrong_entries_and_sets(tmp_path: Path) -> None:
-    """Everything that is wrong with agents and criteria is told at once, each with its line and what is known."""
+    """One error lists every problem of agents and criteria, with lines and known names."""
     error = wrong(
         tmp_path,
         """\

@@ -1,4 +1,4 @@
-"""Objectives in settings files: when they count as breached, who is told, and what is wrong with it by its place."""
+"""Objectives in settings files: when they count as breached, which callback runs, and errors with their place."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ EXAMPLE = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "configuration.md").read_te
     "model", [Settings, AgentSettings, Criterion, OtlpStorageProvider, LoadSheddingSettings, SamplingSettings]
 )
 def test_every_field_is_described(model: type) -> None:
-    """No field of the settings is without a sentence that says what it is."""
+    """Every field of the settings has a description."""
     for_code = {"tracer_provider", "logger_provider", "meter_provider"}
     assert set(model.model_fields) - for_code == set(attributes_of(model)) - for_code  # type: ignore[attr-defined]
 

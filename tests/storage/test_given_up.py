@@ -1,4 +1,4 @@
-"""What storage does when it is cancelled, forked, refused by the disk, or when its files and tables are changed."""
+"""Storage that is cancelled, forked, refused by the disk, or whose files and tables change."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_save_that_is_cancelled_leaves_no_error_behind(tmp_path: Path) -> None
     assert told == []
 
 
-def test_a_disk_that_refuses_even_to_close_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_close_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the write and of the closing behind it fail that save; the next ones go on."""
     path = tmp_path / "x.jsonl"
     storage = JsonFileStorageProvider(path=path)
@@ -181,7 +181,7 @@ def test_a_fork_moves_no_log_into_the_database(tmp_path: Path) -> None:
     assert count(tmp_path / "x.db") == 6
 
 
-def test_one_row_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_row_is_an_error(tmp_path: Path) -> None:
     """Numbers that Python refuses to read cost no query; a row that somebody has spoilt is named."""
     path = tmp_path / "x.db"
     storage = SqlStorageProvider(path=path)
@@ -285,7 +285,7 @@ class Held:
 
 
 def test_results_that_wait_share_the_memory_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit beside captured calls is refused and says so; a single one is saved all the same."""
+    """Results that do not fit beside captured calls are refused; a single one is saved all the same."""
     monkeypatch.setattr(MEMORY, "max_bytes", MEMORY.used_bytes + 1_000)
     before, sink = MEMORY.results.used_bytes, Held()
 

@@ -63,7 +63,7 @@ def test_a_connection_that_was_lost_is_made_anew(server: PostgreSQL) -> None:
 
 
 def test_a_server_that_is_down_is_told_without_secrets(server: PostgreSQL) -> None:
-    """While there is no server each save fails at once and says where; no password is in it; then it goes on."""
+    """Without a server each save fails at once, naming the place but no password; later saves work."""
     storage = SqlStorageProvider(url=server.url)
 
     async def work() -> None:
@@ -102,7 +102,7 @@ def test_a_server_that_hangs_is_given_up(server: PostgreSQL) -> None:
 
 
 def test_nobody_shows_the_password(server: PostgreSQL) -> None:
-    """Neither `repr`, dumps nor errors show what stands in the address; a dump that asks for secrets does."""
+    """Neither `repr`, dumps nor errors show the password; only a dump with secrets does."""
     storage = SqlStorageProvider(url=server.url)
     wrong = SqlStorageProvider(url=server.url.replace("canary", "wrong-canary"))
     with pytest.raises(StorageError, match="authentication") as refused:

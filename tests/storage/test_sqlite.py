@@ -70,7 +70,7 @@ def test_nothing_is_loaded_before_the_first_result(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("missing", "extra"), [("sqlalchemy", "sql"), ("psycopg", "postgresql")])
 def test_a_missing_extra_is_named_at_load(missing: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without SQLAlchemy, or without PostgreSQL's driver, loading says what to install."""
+    """Without SQLAlchemy, or without PostgreSQL's driver, the error names the extra to install."""
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find(name))
     with pytest.raises(ConfigurationError, match=rf'pip install "agenteval-otel\[{extra}\]"'):
@@ -89,7 +89,7 @@ def test_a_missing_extra_is_named_at_load(missing: str, extra: str, monkeypatch:
     ],
 )  # fmt: skip
 def test_wrong_options_are_refused(wrong: dict[str, Any], said: str) -> None:
-    """Each is told when it is loaded, in words that say what is expected, without a secret."""
+    """Each is an error at load that names what is expected, without a secret."""
     with pytest.raises(ConfigurationError) as caught:
         SqlStorageProvider.load(wrong)
     assert said in str(caught.value)
@@ -104,8 +104,8 @@ def test_an_address_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (count(tmp_path / "here.db"), count(tmp_path / "there.db")) == (1, 1)
 
 
-def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """Asking a file that there is none of is an error, and makes none; one of somebody else's has no tables."""
+def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
+    """Querying a missing file is an error and does not create it; another program's database has no tables."""
     path = tmp_path / "x.db"
     with pytest.raises(StorageError, match="no such database"):
         SqlStorageProvider(path=path).query()
@@ -252,7 +252,7 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
     assert count(tmp_path / "x.db") == 2
 
 
-def test_results_are_stored_where_no_thread_is_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_stored_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the process's exit, or at its limit of threads, they are inserted by whoever saves them."""
 
     def refuse(thread: threading.Thread) -> None:
