@@ -13,30 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import sqlalchemy as sa
 from pydantic import ConfigDict, Field, field_validator
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    DateTime,
-    Dialect,
-    Double,
-    Engine,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    create_engine,
-    delete,
-    event,
-    inspect,
-    select,
-    text,
-)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -66,60 +44,62 @@ _CONNECT_S = 5
 class _Moment(TypeDecorator[datetime]):
     """A moment in UTC: ``timestamptz`` on PostgreSQL, text on SQLite, which has no time zones."""
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         moment = value and value.astimezone(UTC)
         return moment.replace(tzinfo=None) if moment and dialect.name == "sqlite" else moment
 
-    def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: Any | None, dialect: sa.Dialect) -> datetime | None:
         moment: datetime | None = value
         return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
-def _columns(kind: Any, names: str) -> list[Column[Any]]:
-    return [Column(name, kind) for name in names.split()]
+def _columns(kind: Any, names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind) for name in names.split()]
 
 
-_METADATA = MetaData()
-_SCHEMA = Table("agenteval_schema", _METADATA, Column("version", Integer, primary_key=True, autoincrement=False))
-EVALUATIONS = Table(
+_METADATA = sa.MetaData()
+_SCHEMA = sa.Table(
+    "agenteval_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False)
+)
+EVALUATIONS = sa.Table(
     "agenteval_evaluations", _METADATA,
-    Column("id", String(32), primary_key=True),
-    Column("evaluated_at", _Moment, nullable=False),
-    *_columns(Text, "agent agent_id session_id conversation_id response_id model trace_id span_id"),
-    *_columns(Double, "overall_score sampling_probability"),
-    *_columns(Text, "sampling_reason stream_end"),
-    Column("has_ground_truth", Boolean, nullable=False),
-    *_columns(BigInteger, "started_ns ended_ns response_ended_ns"),
-    Column("details", Text, nullable=False),
-    Index("agenteval_evaluations_time", "evaluated_at"),
-    Index("agenteval_evaluations_trace", "trace_id"),
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("evaluated_at", _Moment, nullable=False),
+    *_columns(sa.Text, "agent agent_id session_id conversation_id response_id model trace_id span_id"),
+    *_columns(sa.Double, "overall_score sampling_probability"),
+    *_columns(sa.Text, "sampling_reason stream_end"),
+    sa.Column("has_ground_truth", sa.Boolean, nullable=False),
+    *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
+    sa.Column("details", sa.Text, nullable=False),
+    sa.Index("agenteval_evaluations_time", "evaluated_at"),
+    sa.Index("agenteval_evaluations_trace", "trace_id"),
 )  # fmt: skip
-RESULTS = Table(
+RESULTS = sa.Table(
     "agenteval_results", _METADATA,
-    Column("evaluation_id", String(32), ForeignKey(EVALUATIONS.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("evaluated_at", _Moment, nullable=False),
-    *_columns(Text, "agent trace_id span_id"),
-    *(Column(name, Text, nullable=False) for name in ("criterion", "evaluator", "evaluator_type")),
-    Column("evaluator_version", Text),
-    *(Column(name, Text, nullable=False) for name in ("evaluator_kind", "status")),
-    *_columns(Double, "score normalized"), Column("label", Text), Column("passed", Boolean),
-    Column("threshold", Double), *_columns(Text, "reason_code reasoning error_type error skip_reason"),
-    Column("probability", Double), Column("weight", Double, nullable=False),
-    *_columns(BigInteger, "started_ns ended_ns"),
-    Column("details", Text, nullable=False),
-    Index("agenteval_results_time", "evaluated_at"),
-    Index("agenteval_results_criterion", "criterion", "evaluated_at"),
-    Index("agenteval_results_agent", "agent", "evaluated_at"),
-    Index("agenteval_results_score", "criterion", "score"),
-    Index("agenteval_results_trace", "trace_id"),
+    sa.Column("evaluation_id", sa.String(32), sa.ForeignKey(EVALUATIONS.c.id, ondelete="CASCADE"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("evaluated_at", _Moment, nullable=False),
+    *_columns(sa.Text, "agent trace_id span_id"),
+    *(sa.Column(name, sa.Text, nullable=False) for name in ("criterion", "evaluator", "evaluator_type")),
+    sa.Column("evaluator_version", sa.Text),
+    *(sa.Column(name, sa.Text, nullable=False) for name in ("evaluator_kind", "status")),
+    *_columns(sa.Double, "score normalized"), sa.Column("label", sa.Text), sa.Column("passed", sa.Boolean),
+    sa.Column("threshold", sa.Double), *_columns(sa.Text, "reason_code reasoning error_type error skip_reason"),
+    sa.Column("probability", sa.Double), sa.Column("weight", sa.Double, nullable=False),
+    *_columns(sa.BigInteger, "started_ns ended_ns"),
+    sa.Column("details", sa.Text, nullable=False),
+    sa.Index("agenteval_results_time", "evaluated_at"),
+    sa.Index("agenteval_results_criterion", "criterion", "evaluated_at"),
+    sa.Index("agenteval_results_agent", "agent", "evaluated_at"),
+    sa.Index("agenteval_results_score", "criterion", "score"),
+    sa.Index("agenteval_results_trace", "trace_id"),
 )  # fmt: skip
 
 
-def connect_writer(target: Target, *, durable: bool) -> Connection:
+def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
     """Connect for writing, and create missing tables; on SQLite each transaction begins by taking the write lock.
 
     Raises:
@@ -129,10 +109,10 @@ def connect_writer(target: Target, *, durable: bool) -> Connection:
     connection = engine.connect()
     try:
         with connection.begin():
-            tables = inspect(connection)
+            tables = sa.inspect(connection)
             if not all(tables.has_table(table.name) for table in _METADATA.sorted_tables):
                 if connection.dialect.name == "postgresql":  # several processes may create them at once
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
+                    connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
                 _METADATA.create_all(connection)
             if not _has_version(connection):
                 connection.execute(_SCHEMA.insert().values(version=VERSION))
@@ -142,8 +122,8 @@ def connect_writer(target: Target, *, durable: bool) -> Connection:
     return connection
 
 
-def _has_version(connection: Connection) -> bool:
-    versions = connection.execute(select(_SCHEMA.c.version)).scalars().all()
+def _has_version(connection: sa.Connection) -> bool:
+    versions = connection.execute(sa.select(_SCHEMA.c.version)).scalars().all()
     newest = max(versions, default=VERSION)
     if newest > VERSION:
         raise StorageError(
@@ -153,7 +133,7 @@ def _has_version(connection: Connection) -> bool:
     return bool(versions)
 
 
-def _sqlite_writer(path: Path, durable: bool) -> Engine:
+def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
     make_folders(path.parent)
     # SQLite would create it readable for everybody; what it creates beside it gets the same rights. An existing file
     # must not be opened here: closing it would end all locks that this process has on it.
@@ -161,26 +141,26 @@ def _sqlite_writer(path: Path, durable: bool) -> Engine:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     engine = _sqlite(str(path.absolute()))
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def _set_up(connection: Any, _: Any) -> None:
         for pragma in ("journal_mode=WAL", f"synchronous={'FULL' if durable else 'NORMAL'}", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
-    @event.listens_for(engine, "begin")
+    @sa.event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 
 
-def _sqlite(address: str, *, uri: bool = False) -> Engine:
+def _sqlite(address: str, *, uri: bool = False) -> sa.Engine:
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(address, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
 
-    return create_engine("sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True)
+    return sa.create_engine("sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True)
 
 
-def _server(target: Target, *, read_only: bool = False) -> Engine:
+def _server(target: Target, *, read_only: bool = False) -> sa.Engine:
     options = f"-c statement_timeout={_STATEMENT_LIMIT_MS}"
     arguments = {
         "connect_timeout": _CONNECT_S, "application_name": "agenteval-otel",
@@ -188,9 +168,9 @@ def _server(target: Target, *, read_only: bool = False) -> Engine:
         "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
         "prepare_threshold": None,
     }  # fmt: skip
-    engine = create_engine(target.url, poolclass=NullPool, hide_parameters=True)
+    engine = sa.create_engine(target.url, poolclass=NullPool, hide_parameters=True)
     defaults = {name: value for name, value in arguments.items() if name not in engine.url.query}
-    return create_engine(engine.url, poolclass=NullPool, hide_parameters=True, connect_args=defaults)
+    return sa.create_engine(engine.url, poolclass=NullPool, hide_parameters=True, connect_args=defaults)
 
 
 def hold_log(path: Path) -> sqlite3.Connection:
@@ -204,7 +184,7 @@ def hold_log(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def insert(connection: Connection, items: Sequence[Rows]) -> None:
+def insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
     """Insert results within the transaction; rows that are there already are left alone."""
     build = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     connection.execute(build(EVALUATIONS).on_conflict_do_nothing(), [item.evaluation for item in items])
@@ -213,13 +193,13 @@ def insert(connection: Connection, items: Sequence[Rows]) -> None:
         connection.execute(build(RESULTS).on_conflict_do_nothing(), results)
 
 
-def delete_old(connection: Connection, before: datetime, limit: int) -> int:
+def delete_old(connection: sa.Connection, before: datetime, limit: int) -> int:
     """Delete at most so many evaluations that are older, whole; returns how many."""
-    old = select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(limit)
+    old = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(limit)
     with connection.begin():
         ids = connection.execute(old).scalars().all()
-        connection.execute(delete(RESULTS).where(RESULTS.c.evaluation_id.in_(ids)))
-        connection.execute(delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(ids)))
+        connection.execute(sa.delete(RESULTS).where(RESULTS.c.evaluation_id.in_(ids)))
+        connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(ids)))
     return len(ids)
 
 
@@ -262,7 +242,7 @@ class ResultQuery(Value, metaclass=Explained):
             for name, value in self if value is not None and name not in ("limit", "offset")
         ]  # fmt: skip
         newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
-        statement = select(RESULTS).where(*filters).order_by(*newest).limit(self.limit).offset(self.offset)
+        statement = sa.select(RESULTS).where(*filters).order_by(*newest).limit(self.limit).offset(self.offset)
         return _read(
             target, lambda connection: [stored_of(dict(row)) for row in connection.execute(statement).mappings()]
         )
@@ -272,17 +252,17 @@ def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationR
     """All of one evaluation, as it was saved; None if there is none with this id."""
     key = name_of(evaluation_id)
 
-    def read(connection: Connection) -> AggregatedEvaluationResult | None:
-        row = connection.execute(select(EVALUATIONS).where(EVALUATIONS.c.id == key)).mappings().first()
+    def read(connection: sa.Connection) -> AggregatedEvaluationResult | None:
+        row = connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key)).mappings().first()
         if row is None:
             return None
-        results = select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
+        results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
         return evaluation_of(dict(row), [dict(result) for result in connection.execute(results).mappings()])
 
     return _read(target, read)
 
 
-def connect_reader(target: Target) -> Connection:
+def connect_reader(target: Target) -> sa.Connection:
     """Connect without the right to write.
 
     Raises:
@@ -296,7 +276,7 @@ def connect_reader(target: Target) -> Connection:
     return _sqlite(f"{path.as_uri()}?mode=ro", uri=True).connect()
 
 
-def _read(target: Target, read: Callable[[Connection], T]) -> T:
+def _read(target: Target, read: Callable[[sa.Connection], T]) -> T:
     """Read over a connection that is closed afterwards.
 
     Raises:
