@@ -64,7 +64,7 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
     try:
         names = profile_names(file)
     except SettingsError as error:
-        return None, list(error.found)
+        return None, list(error.located)
     if profile is not None and profile not in names:
         raise ConfigurationError(f"no profile {profile!r}{choices(profile, names)}", path="--profile")
     told: Loaded | None = None
@@ -75,7 +75,7 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
             build_loaded(loaded)
             told = told or loaded
         except SettingsError as error:
-            problems |= dict.fromkeys(error.found)
+            problems |= dict.fromkeys(error.located)
     return told, list(problems)
 
 
@@ -91,7 +91,7 @@ def _report(loaded: Loaded) -> dict[str, Any]:
         "agents": {name or "every other handler": _agent(plan, pipeline, name) for name, plan in handlers.items()},
         "telemetry": _telemetry_in_words(settings),
         "storage": [_in_words(one) for one in settings.storage if not _emits(one)],
-        "redaction": [_in_words(redactor) for redactor in settings.redaction],
+        "redaction": [_in_words(redactor) for redactor in settings.redactors],
         "dispatcher": _in_words(settings.dispatcher),
         "own_span": settings.own_span,
         "plugins": list(settings.plugins),

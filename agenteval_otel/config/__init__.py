@@ -1,18 +1,16 @@
-"""Settings, and the only place that assembles: from settings to the process's pipeline.
+"""Settings (files, environment, code), and the process's pipeline that is built from them.
 
-`settings` and `criteria` are the models, `files` (with `bounded_yaml`) reads into a `tree`, `overlay` lays profiles and
-the environment over it, `plugins` imports what is listed, `load` does it in order and tells everything that is wrong.
-`assemble` builds and swaps, `process` holds what the process was configured with, `switch` is the kill switch. `schema`
-and `descriptions` are for editors and documents.
+`load` reads a file (`files`, `yaml_files`) into a `tree`, merges profile and variables (`environment`) and validates
+the result as `settings`, with the help of `parts`. `assemble` builds and swaps pipelines. `process` has the verbs
+(`configure`, `flush`, ...), `current` the current pipeline and the kill switch, `schema` the JSON Schema.
 """
 
 from agenteval_otel.config.assemble import build
-from agenteval_otel.config.criteria import Criterion
-from agenteval_otel.config.current import current_pipeline, set_current_pipeline
+from agenteval_otel.config.current import current_pipeline, disable, enable, set_current_pipeline
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, load_settings
+from agenteval_otel.config.parts import Criterion
 from agenteval_otel.config.process import accounting, configure, default_pipeline, flush, reload, shutdown
 from agenteval_otel.config.settings import AgentSettings, Settings
-from agenteval_otel.config.switch import disable, enable
 
 __all__ = [
     "AgentSettings", "Criterion", "Loaded", "Problem", "Settings", "SettingsError", "accounting", "build", "configure",

@@ -1,4 +1,4 @@
-"""The process's pipeline, and the monitored handlers that use whichever it is."""
+"""The process's pipeline, the monitored handlers that use it, and the kill switch."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import weakref
 from typing import Protocol
 
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline.exit import living
 
-__all__ = ["Following", "current_pipeline", "follow", "following", "set_current_pipeline"]
+__all__ = [
+    "SWITCH", "Following", "current_pipeline", "disable", "enable", "follow", "following", "set_current_pipeline",
+]  # fmt: skip
 
 
 class Following(Protocol):
@@ -27,24 +30,56 @@ def current_pipeline() -> Pipeline | None:
 
 
 def set_current_pipeline(pipeline: Pipeline | None, *, replace: bool = True) -> Pipeline | None:
-    """Set the process's pipeline (None: built anew when it is needed); gives the one before.
+    """Set the process's pipeline (None: built when it is needed); returns the one before.
 
-    Without `replace` the first of several threads wins, and its pipeline is given.
+    Without `replace` the first of several threads wins, and its pipeline is returned.
     """
     if pipeline is None:
         return _CURRENT.pop("pipeline", None)
     if not replace:
         return _CURRENT.setdefault("pipeline", pipeline)
     before = _CURRENT.get("pipeline")
-    _CURRENT["pipeline"] = pipeline  # at no moment there is none: another thread would build one
+    _CURRENT["pipeline"] = pipeline  # never absent in between: another thread would build one
     return before
 
 
 def follow(handler: Following) -> None:
-    """Have `swap` move this handler, for as long as somebody holds it."""
+    """Have `swap` move this handler for as long as it exists."""
     _FOLLOWING.add(handler)
 
 
 def following() -> list[Following]:
     """Every handler that uses the process's pipeline."""
     return list(_FOLLOWING)
+
+
+class _Switch:
+    # Plain assignments, no lock and no I/O: safe in a signal handler, on any thread.
+    def __init__(self) -> None:
+        self.off = False
+        self.switched_off: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+SWITCH = _Switch()
+
+
+def disable() -> None:
+    """Evaluate nothing from now on, in every pipeline of the process; calls count as ``disabled``.
+
+    Queued calls are still evaluated. In force until `enable`, also after `configure` and `reload`. Safe in a signal
+    handler.
+    """
+    SWITCH.off = True
+    for pipeline in living():
+        if isinstance(pipeline, Pipeline) and pipeline.enabled:
+            SWITCH.switched_off.add(pipeline)
+            pipeline.enabled = False
+
+
+def enable() -> None:
+    """Undo `disable`; also overrides ``enabled: false`` of the settings until the next `configure` or `reload`."""
+    SWITCH.off = False
+    for pipeline in [*SWITCH.switched_off, current_pipeline()]:
+        if pipeline is not None:
+            pipeline.enabled = True
+    SWITCH.switched_off.clear()

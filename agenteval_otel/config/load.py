@@ -1,6 +1,6 @@
-"""From a file, a profile, the environment and arguments to Settings, with every problem told at once.
+"""From a file, a profile, the environment and arguments to `Settings`; one error lists every problem.
 
-Later wins: defaults, the file, its profile, variables ``AGENTEVAL_*``, arguments in code.
+Precedence, lowest first: defaults, the file, its profile, variables ``AGENTEVAL_*``, arguments in code.
 """
 
 from __future__ import annotations
@@ -12,20 +12,11 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agenteval_otel.components import choices
-from agenteval_otel.config.criteria import missing_sets
+from agenteval_otel.config.environment import PREFIX, PROFILE, SETTINGS, Variable, read_variables, substitute
 from agenteval_otel.config.files import read_file
-from agenteval_otel.config.overlay import (
-    EXCLUSIVE,
-    PREFIX,
-    PROFILE,
-    SETTINGS,
-    Variable,
-    overlay,
-    read_variables,
-    substitute,
-)
+from agenteval_otel.config.parts import missing_sets
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.config.tree import Section, origin_of, plain
+from agenteval_otel.config.tree import EXCLUSIVE, Section, merge, origin_of, plain
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, mask_known
 
@@ -33,10 +24,10 @@ __all__ = ["Loaded", "Problem", "SettingsError", "hide", "load_settings", "locat
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong.
+    """One problem in the settings.
 
     Attributes:
-        origin: Where it was said: ``settings.yaml:12``, a variable's name; None for arguments in code.
+        origin: ``settings.yaml:12``, or a variable's name; None for arguments in code.
         path: The setting, such as ``agents.support.sample_rate``.
         message: What was found, what was expected.
     """
@@ -50,30 +41,30 @@ class Problem(NamedTuple):
 
 
 class SettingsError(ConfigurationError):
-    """Settings that are wrong: every problem, with where it was said."""
+    """Wrong settings: every problem, with its origin."""
 
-    def __init__(self, found: Iterable[Problem]) -> None:
-        self.found = tuple(found)
-        lines = [str(problem) for problem in self.found]
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.located = tuple(problems)
+        lines = [str(problem) for problem in self.located]
         super().__init__(lines[0] if len(lines) == 1 else f"{len(lines)} problems:\n  " + "\n  ".join(lines))
-        self.problems = tuple((problem.path or problem.origin, problem.message) for problem in self.found)
+        self.problems = tuple((problem.path or problem.origin, problem.message) for problem in self.located)
         self.path = self.problems[0][0]
 
     @classmethod
     def of(cls, problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
-        """An error of the same problems that has left its file."""
+        """An error of other problems, without origins."""
         return ConfigurationError.of(problems)
 
 
 class Loaded(NamedTuple):
-    """Settings, and what they were made from.
+    """Settings, and their sources.
 
     Attributes:
         settings: The settings.
-        tree: The merged tree; values from variables stand in it as such.
+        tree: The merged tree, values from variables included.
         file: The file's path; None without one.
         profile: The profile in force.
-        profiles: Those that the file names.
+        profiles: The profiles of the file.
         variables: The overrides in force.
         warnings: Variables that name no setting, and a profile without a file.
         secrets: Values that no message may show.
@@ -96,16 +87,16 @@ def load_settings(
     fields: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read and check settings; changes nothing but that plugins are imported. Blocks for the file system.
+    """Read and validate settings. Imports the plugins that they list; blocks for the file system.
 
     Args:
-        path: The file; the one that ``AGENTEVAL_SETTINGS`` names when left out, else none.
-        profile: A profile of the file; the one that ``AGENTEVAL_PROFILE`` names when left out, else none.
-        fields: Fields of `Settings` from code; they win over everything.
-        environment: The process's own when left out.
+        path: The file; by default the one that ``AGENTEVAL_SETTINGS`` names, if any.
+        profile: A profile of the file; by default the one that ``AGENTEVAL_PROFILE`` names, if any.
+        fields: Fields of `Settings` from code; they override everything else.
+        environment: The process's environment by default.
 
     Raises:
-        SettingsError: With everything that is wrong.
+        SettingsError: With every problem.
     """
     environment = os.environ if environment is None else environment
     source = path if path is not None else environment.get(SETTINGS, "").strip() or None
@@ -118,23 +109,23 @@ def load_settings(
     profiles = _profiles_of(tree)
     tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
     try:
-        found = read_variables(environment, tree)
+        overrides = read_variables(environment, tree)
     except ConfigurationError as error:
         raise located(error, tree) from None
-    tree = overlay(tree, found.section)
+    tree = merge(tree, overrides.section)
     for key in fields or {}:
         tree.take(key)
         tree.take(EXCLUSIVE.get(key, key))
     substitution = substitute(tree, environment)
-    settings = _made(substitution.tree, substitution.problems, fields or {}, substitution.secrets)
+    settings = _validated(substitution.tree, substitution.problems, fields or {}, substitution.secrets)
     return Loaded(
         settings, substitution.tree, None if source is None else os.fspath(source), chosen, tuple(profiles),
-        found.variables, found.warnings + warnings, substitution.secrets,
+        overrides.variables, overrides.warnings + warnings, substitution.secrets,
     )  # fmt: skip
 
 
 def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The profiles that a file names, in its order.
+    """The names of a file's profiles, in its order.
 
     Raises:
         SettingsError: The file or its profiles cannot be read.
@@ -175,28 +166,28 @@ def _with_profile(tree: Section, profiles: Section, chosen: str | None, file: st
     if "profiles" in profiles[chosen]:
         origin = profiles[chosen].origins["profiles"]
         raise SettingsError([Problem(origin, f"profiles.{chosen}.profiles", "a profile holds no profiles")])
-    return overlay(tree, profiles[chosen])
+    return merge(tree, profiles[chosen])
 
 
-def _made(
+def _validated(
     tree: Section, problems: list[tuple[str | None, str]], fields: Mapping[str, Any], secrets: frozenset[str]
 ) -> Settings:
     problems = [*problems, *_unknown_fields(tree)]
-    known = {path for path, _ in problems}
-    said = {key: value for key, value in plain(tree).items() if key in Settings.model_fields}
+    paths = {path for path, _ in problems}
+    known_fields = {key: value for key, value in plain(tree).items() if key in Settings.model_fields}
     try:
-        settings = Settings(**{**said, **fields})
+        settings = Settings(**{**known_fields, **fields})
     except ConfigurationError as error:
-        # What a missing variable leaves behind does not fit its field either; that is told once.
-        told = [*error.problems, *_missing_sets(tree)]
-        problems = [*problems, *(problem for problem in dict.fromkeys(told) if problem[0] not in known)]
+        # An unresolved reference does not fit its field either: one problem for each path.
+        further = dict.fromkeys([*error.problems, *_missing_sets(tree)])
+        problems = [*problems, *(problem for problem in further if problem[0] not in paths)]
     if problems:
         raise located(ConfigurationError.of(problems), tree, secrets=secrets)
     return settings
 
 
 def _unknown_fields(tree: Section) -> list[tuple[str | None, str]]:
-    """Settings would tell these too, but know nothing of profiles."""
+    """`Settings` would report these too, but does not know profiles."""
     fields = sorted([*Settings.model_fields, "profiles"])
     return [
         (key, f"unknown field{choices(key, fields)}")
@@ -205,7 +196,7 @@ def _unknown_fields(tree: Section) -> list[tuple[str | None, str]]:
 
 
 def _missing_sets(tree: Section) -> list[tuple[str | None, str]]:
-    """Settings look for these only when the rest is right; people want to know everything at once."""
+    """`Settings` checks these only when the rest is valid; the error should list everything."""
     criteria, agents = tree.get("criteria", Section()), tree.get("agents", Section())
     if not isinstance(criteria, Section) or not isinstance(agents, Section):
         return []
@@ -215,12 +206,12 @@ def _missing_sets(tree: Section) -> list[tuple[str | None, str]]:
 
 
 def located(error: ConfigurationError, tree: Section, *, secrets: Iterable[str] = ()) -> SettingsError:
-    """The error with where each problem was said, and without the secrets."""
-    found = [
+    """The error with the origin of each problem, and without the secrets."""
+    problems = [
         Problem(_origin(tree, path), path and hide(path, secrets), hide(message, secrets))
         for path, message in error.problems
     ]
-    return SettingsError(sorted(found, key=_line_of))
+    return SettingsError(sorted(problems, key=_line_of))
 
 
 def _line_of(problem: Problem) -> int:
@@ -234,18 +225,17 @@ def _origin(tree: Section, path: str | None) -> str | None:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets; short ones are masked where they stand as a word of their own."""
-    held = [secret for secret in secrets if secret.strip()]
-    for secret in held:
+    """The text without the secrets; short ones are masked only as whole words."""
+    secrets = [secret for secret in secrets if secret.strip()]
+    for secret in secrets:
         if len(secret) < 4:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
-    for secret in held:
         text = _without_beginnings(text, secret)
-    return mask_known(text, held)
+    return mask_known(text, secrets)
 
 
 def _without_beginnings(text: str, secret: str) -> str:
-    """Messages cut long values short: what is left of one is masked as well."""
+    """Messages shorten long values: the beginning of a secret is masked as well."""
     at = text.find(secret[:_BEGINNING]) if len(secret) > _BEGINNING else -1
     while at >= 0:
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False)))

@@ -1,7 +1,4 @@
-"""What the process is configured with: `configure`, `reload`, and the verbs on the process's pipeline.
-
-What is wrong leaves everything as it was. Nothing here runs while answers are evaluated.
-"""
+"""`configure`, `reload`, and the other verbs of the process's pipeline. Wrong settings change nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from agenteval_otel.config.assemble import build, build_loaded, close_what_is_gone, drain, swap
-from agenteval_otel.config.current import current_pipeline, set_current_pipeline
+from agenteval_otel.config.assemble import build, build_loaded, close_unused_storage, drain, swap
+from agenteval_otel.config.current import SWITCH, current_pipeline, set_current_pipeline
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.config.switch import SWITCH
 from agenteval_otel.dispatch.own import in_own_process
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
@@ -27,7 +23,7 @@ __all__ = ["accounting", "configure", "default_pipeline", "flush", "forget", "re
 
 
 class _Request(NamedTuple):
-    """What `configure` was asked for, so that `reload` can ask again."""
+    """The arguments of `configure`, for `reload`."""
 
     path: str | os.PathLike[str] | None = None
     profile: str | None = None
@@ -35,75 +31,76 @@ class _Request(NamedTuple):
 
 
 class _State:
-    """What the process was configured with; guarded by the lock."""
+    """The last configuration; guarded by the lock."""
 
     def __init__(self) -> None:
-        self.begin_again()
+        self.reset_lock()
         self.request: _Request | None = None
         self.settings: Settings | None = None
 
-    def begin_again(self) -> None:
+    def reset_lock(self) -> None:
         # A forked child must not wait for a thread of its parent.
-        self.lock, self.busy, self.again = threading.RLock(), False, False
+        self.lock, self.is_busy, self.reload_again = threading.RLock(), False, False
 
 
 _STATE = _State()
-reset_in_child(_STATE.begin_again)
+reset_in_child(_STATE.reset_lock)
 
 
 def configure(
     settings: Settings | str | os.PathLike[str] | None = None, /, *, profile: str | None = None, **fields: Any
 ) -> Settings:
-    """Set up the process's pipeline; handlers that were decorated before use it from now on.
+    """Set up the process's pipeline; handlers that are decorated already use it from now on.
 
-    Calls under way finish where they began, and the outcomes so far stay in `accounting`. Call it at start; it reads
-    files, and blocks for as long. In a worker process it reads the settings and changes nothing.
+    Running calls finish in the pipeline in which they began, and `accounting` keeps its outcomes. Call it at start; it
+    blocks for reading files. In a worker process it reads the settings and changes nothing.
 
     Args:
-        settings: A file (YAML, TOML, JSON), or Settings, which are taken as they are. Left out: the file that
-            ``AGENTEVAL_SETTINGS`` names, or none.
-        profile: A profile of the file; else the one that ``AGENTEVAL_PROFILE`` names, else none.
-        fields: Fields of `Settings`; they win over variables ``AGENTEVAL_*``, which win over the file.
+        settings: A file (YAML, TOML, JSON), or `Settings`. By default the file that ``AGENTEVAL_SETTINGS`` names, if
+            any.
+        profile: A profile of the file; by default the one that ``AGENTEVAL_PROFILE`` names, if any.
+        fields: Fields of `Settings`; they override variables ``AGENTEVAL_*``, which override the file.
 
     Raises:
-        ConfigurationError: With everything that is wrong, where it was said, and what is known there; then nothing has
-            changed.
+        ConfigurationError: With every problem, its origin, and the known names; then nothing has changed.
     """
-    given = settings if isinstance(settings, Settings) else None
-    if given is not None and (fields or profile is not None):
+    if isinstance(settings, Settings) and (fields or profile is not None):
         raise ConfigurationError("give Settings or keyword arguments, not both")
-    if settings is not None and given is None and not isinstance(settings, str | os.PathLike):
+    if settings is not None and not isinstance(settings, Settings | str | os.PathLike):
         raise ConfigurationError(f"expected the path of a file or Settings, found {type(settings).__name__}")
-    request = _Request(settings if isinstance(settings, str | os.PathLike) else None, profile, fields)
-    if in_own_process():  # the application's module is imported once more for its evaluators only
-        return given or _load(request).settings
+    request = settings if isinstance(settings, Settings) else _Request(settings, profile, fields)
+    if in_own_process():  # the application's module is imported again, only for its evaluators
+        return _settings_of(request)[0]
     with _assembling() as free:
         if not free:
             raise ConfigurationError("configure is under way on this thread")
-        if given is not None:
-            _close_after(_apply(given, None))
-            _STATE.request, _STATE.settings = None, given
-            return given
-        loaded = _load(request)
-        _close_after(_apply(loaded.settings, loaded))
-        _STATE.request, _STATE.settings = request, loaded.settings
-        return loaded.settings
+        chosen, loaded = _settings_of(request)
+        _close_after(_apply(chosen, loaded))
+        _STATE.request, _STATE.settings = request if isinstance(request, _Request) else None, chosen
+        return chosen
+
+
+def _settings_of(request: Settings | _Request) -> tuple[Settings, Loaded | None]:
+    if isinstance(request, Settings):
+        return request, None
+    loaded = _load(request)
+    return loaded.settings, loaded
 
 
 def reload() -> bool:
-    """Read again what `configure` read, and use it from now on; True when it is in force.
+    """Read the settings of `configure` again and use them from now on; True when they are in force.
 
-    What is wrong, or gone, leaves the settings as they were: it is counted (``reload``) and logged, with everything
-    that is wrong. Parts whose settings are the same are kept, with their connections and what they know. Safe in a
-    signal handler and from any thread; never raises. Blocks for the file system, and while another thread reloads.
+    Wrong or missing settings change nothing: they are counted (``reload``) and logged, with every problem. Parts with
+    equal settings are kept, with their connections and state. Safe in a signal handler and from any thread; never
+    raises. Blocks for the file system, and while another thread reloads.
     """
     with _assembling() as free:
-        if not free:  # a signal came in the middle of it, on this thread: it is read once more when that is done
-            _STATE.again = True
+        if not free:  # a signal handler in the middle of a reload, on this thread: that one reads once more
+            _STATE.reload_again = True
             return False
         done = _reload_once()
-        while _STATE.again:
-            _STATE.again = False
+        while _STATE.reload_again:
+            _STATE.reload_again = False
             done = _reload_once()
         return done
 
@@ -133,7 +130,7 @@ def _reload_once() -> bool:
 
 
 def forget() -> None:
-    """Nothing is configured any more, as far as `reload` knows: for tests."""
+    """Forget the last configuration, so that `reload` has nothing to read: for tests."""
     _STATE.request = _STATE.settings = None
 
 
@@ -145,7 +142,7 @@ def _load(request: _Request) -> Loaded:
 
 
 def _apply(settings: Settings, loaded: Loaded | None) -> Pipeline | None:
-    """Build, then swap; gives the pipeline from before."""
+    """Build, then swap; returns the pipeline from before."""
     before = current_pipeline()
     try:
         replaced = swap(build(settings, accounting=None if before is None else before.accounting))
@@ -158,13 +155,13 @@ def _apply(settings: Settings, loaded: Loaded | None) -> Pipeline | None:
 
 
 def _close_after(replaced: Pipeline | None) -> None:
-    # Storage opens again where somebody still saves to it: what is closed are connections, files and their threads.
+    # Only connections, files and their threads: storage that is still used opens again.
     if replaced is not None:
-        close_what_is_gone(replaced)
+        close_unused_storage(replaced)
 
 
 def _keeping(settings: Settings, before: Settings) -> Settings:
-    """The new settings with the parts of the old ones that say the same: they hold connections, limits, budgets."""
+    """The new settings with the equal parts of the old ones, which have connections, limits and budgets."""
     kept: dict[str, Any] = {
         "sampler": before.sampler if settings.sampler == before.sampler else settings.sampler,
         "telemetry": before.telemetry if settings.telemetry == before.telemetry else settings.telemetry,
@@ -179,39 +176,39 @@ def _keeping(settings: Settings, before: Settings) -> Settings:
     return settings.model_copy(update=kept)
 
 
-def _same(part: Any, known: tuple[Any, ...]) -> Any:
-    return next((one for one in known if type(one) is type(part) and one == part), part)
+def _same(part: Any, before: tuple[Any, ...]) -> Any:
+    return next((old for old in before if type(old) is type(part) and old == part), part)
 
 
 @contextmanager
 def _assembling() -> Iterator[bool]:
-    """One at a time; False when this very thread is already at it (a signal handler, a plugin)."""
+    """One at a time; False if this thread is assembling already (a signal handler, a plugin)."""
     with _STATE.lock:
-        if _STATE.busy:
+        if _STATE.is_busy:
             yield False
             return
-        _STATE.busy = True
+        _STATE.is_busy = True
         try:
             yield True
         finally:
-            _STATE.busy = False
+            _STATE.is_busy = False
 
 
 def flush(timeout_s: float = 5.0) -> bool:
-    """Wait until everything that was taken before is evaluated, saved and exported; blocks for at most `timeout_s`.
+    """Wait until all queued calls are evaluated, saved and exported; blocks for at most `timeout_s`.
 
-    True only if it is. Call it before a serverless function returns.
+    True only if they are. Call it before a serverless function returns.
     """
     deadline = time.monotonic() + timeout_s
-    # What was taken before the last `configure` or `reload` finishes where it began.
+    # Calls from before the last `configure` or `reload` finish in the pipeline in which they began.
     drained = drain(timeout_s)
     return default_pipeline().flush(_left(deadline)) and drained
 
 
 def shutdown(timeout_s: float = 2.0) -> bool:
-    """Take no more calls, deliver what was taken, count the rest as dropped; blocks for at most `timeout_s`.
+    """Accept no more calls, deliver the queued ones, count the rest as dropped; blocks for at most `timeout_s`.
 
-    True when nothing was dropped. Happens by itself at the process's exit, within two seconds.
+    True when nothing was dropped. Runs by itself at the process's exit, within two seconds.
     """
     deadline = time.monotonic() + timeout_s
     drained = drain(timeout_s / 2)
@@ -223,12 +220,12 @@ def _left(deadline: float) -> float:
 
 
 def accounting() -> dict[str, int]:
-    """Calls of monitored handlers by outcome, since the process began; at rest they add up to the calls."""
+    """Calls of monitored handlers by outcome, since the process started; at rest they add up to the calls."""
     return default_pipeline().accounting.outcomes()
 
 
 def default_pipeline() -> Pipeline:
-    """The process's pipeline: the configured one, else one by ``AGENTEVAL_SETTINGS`` and the other variables.
+    """The process's pipeline: the configured one, else one from ``AGENTEVAL_SETTINGS`` and the other variables.
 
     Raises:
         ConfigurationError: The variables, or the file that they name, are wrong.

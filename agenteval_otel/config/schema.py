@@ -1,11 +1,13 @@
 """The JSON Schema of settings files, for editors: every field, and every type of part that is registered.
 
-It says what is documented: snake_case names, one form for each thing. Numbers, switches and choices may be references
-``${VARIABLE}`` as well. What a file cannot say, such as functions, is left out.
+It has the documented form: snake_case names, one form for each field. Numbers, switches and choices may also be
+references ``${VARIABLE}``. Fields that a file cannot express, such as functions, are left out.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,21 +15,22 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from agenteval_otel.components import Component
-from agenteval_otel.config.descriptions import attributes_of, summary_of
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = ["json_schema", "writable_fields", "writable_types"]
+__all__ = ["attributes_of", "json_schema", "summary_of", "writable_fields", "writable_types"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _CONTRACT = "x-contract"
 _UNWRITABLE = "x-unwritable"
 _VARIABLE = {"type": "string", "pattern": r"\$\{[A-Za-z_]", "description": "A reference to a variable: ${NAME}."}
+_SECTION = re.compile(r"^(?:Attributes|Args|Raises|Returns|Yields|Example|Examples):\s*$", re.MULTILINE)
+_ENTRY = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema, draft 2020-12, of what is registered now: import plugins first to have theirs in it."""
+    """The schema, draft 2020-12, with all registered types: import plugins first to include theirs."""
     schema = _Schema()
     root = schema.model(Settings)
     root["properties"]["storage"] = _described(
@@ -55,12 +58,12 @@ def json_schema() -> dict[str, Any]:
 
 
 def writable_fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
-    """The JSON Schema of each field that a file can say, described by the docstrings."""
+    """The JSON Schema of each field that a file can express, described by the docstrings."""
     return dict(_Schema().model(model)["properties"])
 
 
 def writable_types(contract: type[Component]) -> dict[str, type[Component]]:
-    """The registered types of a contract that a file can say."""
+    """The registered types of a contract that a file can express."""
     return {name: one for name, one in sorted(contract.registry.items()) if _is_writable(one)}
 
 
@@ -70,7 +73,7 @@ def _is_writable(model: type[Component]) -> bool:
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves places for what is chosen by type, and marks what no file can say."""
+    """Leaves placeholders for parts that are chosen by type, and marks fields that no file can express."""
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:
         model = schema["cls"]
@@ -91,7 +94,7 @@ class _Generator(GenerateJsonSchema):
         return {_UNWRITABLE: True}
 
     def emit_warning(self, kind: Any, detail: str) -> None:
-        """Nobody wants to know that a default is no JSON."""
+        """Ignore defaults that are not JSON."""
 
 
 class _Schema:
@@ -101,17 +104,17 @@ class _Schema:
         self._hidden: set[str] = set()
 
     def model(self, model: type[BaseModel]) -> dict[str, Any]:
-        """A model's schema; what it refers to goes to the definitions."""
-        made = model.model_json_schema(by_alias=False, schema_generator=_Generator)
-        for name, definition in made.pop("$defs", {}).items():
+        """A model's schema; models that it refers to go to the definitions."""
+        schema = model.model_json_schema(by_alias=False, schema_generator=_Generator)
+        for name, definition in schema.pop("$defs", {}).items():
             if _UNWRITABLE in definition:
                 self._hidden.add(f"#/$defs/{name}")
             else:
                 self.definitions.setdefault(name, definition)
         for name, definition in self.definitions.items():
             self.definitions[name] = self._with_choices(definition)
-        made.setdefault("properties", {})
-        return dict(self._with_choices(made))
+        schema.setdefault("properties", {})
+        return dict(self._with_choices(schema))
 
     def choice(self, contract: type[Component], *others: str) -> dict[str, Any]:
         """A reference to the choice of a contract's types."""
@@ -141,20 +144,19 @@ class _Schema:
             choices.append({"enum": bare, "description": "A type with its defaults."})
         return {"anyOf": choices} if choices else {"not": {}}
 
-    def _with_choices(self, found: Any) -> Any:
-        if isinstance(found, list):
-            shown = [item for item in found if not (isinstance(item, Mapping) and item.get("$ref") in self._hidden)]
+    def _with_choices(self, schema: Any) -> Any:
+        if isinstance(schema, list):
+            shown = [item for item in schema if not (isinstance(item, Mapping) and item.get("$ref") in self._hidden)]
             return [self._with_choices(item) for item in shown]
-        if not isinstance(found, Mapping):
-            return found
-        if _CONTRACT in found:
-            contract = _contract_of(found[_CONTRACT])
-            return {**self.choice(contract), **{key: found[key] for key in ("description",) if key in found}}
-        return {key: self._with_choices(value) for key, value in found.items() if key != "discriminator"}
+        if not isinstance(schema, Mapping):
+            return schema
+        if _CONTRACT in schema:
+            return _described(self.choice(_contract_of(schema[_CONTRACT])), schema)
+        return {key: self._with_choices(value) for key, value in schema.items() if key != "discriminator"}
 
 
-def _contract_of(word: str) -> type[Component]:
-    return next(one for one in Component.__subclasses__() if one.__dict__.get("contract") == word)
+def _contract_of(name: str) -> type[Component]:
+    return next(part for part in Component.__subclasses__() if part.__dict__.get("contract") == name)
 
 
 def _is_for_code(model: type[BaseModel], name: str) -> bool:
@@ -162,26 +164,49 @@ def _is_for_code(model: type[BaseModel], name: str) -> bool:
     return field.exclude is True and field.annotation is Any
 
 
-def _described(found: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
-    return {**found, **({"description": like["description"]} if "description" in like else {})}
+def _described(schema: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    return {**schema, **({"description": like["description"]} if "description" in like else {})}
 
 
-def _with_references(found: Any, key: str = "") -> Any:
+def _with_references(schema: Any, key: str = "") -> Any:
     """Let numbers, switches and choices be references to variables, and strip titles, which only repeat names."""
-    if isinstance(found, list):
-        return [_with_references(item, key) for item in found]
-    if not isinstance(found, Mapping):
-        return found
+    if isinstance(schema, list):
+        return [_with_references(item, key) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
     if key == "properties":
-        return {name: _with_references(value) for name, value in found.items()}
-    made = {
+        return {name: _with_references(value) for name, value in schema.items()}
+    inner = {
         name: value if name in _LITERAL else _with_references(value, name)
-        for name, value in found.items() if name != "title"
+        for name, value in schema.items() if name != "title"
     }  # fmt: skip
-    if "enum" not in made and made.get("type") not in ("number", "integer", "boolean"):
-        return made
-    outer = {name: made.pop(name) for name in ("description", "default") if name in made}
-    return {"anyOf": [made, {"$ref": "#/$defs/variable"}], **outer}
+    if "enum" not in inner and inner.get("type") not in ("number", "integer", "boolean"):
+        return inner
+    outer = {name: inner.pop(name) for name in ("description", "default") if name in inner}
+    return {"anyOf": [inner, {"$ref": "#/$defs/variable"}], **outer}
 
 
 _LITERAL = frozenset({"default", "enum", "const", "required", "description"})
+
+
+def summary_of(model: type[BaseModel]) -> str:
+    """A model's docstring up to its first section, each paragraph on one line."""
+    text = _SECTION.split(inspect.cleandoc(model.__dict__.get("__doc__") or ""))[0]
+    return "\n\n".join(_one_line(paragraph) for paragraph in text.strip().split("\n\n"))
+
+
+def attributes_of(model: type[BaseModel]) -> dict[str, str]:
+    """The description of each field, from the docstrings of the model and of its bases."""
+    descriptions: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        _, _, after = text.partition("\nAttributes:\n")
+        section = re.split(r"^\S", after, maxsplit=1, flags=re.MULTILINE)[0]
+        for names, description in _ENTRY.findall(section):
+            descriptions |= {name.strip(): _one_line(description) for name in names.split(",")}
+    return {name: text for name, text in descriptions.items() if name in model.model_fields}
+
+
+def _one_line(text: str) -> str:
+    # Both marks of docstrings (`name`, ``text``) become Markdown's.
+    return re.sub(r"\s+", " ", text).replace("``", "`").strip()

@@ -1,7 +1,4 @@
-"""Settings: what handlers get that bring nothing of their own, and how the process evaluates.
-
-The same model for files and for code. It knows nothing of files, profiles and variables; `load` does.
-"""
+"""`Settings`: the defaults of handlers, and how the process evaluates. One model for files and for code."""
 
 from __future__ import annotations
 
@@ -21,10 +18,16 @@ from pydantic import (
 )
 
 from agenteval_otel.components import Explained, PartError, resolve
-from agenteval_otel.config.criteria import CriteriaSet, check_names, check_once, load_set, missing_sets
-from agenteval_otel.config.escalations import unfit_escalations
-from agenteval_otel.config.export import ExportSettings
-from agenteval_otel.config.parts import load_evaluators, load_sampler, load_storage
+from agenteval_otel.config.parts import (
+    CriteriaSet,
+    check_names,
+    load_evaluators,
+    load_sampler,
+    load_set,
+    load_storage,
+    missing_sets,
+    unfit_escalations,
+)
 from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
@@ -36,26 +39,26 @@ from agenteval_otel.plugins import import_plugins
 from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
 from agenteval_otel.sampling.settings import SamplingSettings
-from agenteval_otel.scoring import Aggregation, WeightedMean
+from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import OtlpStorageProvider
 
-__all__ = ["AgentSettings", "Settings"]
+__all__ = ["AgentSettings", "ExportSettings", "Settings"]
 
-_WORDS = {"0": False, "false": False, "no": False, "off": False, "1": True, "true": True, "yes": True, "on": True}
-# For a file it is text; a function cannot be written down.
+_SWITCH = {"0": False, "false": False, "no": False, "off": False, "1": True, "true": True, "yes": True, "on": True}
+# A file can only name a function.
 _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[^:]+:[^:]+$"})]
 
 
-def _enabled_by(word: str) -> bool:
-    """The kill switch as the variable ``AGENTEVAL_ENABLED`` says it; nothing said is on.
+def _enabled_by(text: str) -> bool:
+    """The kill switch from the variable ``AGENTEVAL_ENABLED``; on by default.
 
     Raises:
         ConfigurationError: Neither yes nor no.
     """
-    found = _WORDS.get(word.strip().lower() or "true")
-    if found is None:
-        raise ConfigurationError(f"expected true or false, found {word[:40]!r}", path="AGENTEVAL_ENABLED")
-    return found
+    enabled = _SWITCH.get(text.strip().lower() or "true")
+    if enabled is None:
+        raise ConfigurationError(f"expected true or false, found {text[:40]!r}", path="AGENTEVAL_ENABLED")
+    return enabled
 
 
 class _Explained(BaseModel, metaclass=Explained):
@@ -83,7 +86,7 @@ class _Explained(BaseModel, metaclass=Explained):
     @field_validator("escalation", mode="wrap", check_fields=False)
     @classmethod
     def _load_escalation(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
-        # By hand, as the union's own errors tell of all forms at once.
+        # By hand: a union's own error lists all forms.
         return handler(_within(load_escalation, value))
 
     @model_validator(mode="after")
@@ -94,18 +97,27 @@ class _Explained(BaseModel, metaclass=Explained):
         return self
 
 
-class AgentSettings(_Explained):
-    """What ``@monitor(agent=...)`` of this agent gets where the decorator says nothing.
-
-    What is left out here comes from the settings above.
+class ExportSettings(_Explained):
+    """What may wait for the receiver of our own exporters: docs/telemetry.md.
 
     Attributes:
-        enabled: False counts the agent's calls as ``disabled``, whatever the decorator says.
+        max_bytes: Memory that spans and events may take while their receiver is away, in bytes, of the whole process.
+            Beyond it the oldest are dropped, and counted in ``agenteval.export.lost``.
+    """
+
+    max_bytes: int = Field(default=32 * 1024 * 1024, ge=65_536)
+
+
+class AgentSettings(_Explained):
+    """Defaults of ``@monitor(agent=...)`` for one agent; missing fields come from `Settings`.
+
+    Attributes:
+        enabled: False counts the agent's calls as ``disabled``; the decorator cannot override it.
         evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
-        criteria: The name of a criteria set, or a set of its own.
+        criteria: The name of a criteria set, or the agent's own set.
         sample_rate: Share of the calls that are evaluated, 0 to 1.
         sampler: A sampler instead of a rate.
-        escalation: Which answers the expensive evaluators see; false has them see all.
+        escalation: Which answers the expensive evaluators see; false: all.
     """
 
     enabled: bool = True
@@ -123,7 +135,7 @@ class AgentSettings(_Explained):
     @field_validator("criteria", mode="wrap")
     @classmethod
     def _name_or_set(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
-        # By hand: the union's own errors tell of both forms at once.
+        # By hand: a union's own error lists both forms.
         if value is None or isinstance(value, str):
             return value
         if not isinstance(value, list | tuple):
@@ -132,42 +144,42 @@ class AgentSettings(_Explained):
 
 
 class Settings(_Explained):
-    """What handlers get that bring nothing of their own, and how the process evaluates.
+    """Defaults of all handlers, and how the process evaluates.
 
     Attributes:
-        enabled: The kill switch; ``AGENTEVAL_ENABLED=false`` sets it too. Switched off, calls count as ``disabled``.
-        plugins: Modules that are imported before evaluators and other parts are looked up; entry points by their name.
-            Nothing is loaded from an installed package unless it is listed here.
-        aggregation: How the overall score of an answer is made from its scores.
-        criteria: Named criteria sets: what differs from what the evaluators declare. Handlers without a set of their
-            own use the one named ``default``, where there is one.
+        enabled: The kill switch; ``AGENTEVAL_ENABLED=false`` sets it too. When off, calls count as ``disabled``.
+        plugins: Modules to import before evaluators and other parts are looked up; entry points by their name. Nothing
+            is loaded from an installed package unless it is listed here.
+        aggregation: How the overall score of an answer is computed from its scores.
+        criteria: Named criteria sets: what differs from the evaluators' own criteria. Handlers without a set use the
+            one named ``default``, if there is one.
         evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
         sample_rate: Share of the calls that are evaluated, 0 to 1, without a limit per second.
-        sampler: A sampler instead of a rate. Neither: everything, limited to ten evaluated responses a second.
-        sampling: What is sampled as a whole, a trace or a call, and what was sampled upstream: docs/sampling.md.
-        escalation: Cheap evaluators first, and what they found decides which answers the dear ones see:
-            docs/escalation.md. Left out, all see every sampled answer.
+        sampler: A sampler instead of a rate. Without either: every call, up to ten evaluated responses a second.
+        sampling: Whether a trace or a call is sampled, and what was sampled upstream: docs/sampling.md.
+        escalation: Inexpensive evaluators run first, and their results decide which answers the expensive ones see:
+            docs/escalation.md. By default all see every sampled answer.
         telemetry: Where OpenTelemetry goes and what it carries; on wherever a provider or an endpoint is known.
-        storage: Where results are kept beside telemetry: storage providers; nowhere when left out. An ``otlp`` entry
-            emits in place of `telemetry`, whose fields it takes where it leaves them out.
-        ground_truth: Where inputs get the reference answer that evaluators compare with: docs/ground-truth.md.
-        redaction: What is taken out of all that leaves the process: redactors, instances or ``{type: ...}`` mappings.
-            Every built-in kind when left out; an empty list for nothing.
+        storage: Storage providers that keep results in addition to telemetry; none by default. An ``otlp`` entry emits
+            in place of `telemetry`, whose fields are its defaults.
+        ground_truth: The store of the reference answers that evaluators compare with: docs/ground-truth.md.
+        redactors: Redactors, instances or ``{type: ...}`` mappings, for everything that leaves the process. By default
+            every built-in one; an empty list for none.
         dispatcher: Where evaluations run.
         load_shedding: When sampling is reduced under load: docs/load-shedding.md.
-        export: What may wait for the receiver of our own exporters while it is away: docs/telemetry.md.
-        max_waiting_bytes: Memory that all that waits in this process may take together: captured calls, open agent
-            spans, results to be saved, encoded batches.
+        export: What may wait for the receiver of our own exporters: docs/telemetry.md.
+        max_waiting_bytes: Memory that everything that waits in this process may take together: captured calls, open
+            agent spans, results to be saved, encoded batches.
         breach: When a criterion of an agent counts as below its objective, and as recovered: docs/thresholds.md.
-        on_breach: Who is told then: a function that takes an `ObjectiveCrossing`, sync or async, or
-            ``module:function``. It runs on a thread of its own; what it raises is counted.
-        on_recovery: Who is told when the objective is held again, likewise.
+        on_breach: The function to call then, with an `ObjectiveCrossing`; sync or async, or ``module:function``. It
+            runs on its own thread; errors are counted.
+        on_recovery: The function to call when the objective is met again.
         own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
-        agent_span_end: ``background`` ends those spans on the background thread, with the scores that are ready, where
+        agent_span_end: ``background`` ends those spans on the background thread, with the scores that are ready, if
             every span processor of the application is the SDK's batch processor; ``caller`` when the handler returns.
-        shutdown_timeout_s: How long the process's exit may wait for what is pending, in seconds.
-        handle_sigterm: True handles SIGTERM: what is pending is delivered or counted, within two seconds, before the
-            signal takes its course. The host's own handler is called as well. Needs `configure` on the main thread.
+        shutdown_timeout_s: How long the process's exit may wait for queued work, in seconds.
+        handle_sigterm: True handles SIGTERM: queued work is delivered or counted within two seconds, then the signal
+            takes its course. The host's own handler is called as well. Needs `configure` on the main thread.
         agents: What differs for single agents, by the agent's name.
     """
 
@@ -183,7 +195,7 @@ class Settings(_Explained):
     telemetry: OtlpStorageProvider = Field(default_factory=OtlpStorageProvider)
     storage: tuple[Any, ...] = ()
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
-    redaction: tuple[Redactor, ...] = Field(default_factory=default_redactors)
+    redactors: tuple[Redactor, ...] = Field(default_factory=default_redactors)
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
     load_shedding: LoadSheddingSettings = Field(default_factory=LoadSheddingSettings)
     export: ExportSettings = Field(default_factory=ExportSettings)
@@ -205,7 +217,7 @@ class Settings(_Explained):
     @field_validator("plugins", mode="after")
     @classmethod
     def _import_plugins(cls, value: tuple[str, ...]) -> Any:
-        # The first field of those that name parts: the others then find what the plugins brought.
+        # Validated before the fields that name parts, which may come from plugins.
         _within(import_plugins, value)
         return value
 
@@ -218,7 +230,7 @@ class Settings(_Explained):
     @classmethod
     def _each_criterion_once(cls, value: dict[str, CriteriaSet]) -> Any:
         for name, criteria in value.items():
-            _within(check_once, criteria, path=f"criteria.{name}")
+            _within(check_criteria, criteria, path=f"criteria.{name}")
         return value
 
     @field_validator("telemetry", mode="before")
@@ -240,10 +252,10 @@ class Settings(_Explained):
     def _load_ground_truth(cls, value: Any) -> Any:
         return _within(load_store, value)
 
-    @field_validator("redaction", mode="before")
+    @field_validator("redactors", mode="before")
     @classmethod
-    def _load_redaction(cls, value: Any) -> Any:
-        return _within(load_redactors, value, path="redaction")
+    def _load_redactors(cls, value: Any) -> Any:
+        return _within(load_redactors, value, path="redactors")
 
     @field_validator("dispatcher", mode="before")
     @classmethod
@@ -264,7 +276,7 @@ class Settings(_Explained):
         return self
 
     def criteria_of(self, agent: str | None = None) -> CriteriaSet:
-        """The criteria set of an agent; without one of its own, and without an agent, the set named ``default``."""
+        """The criteria set of an agent; the set named ``default`` without an agent, or if the agent has none."""
         entry = self.agents.get(agent) if agent is not None else None
         if entry is None or entry.criteria is None:
             return self.criteria.get("default", ())
@@ -279,10 +291,10 @@ def _within(load: Callable[..., Any], *args: Any, **fields: Any) -> Any:
 
 
 def _with_defaults(entry: Any, telemetry: OtlpStorageProvider | None) -> Any:
-    """An ``otlp`` entry, with what it leaves out from the telemetry section."""
+    """An ``otlp`` entry with the telemetry section as its defaults."""
     if telemetry is None or not isinstance(entry, Mapping) or entry.get("type") != OtlpStorageProvider.component_type:
         return entry
     by_alias = {field.alias: name for name, field in OtlpStorageProvider.model_fields.items()}
-    said = {by_alias.get(key, key) for key in entry}
-    defaults = {name: getattr(telemetry, name) for name in telemetry.model_fields_set if name not in said}
+    own = {by_alias.get(key, key) for key in entry}
+    defaults = {name: getattr(telemetry, name) for name in telemetry.model_fields_set if name not in own}
     return {**defaults, **entry}

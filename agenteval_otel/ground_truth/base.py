@@ -1,17 +1,22 @@
-"""Contract of ground-truth stores: an evaluation input in, the reference answer to its question out."""
+"""Contract of ground-truth stores, and the step of an evaluation in which an input gets its reference answer."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
-from agenteval_otel.components import Component
+from agenteval_otel.components import Component, resolve
+from agenteval_otel.components.blocking import part_of, stepwise
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.models.value import Value
+from agenteval_otel.models.inputs import is_blank
+from agenteval_otel.models.snapshot import snapshot_of
+from agenteval_otel.models.value import Value, replaced
 
-__all__ = ["GroundTruth", "GroundTruthStore", "module_of"]
+__all__ = ["GroundTruth", "GroundTruthStore", "load_store", "module_of", "with_ground_truth"]
 
 
 class GroundTruth(Value):
@@ -20,9 +25,9 @@ class GroundTruth(Value):
     Attributes:
         answer: What a right response says: text, or (from JSONL) any JSON value. Evaluators get it as `ground_truth`.
         prompt: The question that it answers, as the store has it.
-        category: What kind of question that is, where the store says so.
-        module: The part of the system that the question is put to, where the store says so.
-        match: ``exact``: the same question; ``partial``: one of the two questions stands in the other.
+        category: What kind of question that is, if the store knows.
+        module: The part of the system that the question is put to, if the store knows.
+        match: ``exact``: the same question; ``partial``: one of the two questions contains the other.
         share: Words of the shorter question over those of the longer, 0 to 1; 1 for an exact match.
     """
 
@@ -37,9 +42,9 @@ class GroundTruth(Value):
 class GroundTruthStore(Component, contract="ground_truth"):
     """Knows reference answers. Implement `find`.
 
-    It runs on the background thread, for every evaluated response that brings no ground truth of its own, before the
-    evaluators. A plain method must not block: the background thread waits for it. An ``async def`` may ask a service,
-    and has `timeout_s` for it. What it raises is counted (``ground_truth``), and evaluation goes on without.
+    It runs on the background thread, before the evaluators, for every evaluated response that has no ground truth of
+    its own. A plain method must not block: the background thread waits for it. An ``async def`` may call a service,
+    and has `timeout_s` for it. An error is counted (``ground_truth``), and the response is evaluated without.
 
     Attributes:
         timeout_s: Time limit of one lookup by an async `find`, in seconds.
@@ -48,18 +53,69 @@ class GroundTruthStore(Component, contract="ground_truth"):
     timeout_s: float = Field(default=1.0, gt=0, le=60)
 
     def find(self, evaluation_input: EvaluationInput) -> GroundTruth | Awaitable[GroundTruth | None] | None:
-        """The reference answer for the input's prompt; None where there is none."""
+        """The reference answer for the input's prompt; None if there is none."""
         raise NotImplementedError
 
-    def troubles(self) -> Sequence[Exception]:
-        """What went wrong beside lookups since it was last asked, such as a new file that cannot be read."""
+    def problems(self) -> Sequence[Exception]:
+        """What went wrong outside of lookups since the last call, such as a new file that cannot be read."""
         return ()
 
 
 def module_of(evaluation_input: EvaluationInput) -> str | None:
-    """The part of the system that a question was put to: ``metadata["module"]`` where it is said, else the agent."""
-    said = (evaluation_input.metadata or {}).get("module")
-    for name in (said, evaluation_input.agent, evaluation_input.agent_id):
+    """The part of the system that a question was put to: ``metadata["module"]`` if it is set, else the agent."""
+    module = (evaluation_input.metadata or {}).get("module")
+    for name in (module, evaluation_input.agent, evaluation_input.agent_id):
         if isinstance(name, str) and name.strip():
             return name
     return None
+
+
+def load_store(value: Any, *, path: str = "ground_truth") -> GroundTruthStore | None:
+    """A store from an instance, a ``{type: ...}`` mapping or None.
+
+    Raises:
+        ConfigurationError: Neither, an unknown type, or wrong settings: with a file that cannot be used, its line.
+    """
+    return None if value is None else resolve(GroundTruthStore, value, path=path)
+
+
+async def with_ground_truth(
+    evaluation_input: EvaluationInput, store: GroundTruthStore | None, on_failure: Callable[[BaseException], None]
+) -> EvaluationInput:
+    """The input with the store's answer; unchanged if it has its own (blank text does not count) or there is none.
+
+    How the answer was found is in ``metadata["ground_truth"]``. Errors of the store go to `on_failure`.
+    """
+    if store is None:
+        return evaluation_input
+    try:
+        part = part_of("ground_truth", store)
+        with part:
+            for problem in store.problems():
+                on_failure(problem)
+            if not is_blank(evaluation_input.ground_truth):
+                return evaluation_input
+            result: Any = store.find(evaluation_input)
+        if inspect.isawaitable(result):
+            # Not `wait_for`, whose task would let a SystemExit end the loop.
+            async with asyncio.timeout(store.timeout_s):
+                result = await stepwise(part, result)
+        return _enriched(evaluation_input, result)
+    except (Exception, SystemExit) as error:
+        on_failure(error)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        on_failure(error)  # the store cancelled itself
+    return evaluation_input
+
+
+def _enriched(evaluation_input: EvaluationInput, result: Any) -> EvaluationInput:
+    if result is not None and not isinstance(result, GroundTruth):
+        raise TypeError(f"expected a GroundTruth or None, found {type(result).__name__}")
+    if result is None or is_blank(result.answer):
+        return evaluation_input
+    how = result.model_dump(mode="json", exclude={"answer"}, exclude_none=True)
+    metadata = {**(evaluation_input.metadata or {}), "ground_truth": how}
+    return replaced(evaluation_input, {"ground_truth": snapshot_of(result.answer), "metadata": metadata})

@@ -1,26 +1,41 @@
-"""Where a question stands in a table: looked up by its words, in a time that hardly grows with the rows."""
+"""Finds the row of a table that answers a question, in a time that hardly grows with the number of rows."""
 
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
 
-from agenteval_otel.ground_truth.words import folded, phrase_of, words_of
+from agenteval_otel.ground_truth.base import GroundTruth
+from agenteval_otel.models.inputs import is_blank
+from agenteval_otel.patterns.composed import composed
 
-__all__ = ["Found", "Index", "OriginalIndex", "Prepared", "Question", "Row", "WordIndex", "module_name", "prepared"]
+__all__ = ["MAX_ORIGINAL_ROWS", "MAX_PROMPT_CHARACTERS", "Matching", "NormalizedQuery", "QuestionIndex", "Row"]
 
+Matching = Literal["words", "original"]
+MAX_PROMPT_CHARACTERS = 65_536
+"""A longer prompt is not looked up."""
 MAX_PARTIAL_CHARACTERS = 16_384
-"""A longer text has no partial matches."""
-MAX_LOOKED_AT = 2_000
-"""Rows, or places in the prompt, that a partial match looks at, at most: it has a millisecond."""
-MAX_PASSED = 5_000
-"""Rows that it comes by on the way, those of other modules included."""
-MAX_SCANNED = 20_000_000
-"""Characters that the original's way goes through, rows times the length of the prompt; else it looks for equals."""
+"""A longer prompt finds only the same question."""
+MAX_ORIGINAL_ROWS = 5_000
+"""``matching: original`` looks at every row; more rows would block the background thread for milliseconds."""
+_MAX_CANDIDATES = 2_000
+"""Rows, or positions in the prompt, that a partial match looks at: about a millisecond."""
+_MAX_SKIPPED = 5_000
+"""Rows that a partial match passes, those of other modules included."""
+_MAX_SCANNED = 20_000_000
+"""Rows times characters of the prompt that ``matching: original`` scans; beyond it finds only the same question."""
+
+# Scripts without spaces between words: each character counts as a word.
+_SPACELESS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_WORD = re.compile(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
 
 
 class Row(NamedTuple):
@@ -32,227 +47,209 @@ class Row(NamedTuple):
     module: str | None = None
 
 
-class Question(NamedTuple):
-    """A text and its words; none of a text that is too long for a partial match."""
+class NormalizedQuery(NamedTuple):
+    """A text as it is compared: composed (NFC), case folded, each run of whitespace one space; and its words.
+
+    The phrase has a space before and after each word, so a phrase contains another one if it does as text. A text
+    that is too long for a partial match has no words.
+    """
 
     text: str
-    folded: str
     words: list[str]
     phrase: str
 
     @classmethod
-    def of(cls, text: str) -> Question:
-        """The text, taken apart."""
-        one = folded(text)
-        words = words_of(one) if len(text) <= MAX_PARTIAL_CHARACTERS else []
-        return cls(text, one, words, phrase_of(words))
+    def of(cls, text: str) -> NormalizedQuery:
+        """Normalize a text."""
+        normalized = _normalized(text)
+        words = _words_of(normalized) if len(text) <= MAX_PARTIAL_CHARACTERS else []
+        return cls(normalized, words, f" {' '.join(words)} ")
 
 
-class Prepared(NamedTuple):
-    """A row with what it is found by, the module that it is for (None: for all), and its place in the file."""
-
+class _Entry(NamedTuple):
     row: Row
-    folded: str
     phrase: str
     length: int
     module: str | None
-    at: int
+
+    def applies_to(self, module: str | None) -> bool:
+        return module is None or self.module is None or self.module == module
 
 
-class Found(NamedTuple):
-    """A row that answers a question, and how much of the longer of the two questions the shorter one is."""
-
-    row: Row
+class _Match(NamedTuple):
+    entry: _Entry
     share: float
-    exact: bool
 
 
-class Index(Protocol):
-    """Finds the row for a question: among those of a module and those for all, or, without a module, among all."""
-
-    def find(self, question: Question, module: str | None) -> Found | None: ...
+_Firsts = dict[str, tuple[_Entry, ...]]
+"""The first row of each module for a text, in the order of the file."""
 
 
-def module_name(module: str | None) -> str | None:
-    """The name of a module as it is compared; None where there is none."""
-    return ((module or "").strip().casefold()) or None
+class QuestionIndex:
+    """Rows, and the way to the one that answers a prompt. Immutable; any thread may use it.
 
-
-def prepared(row: Row, at: int) -> Prepared:
-    """The row with what it is found by."""
-    question = Question.of(row.prompt)
-    return Prepared(row, question.folded, question.phrase, len(question.words), module_name(row.module), at)
-
-
-class FirstRows:
-    """The first row of the file for a text, within each module: one place for all that most texts need."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, Prepared] = {}
-        self._of_others: dict[tuple[str, str | None], Prepared] = {}
-
-    def add(self, text: str, one: Prepared) -> bool:
-        """Whether it is the first of its module."""
-        first = self._first.setdefault(text, one)
-        if first.module != one.module:
-            first = self._of_others.setdefault((text, one.module), one)
-        return first is one
-
-    def get(self, text: str, module: str | None) -> Prepared | None:
-        """The first row for the text, of the module or for all modules; without a module, of all."""
-        first = self._first.get(text)
-        if first is None or _is_for(first, module):
-            return first
-        others = (self._of_others.get((text, name)) for name in (module, None))
-        return min((one for one in others if one is not None), key=lambda one: one.at, default=None)
-
-
-class WordIndex:
-    """Finds the same question first, else the nearest one of those that stand in the other as whole words.
-
-    Nearest is the one with the larger share; of equal ones a row that stands in the prompt, the first of those, and
-    else the first in the file.
+    The same question comes first. Otherwise the nearest row that the prompt contains, or that contains the prompt, as
+    whole words: the one with the largest share. Of equal shares a row inside the prompt wins, then the first one.
 
     Args:
         rows: In the order of the file.
+        matching: ``words`` or ``original``; see `FileGroundTruthStore`.
         min_words: Words that the two must have in common, one after another.
-        min_share: What the shorter of the two must be of the longer, in words.
-        steadily: Wraps what takes long to go through, so that it can pause in between.
+        min_share: Words of the shorter over those of the longer, at least.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Prepared],
-        *,
-        min_words: int,
-        min_share: float,
-        steadily: Callable[[Iterable[Prepared]], Iterable[Prepared]] = iter,
-    ) -> None:
-        self._min_words, self._min_share = min_words, min_share
-        self._same, self._by_phrase = FirstRows(), FirstRows()
-        # By its first words: how long the rows are that begin with them, the longest first.
+    def __init__(self, rows: Iterable[Row], *, matching: Matching = "words", min_words: int, min_share: float) -> None:
+        self.rows = tuple(rows)
+        self._original, self._min_words, self._min_share = matching == "original", min_words, min_share
+        self._modules = {name for row in self.rows if (name := _module_key(row.module))}
+        self._same: _Firsts = {}
+        self._by_phrase: _Firsts = {}
+        # By the first `min_words` words: the lengths of the rows that begin with them, the longest first.
         self._lengths: dict[str, list[int]] = {}
-        # By word: where the rows that hold it are among those in order of length.
-        self._holding: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
-        found: list[Prepared] = []
-        for one in steadily(rows):
-            self._same.add(one.folded, one)
-            if one.length >= min_words and self._by_phrase.add(one.phrase, one):
-                found.append(one)
-                lengths = self._lengths.setdefault(_beginning(one.phrase, min_words), [])
-                if one.length not in lengths:
-                    lengths.append(one.length)
+        # By word: the positions, in order of length, of the rows that contain it.
+        self._positions: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
+        entries: list[_Entry] = []
+        for row in self.rows:
+            query = NormalizedQuery.of(row.prompt)
+            phrase = _upper(row.prompt) if self._original else query.phrase
+            entry = _Entry(row, phrase, len(query.words), _module_key(row.module))
+            _add(self._same, phrase if self._original else query.text, entry)
+            if self._original:
+                entries.append(entry)
+            elif entry.length >= min_words and _add(self._by_phrase, entry.phrase, entry):
+                entries.append(entry)
+                lengths = self._lengths.setdefault(" ".join(["", *query.words[:min_words], ""]), [])
+                if entry.length not in lengths:
+                    lengths.append(entry.length)
         for lengths in self._lengths.values():
             lengths.sort(reverse=True)
-        self._rows = sorted(found, key=lambda one: one.length)
-        self._counts = array("I", (one.length for one in self._rows))
-        self._modules = [one.module for one in self._rows]
-        for at, one in enumerate(steadily(self._rows)):
-            for word in set(one.phrase.split()):
-                self._holding[word].append(at)
+        self._entries = entries if self._original else sorted(entries, key=lambda entry: entry.length)
+        self._counts = array("I", (entry.length for entry in self._entries))
+        for position, entry in enumerate(() if self._original else self._entries):
+            for word in set(entry.phrase.split()):
+                self._positions[word].append(position)
 
-    def find(self, question: Question, module: str | None) -> Found | None:
-        """The row for the question."""
-        same = self._same.get(question.folded, module)
-        if same is not None:
-            return Found(same.row, 1.0, exact=True)
-        count = len(question.words)
-        if count < self._min_words or not self._rows:
+    def __repr__(self) -> str:
+        return f"<QuestionIndex {len(self.rows)} rows, {len(self._modules)} modules>"
+
+    def of_module(self, module: str) -> tuple[Row, ...]:
+        """The rows of a module, in the order of the file, ignoring the case of its name."""
+        return tuple(row for row in self.rows if row.module and _module_key(row.module) == _module_key(module))
+
+    def find(self, prompt: str | None, module: str | None = None) -> GroundTruth | None:
+        """The answer to a prompt, from the module's rows and those without a module; from all if the module has none.
+
+        None without a prompt, where no row matches, and where the row that matches has a blank answer.
+        """
+        if not prompt or len(prompt) > MAX_PROMPT_CHARACTERS or not prompt.strip():
             return None
-        inside, around = self._row_inside(question, module), self._row_around(question, module)
-        shares = (inside.length / count if inside else 0.0), (count / around.length if around else 0.0)
-        nearest = inside if shares[0] >= shares[1] else around
-        return None if nearest is None else Found(nearest.row, max(shares), exact=False)
+        name = _module_key(module)
+        name = name if name in self._modules else None
+        query = NormalizedQuery.of(prompt)
+        same = _first(self._same, _upper(prompt) if self._original else query.text, name)
+        if same is not None:
+            match: _Match | None = _Match(same, 1.0)
+        else:
+            match = self._substring(prompt, name) if self._original else self._nearest(query, name)
+        if match is None or is_blank(match.entry.row.answer):
+            return None
+        row = match.entry.row
+        return GroundTruth(
+            answer=row.answer, prompt=row.prompt, category=row.category, module=row.module, share=match.share,
+            match="partial" if same is None else "exact",
+        )  # fmt: skip
 
-    def _row_inside(self, question: Question, module: str | None) -> Prepared | None:
-        """The longest row whose words stand in the question."""
-        phrase, count = question.phrase, len(question.words)
+    def _nearest(self, query: NormalizedQuery, module: str | None) -> _Match | None:
+        count = len(query.words)
+        if count < self._min_words or not self._entries:
+            return None
+        inside, around = self._inside(query, module), self._around(query, module)
+        matches = [_Match(inside, inside.length / count)] if inside else []
+        matches += [_Match(around, count / around.length)] if around else []
+        return max(matches, key=lambda match: match.share, default=None)
+
+    def _inside(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
+        """The longest row that the prompt contains."""
+        phrase, count = query.phrase, len(query.words)
         shortest = max(self._min_words, math.ceil(self._min_share * count))
         if shortest > self._counts[-1]:
             return None
-        starts = _starts(question.words)
-        best: Prepared | None = None
-        looked_at = 0
+        starts = [0]  # of the space before each word, and after the last
+        for word in query.words:
+            starts.append(starts[-1] + len(word) + 1)
+        best: _Entry | None = None
+        candidates = 0
         for at in range(count - shortest + 1):
             for length in self._lengths.get(phrase[starts[at] : starts[at + self._min_words] + 1], ()):
-                if length < shortest or (best is not None and length <= best.length) or looked_at >= MAX_LOOKED_AT:
+                if length < shortest or (best and length <= best.length) or candidates >= _MAX_CANDIDATES:
                     break
                 if at + length <= count:
-                    looked_at += 1
-                    best = self._by_phrase.get(phrase[starts[at] : starts[at + length] + 1], module) or best
+                    candidates += 1
+                    best = _first(self._by_phrase, phrase[starts[at] : starts[at + length] + 1], module) or best
         return best
 
-    def _row_around(self, question: Question, module: str | None) -> Prepared | None:
-        """The shortest row in whose words the question stands."""
-        phrase, count = question.phrase, len(question.words)
-        if count > self._counts[-1]:
-            return None
+    def _around(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
+        """The shortest row that contains the prompt."""
+        phrase, count = query.phrase, len(query.words)
         longest = int(count / self._min_share)
-        held = [self._holding.get(word) for word in question.words[:longest]]
-        rarest = min((one for one in held if one is not None), key=len, default=None)
-        if rarest is None or None in held:
+        if count > self._counts[-1] or not all(word in self._positions for word in query.words):
             return None
+        rarest = min((self._positions[word] for word in query.words), key=len)
         begin = bisect_left(rarest, bisect_left(self._counts, count))
-        looked_at = 0
         end = bisect_left(rarest, bisect_right(self._counts, longest), begin)
-        modules, fits = self._modules, (module, None)
-        for at in rarest[begin : min(end, begin + MAX_PASSED)]:
-            if module is None or modules[at] in fits:
-                if phrase in self._rows[at].phrase:
-                    return self._rows[at]
-                looked_at += 1
-                if looked_at >= MAX_LOOKED_AT:
+        candidates = 0
+        for position in rarest[begin : min(end, begin + _MAX_SKIPPED)]:
+            entry = self._entries[position]
+            if entry.applies_to(module):
+                if phrase in entry.phrase:
+                    return entry
+                candidates += 1
+                if candidates >= _MAX_CANDIDATES:
                     break
         return None
 
-
-class OriginalIndex:
-    """Finds rows as the original does: ignoring case and nothing else, the first that holds the prompt or stands in it.
-
-    Looks at every row, and for long prompts in large tables only for an equal one.
-    """
-
-    def __init__(self, rows: Sequence[Prepared]) -> None:
-        self._rows = [(_upper(one.row.prompt), one) for one in rows]
-        self._same = FirstRows()
-        for text, one in self._rows:
-            self._same.add(text, one)
-
-    def find(self, question: Question, module: str | None) -> Found | None:
-        """The row for the question."""
-        text = _upper(question.text)
-        same = self._same.get(text, module)
-        if same is not None:
-            return Found(same.row, 1.0, exact=True)
-        for other, one in self._rows if len(text) * len(self._rows) <= MAX_SCANNED else ():
-            if _is_for(one, module) and (text in other or other in text):
-                shorter, longer = sorted(max(1, len(words_of(either))) for either in (question.folded, one.folded))
-                return Found(one.row, shorter / longer, exact=False)
+    def _substring(self, prompt: str, module: str | None) -> _Match | None:
+        """The first row of the file that contains the prompt or is contained in it, as the Partnership Agent does."""
+        text = _upper(prompt)
+        for entry in self._entries if len(text) * len(self._entries) <= _MAX_SCANNED else ():
+            if entry.applies_to(module) and (text in entry.phrase or entry.phrase in text):
+                counts = [max(1, len(_words_of(_normalized(either)))) for either in (prompt, entry.row.prompt)]
+                return _Match(entry, min(counts) / max(counts))
         return None
 
 
-def _is_for(one: Prepared, module: str | None) -> bool:
-    return module is None or one.module is None or one.module == module
+def _normalized(text: str) -> str:
+    if text.isascii():
+        return " ".join(text.lower().split())
+    return composed(" ".join(composed(text).casefold().split()))
+
+
+def _words_of(text: str) -> list[str]:
+    """Runs of letters and digits."""
+    words: list[str] = (_ASCII_WORD if text.isascii() else _WORD).findall(text)
+    return words
+
+
+def _module_key(module: str | None) -> str | None:
+    return ((module or "").strip().casefold()) or None
+
+
+def _add(firsts: _Firsts, text: str, entry: _Entry) -> bool:
+    """Whether it is the first row of its module for this text."""
+    known = firsts.get(text, ())
+    is_first = all(other.module != entry.module for other in known)
+    if is_first:
+        firsts[text] = (*known, entry)
+    return is_first
+
+
+def _first(firsts: _Firsts, text: str, module: str | None) -> _Entry | None:
+    return next((entry for entry in firsts.get(text, ()) if entry.applies_to(module)), None)
 
 
 def _upper(text: str) -> str:
-    """Each character in upper case by itself, and none that is not ASCII becomes ASCII: .NET's ordinal comparison."""
+    """Each character in upper case by itself, and no other character becomes ASCII: .NET's ordinal comparison."""
     upper = text.upper()
     if len(upper) == len(text) and not ("\u0131" in text or "\u017f" in text):
         return upper
-    return "".join([one if len(one := char.upper()) == 1 and not one < "\x80" <= char else char for char in text])
-
-
-def _beginning(phrase: str, words: int) -> str:
-    end = 0
-    for _ in range(words):
-        end = phrase.index(" ", end + 1)
-    return phrase[: end + 1]
-
-
-def _starts(words: list[str]) -> list[int]:
-    """Where the space before each word is in their phrase, and the one after the last."""
-    starts = [0]
-    for word in words:
-        starts.append(starts[-1] + len(word) + 1)
-    return starts
+    return "".join([big if len(big := char.upper()) == 1 and not big < "\x80" <= char else char for char in text])

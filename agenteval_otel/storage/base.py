@@ -7,26 +7,27 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agenteval_otel.capture.text import plain
 from agenteval_otel.components import Component
 from agenteval_otel.components.blocking import part_of, stepwise
 from agenteval_otel.dispatch.worker import new_loop
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.worker import Worker
 
-__all__ = ["EvaluationStorageProvider", "FanOutStorage"]
+__all__ = ["EvaluationStorageProvider", "FanOutStorage", "without_objects"]
 
 SAVE_TIMEOUT_S = 10.0
 
 
 class EvaluationStorageProvider(Component, contract="storage"):
-    """Saves finished results. Implement `save_result`; called on the background thread, one call per response."""
+    """Saves finished results. Implement `save_result`; called on the background thread, once for each response."""
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Save one aggregated result; what it raises is counted and the other providers still save."""
+        """Save one aggregated result; errors are counted and the other providers still save."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Release what is held; called once at shutdown."""
+        """Release files and connections; called once at shutdown."""
 
 
 class FanOutStorage:
@@ -34,7 +35,7 @@ class FanOutStorage:
 
     Args:
         providers: In the order of saving; anything with ``async save_result(aggregated)``.
-        on_failure: Told the provider's name and the error.
+        on_failure: Called with the provider's name and the error.
         timeout_s: Time limit of one save.
     """
 
@@ -51,7 +52,7 @@ class FanOutStorage:
         return f"<FanOutStorage {', '.join(_name(provider) for provider in self.providers)}>"
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> int:
-        """Save to all; gives the number of providers that saved."""
+        """Save to all; returns the number of providers that saved."""
         saved = 0
         for provider in self.providers:
             try:
@@ -66,7 +67,7 @@ class FanOutStorage:
         return saved
 
     def interrupted(self, error: BaseException) -> None:
-        """A save may not have come to its end: reported for every provider."""
+        """A save was interrupted: reported for every provider."""
         for provider in self.providers:
             self._on_failure(_name(provider), error)
 
@@ -83,15 +84,15 @@ class FanOutStorage:
                 self._on_failure(_name(provider), error)
 
     def close_within(self, timeout_s: float) -> None:
-        """`close` on a thread of its own, waited for at most so long: for code without an event loop, or inside one."""
+        """`close` on another thread, waiting at most so long: for code without an event loop, or inside one."""
         if not any(_can_close(provider) for provider in self.providers):
             return
         worker = Worker("agenteval-close", max_waiting=1)
-        worker.submit(self._close_here)  # not taken at the interpreter's exit: what is open ends with it
+        worker.submit(self._close_here)  # refused at the interpreter's exit, which closes everything
         worker.close(timeout_s)
 
     def _close_here(self) -> None:
-        # Without a descriptor there is no loop, and what is open ends with the process.
+        # Without a free descriptor there is no loop.
         with contextlib.suppress(OSError), asyncio.Runner(loop_factory=new_loop) as runner:
             runner.get_loop()  # before there is a coroutine that nobody would await
             runner.run(self.close())
@@ -104,3 +105,11 @@ def _can_close(provider: Any) -> bool:
 def _name(provider: Any) -> str:
     name = getattr(provider, "type", None)
     return name if isinstance(name, str) else type(provider).__name__
+
+
+def without_objects(aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
+    """The result with JSON's types alone: other objects are described, lone surrogates replaced.
+
+    For results that pydantic refuses to dump (`ValueError`): offline inputs may contain anything.
+    """
+    return AggregatedEvaluationResult.model_validate(plain(aggregated.model_dump(exclude_none=True)))

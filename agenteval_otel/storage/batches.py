@@ -1,24 +1,27 @@
-"""Batches: what is to be saved goes to a thread of its own, so that a slow disk or server holds up no event loop.
+"""The background writer of results: a slow disk or server blocks no event loop.
 
-What waits is saved together, within the memory of `MEMORY.results`. No batch is waited for longer than the sink's
-patience; a sink that takes longer fails what waits, and at once what comes, until it is back, so nothing piles up.
+Waiting results are saved together, within the memory of `MEMORY.results`. No save waits longer than the sink's patience
+for its batch; while a sink takes longer, waiting and new saves fail at once, so nothing piles up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
 
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.storage.base import EvaluationStorageProvider
 
-__all__ = ["WAIT_S", "Batches", "Sink"]
+__all__ = ["WAIT_S", "BatchedStorageProvider", "ResultBatcher", "Sink"]
 
 WAIT_S = 0.75
 _BATCH_BYTES = 1024 * 1024
@@ -32,41 +35,61 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Sink(Protocol[T_contra]):
-    """Where batches go. One thread at a time calls it."""
+    """Where batches are written. One thread at a time calls it."""
 
     @property
     def place(self) -> str:
-        """What it is called in messages; no secrets."""
+        """Its name in messages; no secrets."""
         ...
 
     @property
     def patience_s(self) -> float:
-        """How long a batch is waited for now."""
+        """How long a save waits for its batch."""
         ...
 
     def write(self, items: Sequence[T_contra], *, may_wait: bool) -> Sequence[Exception | None]:
-        """Save them; for each None once it is saved, else why it is not. Raises nothing.
-
-        Args:
-            items: In their order.
-            may_wait: Whether this is a thread that may be blocked.
-        """
+        """Save the items, on a thread that may be blocked if `may_wait`; None or the error for each. Raises nothing."""
         ...
 
     def rest(self) -> None:
-        """Nothing has come for a while. Raises nothing."""
+        """Called after an idle time. Raises nothing."""
         ...
 
     def close(self) -> None:
-        """Release what is held; opened again by the next write."""
+        """Release what is open; the next write opens it again."""
         ...
 
 
-class Batches(Generic[T]):
-    """Saves items of one process in batches. After a fork the child needs one of its own.
+class BatchedStorageProvider(EvaluationStorageProvider):
+    """A provider that writes in batches. Implement `open_sink`."""
+
+    def open_sink(self) -> Sink[Any]:
+        """A new sink; called once in each process."""
+        raise NotImplementedError
+
+    @cached_property
+    def _batchers(self) -> dict[int, ResultBatcher[Any]]:
+        return {}
+
+    @property
+    def batcher(self) -> ResultBatcher[Any]:
+        """The writer of this process: a forked child has its own."""
+        pid = os.getpid()
+        return self._batchers.get(pid) or self._batchers.setdefault(pid, ResultBatcher(self.open_sink()))
+
+    async def close(self) -> None:
+        """Close the sink after the waiting results; opened again by the next one."""
+        batcher = self._batchers.pop(os.getpid(), None)
+        self._batchers.clear()  # of the parent process
+        if batcher is not None:
+            await batcher.close()
+
+
+class ResultBatcher(Generic[T]):
+    """Saves the items of one process in batches.
 
     Args:
-        sink: Where they go.
+        sink: Where they are written.
     """
 
     def __init__(self, sink: Sink[T]) -> None:
@@ -79,43 +102,43 @@ class Batches(Generic[T]):
         self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS, idle_s=_IDLE_S, on_idle=self._rest)
 
     def __repr__(self) -> str:
-        return f"<Batches {self.sink.place} waiting={self._waiting_bytes} bytes>"
+        return f"<ResultBatcher {self.sink.place} waiting={self._waiting_bytes} bytes>"
 
     async def save(self, value: T, size: int) -> None:
-        """Save an item of so many bytes, and wait until that is done; never blocks the event loop.
+        """Save an item of `size` bytes and wait for it; never blocks the event loop.
 
         Raises:
-            StorageError: It was not saved in time or not whole, or more waits than may.
-            OSError: The place cannot be opened or written.
+            StorageError: It was not saved in time or not completely, or too much waits.
+            OSError: The file cannot be opened or written.
         """
         item = _Item([value], size)
         patience_s = self.sink.patience_s
         with self._guard:
             self._refuse_or_reserve(item, patience_s)
             self._waiting.append(item)
-            # A job that waits will save this item too.
+            # A waiting job will save this item too.
             will_save = self._worker.waiting > 0 or self._worker.submit(self._save_waiting)
         try:
-            if not will_save:  # no thread is to be had, as at the interpreter's exit: then it is saved here
+            if not will_save:  # no thread can be started, as at the interpreter's exit: saved here
                 self._save_waiting(may_wait=False)
             await self._answer_to(item, patience_s)
         finally:
             item.leave()
 
     async def _answer_to(self, item: _Item[T], patience_s: float) -> None:
-        """Wait for the item; longer than the patience only while it is its turn that does not come."""
-        began, left = time.monotonic(), patience_s
-        while not await item.done(left):
+        """Wait for the item; longer than the patience only while earlier batches are written."""
+        began, remaining_s = time.monotonic(), patience_s
+        while not await item.done(remaining_s):
             now, since = time.monotonic(), self._busy_since
-            left = min(patience_s if since is None else since + patience_s - now, began + _QUEUE_S - now)
-            if left <= 0.0 and not item.future.done():
+            remaining_s = min(patience_s if since is None else since + patience_s - now, began + _QUEUE_S - now)
+            if remaining_s <= 0.0 and not item.future.done():
                 raise StorageError(f"{self.sink.place}: not saved within {now - began:.2g} s")
 
     async def close(self) -> None:
-        """Close the sink after what waits; a write that hangs closes it when it comes back.
+        """Close the sink after the waiting items; after a write that hangs as soon as that returns.
 
         Raises:
-            OSError: What was saved could not be brought to the disk.
+            OSError: Saved lines could not be synced to the disk.
         """
         with self._guard:
             self._closed = True
@@ -136,7 +159,7 @@ class Batches(Generic[T]):
         if since is not None and time.monotonic() - since > patience_s:
             raise StorageError(f"{self.sink.place}: a write has hung for more than {patience_s:g} s")
         item.is_reserved = MEMORY.results.reserve(item.size)
-        if self._waiting_bytes and not item.is_reserved:  # one at a time is saved whatever else waits in the process
+        if self._waiting_bytes and not item.is_reserved:  # a single item is saved whatever else waits in the process
             raise StorageError(f"{self.sink.place}: does not keep up, {self._waiting_bytes} bytes wait")
         self._waiting_bytes += item.size
 
@@ -154,7 +177,7 @@ class Batches(Generic[T]):
         return None
 
     def _save_waiting(self, *, may_wait: bool = True) -> None:
-        """Save what waits, in batches."""
+        """Save the waiting items, in batches."""
         while self._waiting:
             items: list[_Item[T]] = []
             size = 0
@@ -176,7 +199,7 @@ class Batches(Generic[T]):
 
 
 class _Item(Generic[T]):
-    """A value, and the future of whoever waits for it; without a value it is the end."""
+    """A value, and the future of its save; without a value it stands for the end."""
 
     def __init__(self, values: list[T], size: int) -> None:
         self.values, self.size, self.is_reserved = values, size, False
@@ -184,7 +207,7 @@ class _Item(Generic[T]):
         self.future: asyncio.Future[None] = self._loop.create_future()
 
     async def done(self, timeout_s: float) -> bool:
-        """Wait for it so long; False when it is not done."""
+        """Wait for it so long; False when it is not done. Raises its error."""
         await asyncio.wait({self.future}, timeout=timeout_s)
         if not self.future.done():
             return False
@@ -192,25 +215,20 @@ class _Item(Generic[T]):
         return True
 
     def leave(self) -> None:
-        """Nobody waits for it any more: it is left out when its turn comes, and what became of it is told nobody."""
+        """Nobody waits for it any more: it is skipped if it is not written yet."""
         if not self.future.cancel() and not self.future.cancelled():
-            self.future.exception()  # else the event loop would report that nobody asked
+            self.future.exception()  # else the event loop would report an exception that was never retrieved
 
     def answer(self, error: Exception | None) -> None:
         with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._settle, error)
+            self._loop.call_soon_threadsafe(self._resolve, error)
 
-    def _settle(self, error: Exception | None) -> None:
+    def _resolve(self, error: Exception | None) -> None:
         if self.future.done():
             return
         if error is None:
             self.future.set_result(None)
+        elif isinstance(error, OSError):  # a copy for each save: raising adds to the traceback
+            self.future.set_exception(OSError(error.errno, error.strerror, error.filename))
         else:
-            # One of its own for each that waits: who raises it adds to its traceback.
-            self.future.set_exception(_again(error))
-
-
-def _again(error: Exception) -> Exception:
-    if isinstance(error, OSError):
-        return OSError(error.errno, error.strerror, error.filename)
-    return StorageError(str(error))
+            self.future.set_exception(StorageError(str(error)))

@@ -1,9 +1,9 @@
-"""LineFile: whole lines appended to a file that several processes may write.
+"""Appends whole lines to a file that several processes may write.
 
-A batch is one write to a descriptor opened for appending. Writers take no lock, so what was cut off (by a full disk, or
-by the end of a process in the middle of its write) is looked for twice: when the file is opened, and after each write
-in what stands before it. A line that came to stand behind a cut-off one is written again, on a line of its own, before
-it counts as saved. Only where the file rotates do processes take turns, so that none writes to a file that is moved.
+A batch is one write to a descriptor opened for appending. Writers take no lock, so lines that were cut off (by a full
+disk, or by a process killed during its write) are looked for twice: when the file is opened, and after each write,
+before the written text. A line that was appended to a cut-off one is written again, on its own line, before it counts
+as saved. Only where the file rotates do processes take turns, so that none writes to a renamed file.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _TRIES = 5
 
 
 class LineFile:
-    """The open file, as the sink of `Batches`. Whatever fails closes it; where it was removed or moved away meanwhile,
-    the next write opens it anew.
+    """The open file, as the sink of a `ResultBatcher`. Any failure closes it; the next write opens it again, also
+    after it was removed or moved away.
 
     Args:
-        path: The file; folders above it are made when it is opened.
-        max_bytes: Size above which it is moved away to ``<name>.1``, and that to ``<name>.2``; None: never.
-        keep: How many of those are kept.
-        sync_every_s: How often at most what was written is brought to the disk; 0 before anything counts as saved,
-            None leaves it to the system.
+        path: The file; folders above it are created when it is opened.
+        max_bytes: Size above which it is renamed to ``<name>.1``, and that to ``<name>.2``; None: never.
+        keep: How many renamed files are kept.
+        sync_every_s: How often at most lines are synced to the disk; 0 before they count as saved, None leaves it to
+            the system.
     """
 
     patience_s = WAIT_S
@@ -57,14 +57,14 @@ class LineFile:
         return str(self.path)
 
     def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
-        """Append the lines, line ends included; for each None once it is in the file, else why not."""
+        """Append the lines, line ends included; for each None once it is in the file, else the error."""
         if not items:
             return []
         outcomes: list[Exception | None] = []
         try:
             if self._lock is not None:
                 make_folders(self.path.parent)  # the lock comes first
-            with self._lock.held(wait=may_wait) if self._lock is not None else nullcontext():
+            with self._lock.acquired(wait=may_wait) if self._lock is not None else nullcontext():
                 while len(outcomes) < len(items):
                     outcomes += self._append(items[len(outcomes) :])
                 self._sync_if_due()
@@ -76,7 +76,7 @@ class LineFile:
         return outcomes
 
     def rest(self) -> None:
-        """Bring the last lines to the disk; what goes wrong is told to the next ones."""
+        """Sync the last lines to the disk; an error fails the next ones."""
         try:
             self._sync()
         except OSError as error:
@@ -87,7 +87,7 @@ class LineFile:
         """Close it; opened again by the next write.
 
         Raises:
-            OSError: The last lines could not be brought to the disk.
+            OSError: The last lines could not be synced.
         """
         try:
             self._sync()
@@ -95,7 +95,7 @@ class LineFile:
             self._drop()
 
     def _append(self, lines: Sequence[bytes]) -> list[Exception | None]:
-        """Append as many of the lines as the file has room for, one at least; their outcomes."""
+        """Append as many of the lines as the file has room for, at least one; their outcomes."""
         descriptor, torn = self._ready()
         if self._max_bytes is not None:
             size = os.fstat(descriptor).st_size
@@ -112,11 +112,11 @@ class LineFile:
         if apart and written == len(text):
             return [None] * len(lines)
         self._drop()
-        said = f"only {written} of {len(text)} bytes written" if apart else "lines are cut off again and again"
-        return _outcomes(lines, written - torn if apart else 0, StorageError(f"{self.path}: {said}"))
+        problem = f"only {written} of {len(text)} bytes written" if apart else "lines are cut off again and again"
+        return _outcomes(lines, written - torn if apart else 0, StorageError(f"{self.path}: {problem}"))
 
     def _is_apart(self, descriptor: int, written: int, first: bytes, *, whole: bool) -> bool:
-        """Whether what was written begins a line; if not its first line is written again, which then does."""
+        """Whether the written text begins a line; if not, its first line is written again."""
         for _ in range(_TRIES if self._has_tail else 0):
             start = os.lseek(descriptor, 0, os.SEEK_CUR) - written
             if start <= 0 or os.pread(descriptor, 1, start - 1) == b"\n":
@@ -126,7 +126,7 @@ class LineFile:
         return not self._has_tail
 
     def _ready(self) -> tuple[int, bool]:
-        """The open file that stands at the path now, and whether what stands in it ends within a line."""
+        """The open file that is at the path now, and whether it ends within a line."""
         if self._descriptor is not None:
             if self._identity == identity(self._descriptor) == identity(self.path):
                 return self._descriptor, False
@@ -138,7 +138,7 @@ class LineFile:
         return descriptor, self._is_torn(descriptor)
 
     def _open(self) -> int:
-        # Not blocking, for the opening alone: a pipe that nobody reads is refused instead of waited for.
+        # Opened without blocking: a pipe that nobody reads is refused instead of waited for.
         flags = os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             if not self.path.exists() or self.path.is_file():
@@ -146,17 +146,17 @@ class LineFile:
                 self._has_tail = stat.S_ISREG(os.fstat(descriptor).st_mode)
                 return descriptor
         except PermissionError:
-            pass  # perhaps not ours to read, and still ours to write
+            pass  # perhaps writable all the same
         self._has_tail = False
         return os.open(self.path, os.O_WRONLY | flags, 0o600)
 
     def _is_torn(self, descriptor: int) -> bool:
-        """Whether a line was cut off. One that another process is just writing is waited for, while it grows."""
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or not found.st_size:
+        """Whether a line was cut off. Waits while another process is writing one."""
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or not status.st_size:
             return False
         if not self._has_tail:
-            return True  # not ours to read: an empty line does no harm
+            return True  # not readable: an empty line does no harm
         before = -1
         while True:
             size = os.fstat(descriptor).st_size
@@ -168,10 +168,10 @@ class LineFile:
             time.sleep(_LOOK_AGAIN_S)
 
     def _rotate(self) -> None:
-        """Move the file away; the older ones move on as far as to the first gap, or the oldest goes."""
+        """Rename the file; older ones move up to the first gap, or the oldest is deleted."""
         self._sync()
         self._drop()
-        file = Path(os.path.realpath(self.path))  # a link stays, and leads to the next file
+        file = Path(os.path.realpath(self.path))  # a link stays
         places = [file, *(file.with_name(f"{file.name}.{number}") for number in range(1, self._keep + 1))]
         gap = next((at for at, place in enumerate(places) if not place.exists()), self._keep)
         for at in range(gap, 0, -1):
@@ -192,8 +192,8 @@ class LineFile:
 
     def _drop(self) -> None:
         descriptor, self._descriptor, self._unsynced = self._descriptor, None, False
-        if descriptor is not None and identity(descriptor) == self._identity:  # else the host closed it: not ours
-            with contextlib.suppress(OSError):  # it is closed all the same; what failed before says more
+        if descriptor is not None and identity(descriptor) == self._identity:  # else the host closed it
+            with contextlib.suppress(OSError):  # it is closed all the same
                 os.close(descriptor)
 
 
@@ -208,8 +208,8 @@ def _fitting(lines: Sequence[bytes], room: int) -> int:
 
 def _outcomes(lines: Sequence[bytes], written: int, error: Exception) -> list[Exception | None]:
     """For each line whether it is among the first bytes."""
-    found: list[Exception | None] = []
+    outcomes: list[Exception | None] = []
     for line in lines:
         written -= len(line)
-        found.append(None if written >= 0 else error)
-    return found
+        outcomes.append(None if written >= 0 else error)
+    return outcomes

@@ -1,8 +1,4 @@
-"""Places on disk that are their owner's alone, and the lock by which processes take turns at one.
-
-The lock is a file beside the place (``<name>.lock``), locked by `flock` for the length of one batch, so whoever is
-killed lets go of it. It is opened anew each time: one that stayed open would be shared with every forked child.
-"""
+"""Files and folders that only their owner can read, and the lock by which processes take turns at a file."""
 
 from __future__ import annotations
 
@@ -20,14 +16,14 @@ from agenteval_otel.runtime.fork import reset_in_child
 
 __all__ = ["FileLock", "identity", "make_folders"]
 
-_HELD: set[int] = set()
+_OPEN_LOCKS: set[int] = set()
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it; each that is made may be entered by its owner only.
+    """Create a folder and those above it; only the owner may enter created ones.
 
     Raises:
-        OSError: One cannot be made, or a file stands in its place.
+        OSError: One cannot be created, or a file has its name.
     """
     if folder.is_dir():
         return
@@ -41,38 +37,40 @@ def make_folders(folder: Path) -> None:
 
 
 def identity(place: int | Path) -> tuple[int, int] | None:
-    """Which file a descriptor or a path leads to; None for nothing."""
+    """Device and inode of a descriptor or path; None if there is no file."""
     try:
-        found = os.stat(place)
+        status = os.stat(place)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 class FileLock:
-    """Lets one batch of all processes and threads at a place at a time, in the order in which they came.
+    """A lock between all processes and threads, first come, first served.
 
-    Where the system has no `flock` (Windows) it holds off nobody: one process a file, there.
+    `flock` on the file ``<name>.lock``: the end of a process releases it. It is opened for each batch, because a
+    descriptor that stayed open would be shared with forked children. Without `flock` (Windows) it locks nothing: one
+    process a file, there.
 
     Args:
-        path: The place; the lock is the file beside it.
+        path: The file to lock; the lock is the file beside it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(f"{path.name}.lock")
 
     @contextmanager
-    def held(self, *, wait: bool = True) -> Iterator[None]:
-        """Hold it for the block.
+    def acquired(self, *, wait: bool = True) -> Iterator[None]:
+        """Hold the lock in the block.
 
         Raises:
-            StorageError: Somebody else holds it, and `wait` is off.
-            OSError: The lock file cannot be made.
+            StorageError: It is locked, and `wait` is off.
+            OSError: The lock file cannot be created.
         """
         if sys.platform == "win32":
             yield
             return
-        descriptor = self._taken(wait)
+        descriptor = self._acquire(wait)
         try:
             yield
         finally:
@@ -80,31 +78,31 @@ class FileLock:
 
     if sys.platform != "win32":
 
-        def _taken(self, wait: bool) -> int:
+        def _acquire(self, wait: bool) -> int:
             while True:
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                _HELD.add(descriptor)
+                _OPEN_LOCKS.add(descriptor)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if identity(descriptor) == identity(self.path):
+                        return descriptor
                 except BlockingIOError:
                     self._close(descriptor)
                     raise StorageError(f"{self.path}: held by another process") from None
                 except BaseException:
                     self._close(descriptor)
                     raise
-                if identity(descriptor) == identity(self.path):
-                    return descriptor
-                self._close(descriptor)  # it was removed meanwhile: whoever comes now locks another file
+                self._close(descriptor)  # the lock file was removed meanwhile: others lock a new one
 
         @staticmethod
         def _close(descriptor: int) -> None:
-            _HELD.discard(descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # for a child that was forked meanwhile and shares it, too
+            _OPEN_LOCKS.discard(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that was forked meanwhile and shares it
             os.close(descriptor)
 
 
 @reset_in_child
-def _let_go_in_child() -> None:
-    # The child shares the lock that a thread of its parent held, and would keep it from everybody if that is killed.
-    while _HELD:
-        os.close(_HELD.pop())
+def _close_in_child() -> None:
+    # The child shares the locks of its parent's threads, and would keep them if the parent is killed.
+    while _OPEN_LOCKS:
+        os.close(_OPEN_LOCKS.pop())

@@ -54,7 +54,7 @@ def check_ground_truth(store: GroundTruthStore, inputs: Sequence[EvaluationInput
         if found is not None:
             assert evaluation_input.prompt, "without a prompt there is nothing to answer"
             assert 0.0 <= found.share <= 1.0, "a share lies in [0, 1]"
-    assert all(isinstance(trouble, Exception) for trouble in store.troubles()), "troubles are exceptions"
+    assert all(isinstance(problem, Exception) for problem in store.problems()), "problems are exceptions"
 
 
 def _rows(embedder: Embedder, texts: Sequence[str]) -> list[list[float]]:

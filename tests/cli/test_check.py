@@ -21,7 +21,7 @@ RIGHT = """\
       endpoint: http://me:${PASSWORD}@collector:4317
       headers: {authorization: "Bearer ${TOKEN}"}
     storage: [{type: otlp, detail: result, signals: [metrics]}, {type: json_file, path: "${FOLDER}/a.jsonl"}]
-    redaction: []
+    redactors: []
     agents:
       support: {criteria: support, sample_rate: 0.25}
       quiet: {enabled: false}

@@ -32,7 +32,7 @@ def problems(path: Path | str, **options: Any) -> list[str]:
     """What is wrong, as it is told."""
     with Dataset([str(path)], **options) as dataset, pytest.raises(SettingsError) as caught:
         dataset.check()
-    return [str(problem) for problem in caught.value.found]
+    return [str(problem) for problem in caught.value.located]
 
 
 def written(folder: Path, name: str, content: str | bytes) -> Path:
@@ -169,7 +169,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     paths = [str(tmp_path / "none.jsonl"), str(tmp_path), str(bad), "a\0b"]
     with Dataset(paths) as dataset, pytest.raises(SettingsError) as caught:
         dataset.check()
-    told = [str(problem) for problem in caught.value.found]
+    told = [str(problem) for problem in caught.value.located]
     assert len(told) == 4
     assert told[0].endswith("none.jsonl: cannot be read: No such file or directory")
     assert "directory" in told[1]

@@ -29,7 +29,7 @@ RIGHT = [
     " {type: KeywordCoverage, criterion_name: k, expected_keywords: [a]}]",
     "evaluators: [{type: RuleBased, rules: [{criterion_name: a, config: {type: regex, pattern: b, flags: i}}]}]",
     "telemetry: {endpoint: 'http://a:1', headers: {a: b}, signals: [traces], content: no_content, detail: auto}",
-    "storage: [otlp, console]\nsampler: error\ndispatcher: pool\nredaction: [patterns]",
+    "storage: [otlp, console]\nsampler: error\ndispatcher: pool\nredactors: [patterns]",
     "storage: {type: console}", "storage: [{type: otlp, protocol: grpc}, {type: json_file, path: a}]",
     "dispatcher: {type: pool, max_items: 5}",
     "criteria: {a: [{name: b, weight: 0, objective: 1}]}\nagents: {x: {criteria: a}, y: {criteria: [{name: c}]}}",

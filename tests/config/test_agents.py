@@ -90,7 +90,7 @@ def test_a_set_changes_label_and_overall_score(tmp_path: Path) -> None:
 
 
 def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
-    """With a set the input names every criterion that is asked for, as the set has it; without one none."""
+    """With a set the input lists every requested criterion, as in the set; without one none."""
     seen: list[EvaluationInput] = []
 
     def look(evaluation_input: EvaluationInput) -> bool:
@@ -111,7 +111,7 @@ def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_wrong_entries_and_sets(tmp_path: Path) -> None:
-    """Everything that is wrong with agents and criteria is told at once, each with its line and what is known."""
+    """One error lists every problem of agents and criteria, with lines and known names."""
     error = wrong(
         tmp_path,
         """\
@@ -131,7 +131,7 @@ def test_wrong_entries_and_sets(tmp_path: Path) -> None:
           f: {sample_rate: true}
         """,
     )
-    assert [(problem.origin, problem.path) for problem in error.found] == [
+    assert [(problem.origin, problem.path) for problem in error.located] == [
         ("settings.yaml:3", "criteria.support[0].name"), ("settings.yaml:4", "criteria.support[1].treshold"),
         ("settings.yaml:5", "criteria.support[2].weight"), ("settings.yaml:6", "criteria.support[3].objective"),
         ("settings.yaml:9", "agents.a.criteria"), ("settings.yaml:10", "agents.b.sampel_rate"),

@@ -31,7 +31,7 @@ def test_a_file_chooses_the_strategy(tmp_path: Path, said: str, expected: float 
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    """A misspelt strategy is told at load, with its place and what there is."""
+    """A misspelt strategy is an error at load, with its place and the known ones."""
     error = wrong(tmp_path, "aggregation: minimun")
     assert error.path == "aggregation"
     assert "'minimum'" in str(error)

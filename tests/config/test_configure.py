@@ -97,7 +97,7 @@ def test_all_forms_are_taken() -> None:
     ],
 )  # fmt: skip
 def test_wrong_settings_change_nothing(fields: dict[str, Any], path: str, message: str) -> None:
-    """What is wrong is told with its path and the choices, and the pipeline from before stays."""
+    """The error has path and choices, and the pipeline from before stays."""
     configure(storage=[Keeping()], dispatcher=InlineDispatcher())
     before = default_pipeline()
     with pytest.raises(ConfigurationError) as caught:
@@ -224,7 +224,7 @@ def test_the_same_settings_twice() -> None:
 
 
 def test_flush_waits_for_what_was_taken_before() -> None:
-    """Calls that an earlier pipeline had taken are evaluated when `flush` says so."""
+    """`flush` also evaluates the calls of a replaced pipeline."""
     kept = Keeping()
     for _ in range(5):
         configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0.05), sample_rate=1.0)
@@ -260,7 +260,7 @@ def test_flush_tells_of_what_could_not_be_saved() -> None:
 
 
 def test_a_provider_that_cannot_save_is_refused() -> None:
-    """A class of the contract without a save of its own is told at start, and not with each result."""
+    """A provider class without `save_result` is refused at start."""
 
     class Forgetful(EvaluationStorageProvider):
         async def save(self, aggregated: Any) -> None: ...

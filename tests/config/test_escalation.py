@@ -84,7 +84,7 @@ def test_agents_have_their_own_or_none(tmp_path: Path) -> None:
 
 
 def test_variables_say_it_too(tmp_path: Path) -> None:
-    """The floor, all of it, and that there is none, for the process and for one agent."""
+    """The baseline rate alone, all fields, and no escalation, for the process and for one agent."""
     for environment, expected in (
         ({"AGENTEVAL_ESCALATION__BASELINE_RATE": "0.25"}, Escalation(baseline_rate=0.25)),
         (
@@ -139,7 +139,7 @@ def test_the_settings_own_is_for_all_that_may_come(tmp_path: Path) -> None:
 
 
 def test_check_tells_who_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command that checks a file says which criteria wait, and for what."""
+    """`check` shows which criteria wait, and for what."""
     text = f"{EVALUATORS}\nescalation: {{baseline_rate: 0.1, rules: [{{type: label}}]}}\n"
     text += "agents: {a: {evaluators: [ResponseHealth]}, b: {escalation: false}}"
     assert main(["check", str(said(tmp_path, text))]) == 0
@@ -150,7 +150,7 @@ def test_check_tells_who_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_the_schema_knows_it() -> None:
-    """Editors are told the fields, for all and for one agent."""
+    """The schema has the fields, for the process and for one agent."""
     schema = json_schema()
     described = schema["$defs"]["Escalation"]["properties"]
     assert set(described) == {"baseline_rate", "rules", "criteria"}

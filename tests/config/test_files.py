@@ -1,4 +1,4 @@
-"""Reading settings files: three formats that say the same, and everything that is refused, with its line."""
+"""Reading settings files: three equivalent formats, and everything that is refused, with its line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read(folder: Path, text: str, name: str = "settings.yaml") -> Any:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_the_formats_say_the_same(name: str, tmp_path: Path) -> None:
+def test_the_formats_are_equivalent(name: str, tmp_path: Path) -> None:
     """YAML, TOML and JSON give equal values; a byte order mark and an upper-case suffix do not matter."""
     expected = {
         "sample_rate": 0.5,
@@ -66,14 +66,14 @@ def test_the_formats_say_the_same(name: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_yaml_means_what_yaml_1_2_says(text: str, value: Any, tmp_path: Path) -> None:
-    """Words, dates and times of day are text, not switches and numbers; only finite numbers are numbers."""
+    """``no``, dates and times of day are text; only finite numbers are numbers."""
     found = read(tmp_path, f"a: {text}\n")["a"]
     assert found == value
     assert type(found) is type(value)
 
 
 def test_anchors_and_merges(tmp_path: Path) -> None:
-    """Anchors, aliases and merge keys work; what is said outright wins over what is merged."""
+    """Anchors, aliases and merge keys work; explicit keys win over merged ones."""
     found = read(tmp_path, "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: {<<: [*a, {z: 4}]}\nd: *a\n")
     assert found["b"] == {"x": 1, "y": 3}
     assert found["c"] == {"x": 1, "y": 2, "z": 4}
@@ -96,7 +96,7 @@ REFUSED = {
     "two documents": ("s.yaml", "a: 1\n---\nb: 2\n", "another document", "s.yaml:2"),
     "merging text": ("s.yaml", "a:\n  <<: b\n", "'<<' takes mappings", "s.yaml:2"),
     "an unknown alias": ("s.yaml", "a: *b\n", "undefined alias 'b'", "s.yaml:1"),
-    "itself inside": ("s.yaml", "a: &a [*a]\n", "*a stands inside of what it refers to", "s.yaml:1"),
+    "itself inside": ("s.yaml", "a: &a [*a]\n", "an alias stands inside of its own anchor", "s.yaml:1"),
     "unclosed": ("s.yaml", "a: [1,\nb: 2\n", "expected ',' or ']'", "s.yaml:3"),
     "a tab": ("s.yaml", "a:\n\t- b\n", "cannot start any token", "s.yaml:2"),
     "a control character": ("s.yaml", "a: \x01\n", "not YAML", "s.yaml"),
@@ -111,7 +111,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused(case: str, tmp_path: Path) -> None:
-    """What is no settings file is told with the file, the line where its parser knows it, and what is wrong."""
+    """The error names the file, the line where the parser knows it, and the problem."""
     name, text, message, where = REFUSED[case]
     with pytest.raises(ConfigurationError) as caught:
         read_file(said(tmp_path, text, name=name))
@@ -120,7 +120,7 @@ def test_what_is_refused(case: str, tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file, a folder, a pipe without a writer, and what is not UTF-8 are told; nothing waits."""
+    """A missing file, a folder, a pipe without a writer and a file that is not UTF-8 are refused; nothing waits."""
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "latin.yaml").write_bytes(b"a: 1\nb: \xe9\n")
@@ -133,8 +133,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             read_file(tmp_path / name)
 
 
-def test_where_values_stand(tmp_path: Path) -> None:
-    """The line of a value is found by the path of an error: keys with dots, camelCase, and what is not there."""
+def test_the_origin_of_values(tmp_path: Path) -> None:
+    """The path of an error leads to a line: keys with dots, camelCase, and missing values."""
     tree = read_file(
         said(
             tmp_path,

@@ -1,4 +1,4 @@
-"""Objectives in settings files: when they count as breached, who is told, and what is wrong with it by its place."""
+"""Objectives in settings files: when they count as breached, which callback runs, and errors with their place."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told_by_its_place(tmp_path: Path, text: str, path: str, words: str) -> None:
     """The field, its line, what was found and what was expected."""
     error = wrong(tmp_path, f"sample_rate: 1\n{text}")
-    assert [(problem.origin, problem.path) for problem in error.found] == [("settings.yaml:2", path)]
+    assert [(problem.origin, problem.path) for problem in error.located] == [("settings.yaml:2", path)]
     assert words in str(error)
 
 

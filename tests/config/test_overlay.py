@@ -1,4 +1,4 @@
-"""What is laid over a file: profiles, variables, references, arguments; and that no secret is ever shown."""
+"""Profiles, variables, references and arguments over a file; and no message shows a secret."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_a_rate_and_a_sampler_displace_each_other(tmp_path: Path) -> None:
     assert (support.sample_rate, support.sampler) == (None, RatioSampler(ratio=0.1))
 
 
-def test_who_chooses_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The argument, else the variable, else none; one that is not there is an error with the known ones."""
+def test_how_the_profile_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The argument, else the variable, else none; an unknown one is an error with the known ones."""
     monkeypatch.setenv("AGENTEVAL_PROFILE", "rate")
     assert load(tmp_path, PROFILES).settings.sample_rate == 0.75
     found = load(tmp_path, PROFILES, profile="nothing")
@@ -86,7 +86,7 @@ def test_a_profile_variable_without_a_file_is_a_warning() -> None:
     ],
 )  # fmt: skip
 def test_wrong_profiles(text: str, message: str, tmp_path: Path) -> None:
-    """What is wrong with a profile is told with its line."""
+    """Errors in a profile have their line."""
     assert str(wrong(tmp_path, text, profile="a")).startswith(message)
 
 
@@ -133,7 +133,7 @@ def test_arguments_win_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_wrong_variables_name_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a variable says wrongly is told with the variable, the setting and what was found."""
+    """The error names the variable, the setting and the value."""
     monkeypatch.setenv("AGENTEVAL_SAMPLE_RATE", "lots")
     monkeypatch.setenv("AGENTEVAL_ENABLED", "perhaps")
     error = str(wrong(tmp_path, "own_span: never"))
@@ -178,12 +178,12 @@ def test_references_are_resolved(tmp_path: Path) -> None:
 
 
 def test_missing_and_malformed_references(tmp_path: Path) -> None:
-    """Each is told with its line, its setting and its name; what else is wrong is told as well."""
+    """Each is reported with line, setting and name, beside every other problem."""
     text = (
         "own_span: ${SPAN}\nsample_rate: ${RATE}\ntelemetry:\n  endpoint: ${}\n  headers: {a: '${A B}'}\nstorage: [x]\n"
     )
     error = wrong(tmp_path, text, environment={})
-    shown = [str(problem) for problem in error.found]
+    shown = [str(problem) for problem in error.located]
     assert [line.partition(": ")[0] for line in shown] == [f"settings.yaml:{n}" for n in (1, 2, 4, 5, 6)]
     assert "own_span: the environment variable SPAN is not set; set it, or give a default: ${SPAN:-...}" in shown[0]
     assert all("expected ${NAME} or ${NAME:-default}" in line for line in shown[2:4])
@@ -231,7 +231,7 @@ def test_no_dump_shows_what_a_variable_held(tmp_path: Path) -> None:
 
 
 def test_telemetry_is_the_default_of_otlp_storage(tmp_path: Path) -> None:
-    """Every ``otlp`` entry has what the telemetry section says, unless it says otherwise; instances do not."""
+    """The telemetry section is the default of every ``otlp`` entry, but not of instances."""
     text = """
         telemetry: {endpoint: "http://a:1", detail: none, headers: {x: y}}
         storage: [{type: otlp, detail: result}, {type: json_file, filePath: a.jsonl}, {type: otlp}]

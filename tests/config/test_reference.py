@@ -11,8 +11,7 @@ import yaml
 
 from agenteval_otel import Settings
 from agenteval_otel.config import AgentSettings, Criterion, load_settings
-from agenteval_otel.config.descriptions import attributes_of
-from agenteval_otel.config.schema import json_schema
+from agenteval_otel.config.schema import attributes_of, json_schema
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.storage import OtlpStorageProvider
@@ -26,7 +25,7 @@ EXAMPLE = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "configuration.md").read_te
     "model", [Settings, AgentSettings, Criterion, OtlpStorageProvider, LoadSheddingSettings, SamplingSettings]
 )
 def test_every_field_is_described(model: type) -> None:
-    """No field of the settings is without a sentence that says what it is."""
+    """Every field of the settings has a description."""
     for_code = {"tracer_provider", "logger_provider", "meter_provider"}
     assert set(model.model_fields) - for_code == set(attributes_of(model)) - for_code  # type: ignore[attr-defined]
 

@@ -27,7 +27,7 @@ def _log_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_changed_is_in_force_at_once(tmp_path: Path) -> None:
-    """Handlers that are there follow the file; what the keyword arguments said stays; outcomes go on."""
+    """Existing handlers follow the file; keyword arguments of `configure` stay; outcomes continue."""
     kept = configured(tmp_path, "sample_rate: 0")
     handler = monitor(agent="a")(str.upper)
     handler("x")
@@ -41,7 +41,7 @@ def test_what_changed_is_in_force_at_once(tmp_path: Path) -> None:
 
 
 def test_enabled_false_switches_off_without_another_pipeline(tmp_path: Path) -> None:
-    """A file that says `enabled: false` switches off, and on again, and nothing is built anew for it."""
+    """`enabled: false` in a file switches off, `true` on again, without building a new pipeline."""
     configured(tmp_path, "sample_rate: 1.0")
     handler, before = monitor(str.upper), current_pipeline()
     for enabled in (False, True, False):
@@ -125,7 +125,7 @@ def test_a_handler_that_does_not_fit_keeps_all_where_they_were(tmp_path: Path) -
     assert len(kept.saved) == 6
 
 
-def test_what_says_the_same_is_kept(tmp_path: Path) -> None:
+def test_equal_parts_are_kept(tmp_path: Path) -> None:
     """Storage, evaluators and a sampler whose settings did not change stay the same objects, with what they know."""
     text = (
         "storage: [{type: otlp}, {type: json_file, path: a.jsonl}]\n"
@@ -160,13 +160,13 @@ def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
     handler("a")
     (provider,) = default_pipeline().defaults.storage
     assert flush(10)
-    assert provider._files
+    assert provider._batchers
     said(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {second}}}")
     assert reload()
     for thread in threading.enumerate():
         if thread.name == "agenteval-close":
             thread.join(10)
-    assert not provider._files
+    assert not provider._batchers
     handler("b")
     assert flush(10)
     assert (len(first.read_text().splitlines()), len(second.read_text().splitlines())) == (1, 1)
@@ -183,7 +183,7 @@ def test_a_profile_is_kept(tmp_path: Path) -> None:
 
 
 def test_there_may_be_nothing_to_reload(caplog: pytest.LogCaptureFixture) -> None:
-    """Settings that were made in code, or none at all, cannot be read again; it is said, and nothing breaks."""
+    """Settings from code, or no settings, cannot be reloaded; that is logged, and nothing breaks."""
     assert not reload()
     configure(Settings(storage=[Keeping()], dispatcher=InlineDispatcher()))
     assert not reload()

@@ -87,7 +87,7 @@ def test_variables_without_a_setting_are_said_once(
 
 
 def test_a_plugin_brings_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listed module is imported before evaluators are looked up; one that is missing or broken is told."""
+    """A listed module is imported before evaluators are looked up; a missing or broken one is an error."""
     monkeypatch.syspath_prepend(str(tmp_path))
     said(
         tmp_path,

@@ -24,7 +24,7 @@ SECRET = "the prompt of a customer"
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No provider, no endpoint, and a log that has said nothing yet."""
+    """No provider, no endpoint, and a log without earlier lines."""
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(log, "_last", {})
@@ -77,7 +77,7 @@ def test_a_file_does_not_end_telemetry(host: RecordedTelemetry, tmp_path: Path) 
 def test_the_agent_span_carries_its_scores(
     bare: None, monkeypatch: pytest.MonkeyPatch, end: str, score: float | None
 ) -> None:
-    """Those that are ready when it ends on the background thread; none where it is set to end on the caller's."""
+    """The agent span has the ready scores if it ends on the background thread, and none if it ends on the caller's."""
     exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
@@ -91,7 +91,7 @@ def test_the_agent_span_carries_its_scores(
 
 
 def test_an_otlp_entry_emits_once(host: RecordedTelemetry, tmp_path: Path) -> None:
-    """It stands in place of the process's telemetry and is no second copy, alone and beside a file."""
+    """It replaces the process's telemetry and sends no second copy, alone and beside a file."""
     _ask(storage=[{"type": "otlp", "detail": "result"}, {"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
     assert len(host.events()) == len(host.spans("evaluation support")) == 1
     assert len(host.spans("evaluation response_health")) == 1

@@ -189,7 +189,7 @@ def by_command(case: Case, made: Sequence[EvaluationInput], folder: Path) -> lis
             "evaluators": [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in case.evaluators],
             "criteria": {"default": [one.model_dump(mode="json", by_alias=True, exclude_unset=True)
                                      for one in case.criteria]},
-            "redaction": [], "telemetry": {"detail": "none"},
+            "redactors": [], "telemetry": {"detail": "none"},
         }  # fmt: skip
         text = json.dumps(settings, allow_nan=False)
         dataset = "".join(

@@ -213,7 +213,7 @@ def test_a_broken_change_is_counted_with_its_line(path: Path, kept: Keeping, cap
     """The rows from before answer; the log names the line."""
     store = CsvGroundTruthStore(path=path)
     live(kept, store)
-    store._watched._troubles.append(ConfigurationError("rows.csv:3: UserPrompt is empty"))
+    store._file._problems.append(ConfigurationError("rows.csv:3: UserPrompt is empty"))
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
         monitor(agent="shop")(echo)("Where is my order?")
     assert scores(kept) == ["On its way."]
@@ -296,4 +296,4 @@ def test_the_contract_alone_finds_nothing() -> None:
     """A subclass has to implement `find`."""
     with pytest.raises(NotImplementedError):
         GroundTruthStore().find(EvaluationInput())
-    assert GroundTruthStore().troubles() == ()
+    assert GroundTruthStore().problems() == ()

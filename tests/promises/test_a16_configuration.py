@@ -70,7 +70,7 @@ RIGHT: dict[str, Any] = {
     "storage": [{"type": "otlp"}, {"type": "json_file", "path": "evaluations.jsonl"}],
     "ground_truth": {"type": "csv", "path": "rows.csv", "matching": "words", "min_words": 2, "min_share": 0.5,
                      "max_rows": 100, "max_bytes": 10_000, "timeout_s": 0.5},
-    "redaction": [{"type": "patterns", "kinds": ["secrets", "email"]}],
+    "redactors": [{"type": "patterns", "kinds": ["secrets", "email"]}],
     "dispatcher": {"type": "pool", "linger_s": 0.0, "max_items": 50, "concurrency": 4, "stall_s": 30.0},
     "own_span": "sampled",
     "agents": {"support": {"criteria": "set", "sample_rate": 1.0, "enabled": True,
@@ -189,9 +189,9 @@ def without_network(found: Any) -> Any:
 
 def says_where(error: SettingsError, file: Path) -> None:
     """Every problem names the setting or the line, and the file; what it says can be printed."""
-    assert error.found
+    assert error.located
     assert error.path
-    for problem in error.found:
+    for problem in error.located:
         assert (problem.origin or "").startswith(file.name), problem
     assert str(error).encode()
 
@@ -248,7 +248,7 @@ def test_a_wrong_reload_keeps_what_was(document: dict[str, Any], tmp_path: Path)
     kept = Keeping()
     file = tmp_path / "settings.yaml"
     file.write_text("sample_rate: 1.0")
-    before = configure(file, storage=[kept], dispatcher=InlineDispatcher(), evaluators=[Free()], redaction=[])
+    before = configure(file, storage=[kept], dispatcher=InlineDispatcher(), evaluators=[Free()], redactors=[])
     handler = monitor(agent="support")(str.upper)
     handler("a")
     file.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
@@ -272,7 +272,7 @@ TEXTS_IN_TURN = [
 def test_reloading_under_load_from_many_threads(tmp_path: Path) -> None:
     """Eight threads reload a file that changes, breaks and vanishes while handlers are called: all calls count."""
     file = said(tmp_path, "sample_rate: 1.0")
-    configure(file, storage=[Keeping()], evaluators=[Free()], redaction=[])
+    configure(file, storage=[Keeping()], evaluators=[Free()], redactors=[])
     handlers = [monitor(agent=name)(str.upper) for name in ("a", "b")]
     raised: list[BaseException] = []
     done = threading.Event()

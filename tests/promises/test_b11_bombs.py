@@ -1,4 +1,4 @@
-"""B11: settings files that are made to hurt are refused before they cost anything: at most 50 ms and 20 MB.
+"""B11: oversized and deeply nested settings files are refused before they cost anything: at most 50 ms and 20 MB.
 
 The time is the processor's own, because machines are noisy, with the slack of a slow one; the memory is what Python
 allocates at its peak.

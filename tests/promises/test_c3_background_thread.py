@@ -65,7 +65,7 @@ PROGRAM = """
         return {"response": answer}
 
     configure(
-        evaluators=["ResponseHealth"], sample_rate=1.0, redaction=[Holding()], ground_truth=Slow(), storage=[Kept()]
+        evaluators=["ResponseHealth"], sample_rate=1.0, redactors=[Holding()], ground_truth=Slow(), storage=[Kept()]
     )
 
     @monitor(

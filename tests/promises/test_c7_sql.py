@@ -103,7 +103,7 @@ def test_a_lock_that_somebody_holds(
 
         def take() -> None:
             if whose == "ours":
-                held.enter_context(FileLock(path).held())
+                held.enter_context(FileLock(path).acquired())
                 return
             connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
             held.callback(connection.close)

@@ -51,7 +51,7 @@ class Named(EvaluationStorageProvider, type="named_in_this_test"):
 
 
 def test_one_that_raises_does_not_touch_the_others() -> None:
-    """Every provider gets the result; who raises is reported by its name; the number of saves comes back."""
+    """Every provider gets the result; a failing one is reported by its name; the number of saves is returned."""
     failures: list[tuple[str, str]] = []
     first, last = Keeping(), Keeping()
     fan_out = FanOutStorage([first, Broken(), Named(), last], lambda name, error: failures.append((name, repr(error))))
@@ -63,7 +63,7 @@ def test_one_that_raises_does_not_touch_the_others() -> None:
 
 
 def test_one_that_hangs_is_cut_off() -> None:
-    """A save has a time limit: who hangs is cancelled and reported, and the others still save."""
+    """A save has a time limit: a provider that hangs is cancelled and reported, and the others still save."""
     failures: list[str] = []
     last = Keeping()
     fan_out = FanOutStorage(

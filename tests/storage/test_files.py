@@ -152,7 +152,7 @@ def console(*several: AggregatedEvaluationResult) -> str:
 
 
 def test_the_console_shows_a_line_a_result() -> None:
-    """A line says agent, overall score and each criterion's outcome, failures and skips included."""
+    """A line has agent, overall score and each criterion's outcome, failures and skips included."""
     shown = console(
         aggregated(
             scored(), scored("length", label="fail", reason_code="too_long"), scored("raw", label=None, score=0.123),

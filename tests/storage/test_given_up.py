@@ -1,4 +1,4 @@
-"""What storage does when it is cancelled, forked, refused by the disk, or when its files and tables are changed."""
+"""Storage that is cancelled, forked, refused by the disk, or whose files and tables change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
-from agenteval_otel.storage.batches import Batches
+from agenteval_otel.storage.batches import ResultBatcher
 from agenteval_otel.storage.line_file import LineFile
 from tests.promises.programs import run_program
 from tests.storage.samples import aggregated, scored
@@ -53,7 +53,7 @@ def test_a_save_that_is_cancelled_leaves_no_error_behind(tmp_path: Path) -> None
     assert told == []
 
 
-def test_a_disk_that_refuses_even_to_close_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_close_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the write and of the closing behind it fail that save; the next ones go on."""
     path = tmp_path / "x.jsonl"
     storage = JsonFileStorageProvider(path=path)
@@ -99,7 +99,7 @@ class SlowToRest(LineFile):
 def test_a_disk_that_hangs_while_nothing_comes_is_noticed(tmp_path: Path) -> None:
     """It counts as a write that hangs: what comes then is failed in no more than the usual time, or at once."""
     sink = SlowToRest(tmp_path / "x")
-    batches = Batches(sink)
+    batches = ResultBatcher(sink)
 
     async def work() -> None:
         await batches.save(b"a\n", 2)
@@ -125,7 +125,7 @@ def test_closing_blocks_no_event_loop(tmp_path: Path, monkeypatch: pytest.Monkey
     by: list[int] = []
     close = LineFile.close
     monkeypatch.setattr(LineFile, "close", lambda file: (by.append(threading.get_ident()), close(file))[1])
-    batches = Batches(LineFile(tmp_path / "x"))
+    batches = ResultBatcher(LineFile(tmp_path / "x"))
 
     async def work() -> None:
         await batches.save(b"a\n", 2)
@@ -181,7 +181,7 @@ def test_a_fork_moves_no_log_into_the_database(tmp_path: Path) -> None:
     assert count(tmp_path / "x.db") == 6
 
 
-def test_one_row_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_row_is_an_error(tmp_path: Path) -> None:
     """Numbers that Python refuses to read cost no query; a row that somebody has spoilt is named."""
     path = tmp_path / "x.db"
     storage = SqlStorageProvider(path=path)
@@ -285,12 +285,12 @@ class Held:
 
 
 def test_results_that_wait_share_the_memory_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit beside captured calls is refused and says so; a single one is saved all the same."""
+    """Results that do not fit beside captured calls are refused; a single one is saved all the same."""
     monkeypatch.setattr(MEMORY, "max_bytes", MEMORY.used_bytes + 1_000)
     before, sink = MEMORY.results.used_bytes, Held()
 
     async def work() -> None:
-        batches = Batches(sink)
+        batches = ResultBatcher(sink)
         first = asyncio.create_task(batches.save("larger than all", 5_000))
         assert await asyncio.to_thread(sink.begun.wait, 30)
         with pytest.raises(StorageError, match="held: does not keep up, 5000 bytes wait"):

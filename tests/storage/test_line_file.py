@@ -103,7 +103,7 @@ def at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_is_told_line_by_line(tmp_path: Path) -> None:
+def test_a_full_disk_fails_line_by_line(tmp_path: Path) -> None:
     """Of a batch that did not fit whole the first lines are saved, the others not; afterwards it goes on."""
     path = tmp_path / "results.jsonl"
     file = LineFile(path)
@@ -117,7 +117,7 @@ def test_a_full_disk_is_told_line_by_line(tmp_path: Path) -> None:
 
 
 def test_a_cut_off_line_behind_a_cut_off_one(tmp_path: Path) -> None:
-    """Where both meet, another's cut-off line and a full disk, nothing is said to be saved that is not."""
+    """With another's cut-off line and a full disk, no lost line counts as saved."""
     path = tmp_path / "results.jsonl"
     file = LineFile(path)
     assert file.write([b'{"n": 1}\n']) == [None]
@@ -158,7 +158,7 @@ def test_a_batch_is_spread_over_files(tmp_path: Path) -> None:
 
 
 def test_a_gap_among_the_moved_files_is_filled(tmp_path: Path) -> None:
-    """A process that was killed while it moved files costs none of them: the next one moves up to the gap only."""
+    """A process killed while it renamed files loses none: the next rotation renames only up to the gap."""
     path = tmp_path / "results.jsonl"
     for number in (1, 3):
         path.with_name(f"results.jsonl.{number}").write_text(f"{number}\n")
@@ -195,7 +195,7 @@ def test_a_lock_that_is_held_is_not_waited_for_where_nothing_may_block(tmp_path:
     """Where the line is written by the event loop itself, a lock in another's hands is a failed save."""
     path = tmp_path / "results.jsonl"
     file = LineFile(path, max_bytes=1024)
-    with FileLock(path).held():
+    with FileLock(path).acquired():
         assert [type(outcome) for outcome in file.write([b"1\n"], may_wait=False)] == [StorageError]
     assert file.write([b"1\n"], may_wait=False) == [None]
     file.close()
@@ -208,11 +208,11 @@ def test_a_lock_file_that_is_removed_still_locks(tmp_path: Path) -> None:
 
     def other() -> None:
         entered.set()
-        with lock.held():
+        with lock.acquired():
             order.append("other")
 
     thread = threading.Thread(target=other)
-    with lock.held():
+    with lock.acquired():
         thread.start()
         assert entered.wait(10)
         lock.path.unlink()
@@ -227,13 +227,13 @@ def test_a_child_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
     """A lock that was held while the process was forked is free again when the parent lets go of it."""
     lock = FileLock(tmp_path / "x")
     reads, writes = os.pipe()
-    with lock.held():
+    with lock.acquired():
         child = os.fork() if hasattr(os, "fork") else 0
         if child == 0:
             os.close(writes)
             os.read(reads, 1)
             os._exit(0)
-    with lock.held(wait=False):
+    with lock.acquired(wait=False):
         held = True
     os.close(writes)
     os.waitpid(child, 0)
@@ -258,7 +258,7 @@ def test_lines_are_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(synced) == 5, "the first batch, and the rest when it is closed"
 
 
-def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_sync_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the disk fails the saves that it is met with, or the next ones; then it goes on."""
     path = tmp_path / "results.jsonl"
     broken = True

@@ -63,7 +63,7 @@ def test_a_connection_that_was_lost_is_made_anew(server: PostgreSQL) -> None:
 
 
 def test_a_server_that_is_down_is_told_without_secrets(server: PostgreSQL) -> None:
-    """While there is no server each save fails at once and says where; no password is in it; then it goes on."""
+    """Without a server each save fails at once, naming the place but no password; later saves work."""
     storage = SqlStorageProvider(url=server.url)
 
     async def work() -> None:
@@ -102,7 +102,7 @@ def test_a_server_that_hangs_is_given_up(server: PostgreSQL) -> None:
 
 
 def test_nobody_shows_the_password(server: PostgreSQL) -> None:
-    """Neither `repr`, dumps nor errors show what stands in the address; a dump that asks for secrets does."""
+    """Neither `repr`, dumps nor errors show the password; only a dump with secrets does."""
     storage = SqlStorageProvider(url=server.url)
     wrong = SqlStorageProvider(url=server.url.replace("canary", "wrong-canary"))
     with pytest.raises(StorageError, match="authentication") as refused:
@@ -111,7 +111,7 @@ def test_nobody_shows_the_password(server: PostgreSQL) -> None:
     with pytest.raises(StorageError) as nobody:
         SqlStorageProvider(url=f"postgresql://u:{SECRETS[1]}@127.0.0.1:{port}/x").query()
     shown = [repr(storage), str(storage.model_dump()), storage.model_dump_json(), storage.fingerprint,
-             repr(storage._batches()), str(refused.value), str(nobody.value)]  # fmt: skip
+             repr(storage.batcher), str(refused.value), str(nobody.value)]  # fmt: skip
     assert not [text for text in shown if "canary" in text]
     assert "canary" in str(storage.model_dump(context={"secrets": True}))
 
@@ -153,10 +153,10 @@ def test_queries_cannot_write(server: PostgreSQL) -> None:
     from sqlalchemy import text
     from sqlalchemy.exc import InternalError
 
-    from agenteval_otel.storage.sql.engines import reader
+    from agenteval_otel.storage.sql.core import connect_reader
 
-    engine = reader(SqlStorageProvider(url=server.url)._target)
-    with engine.connect() as connection, pytest.raises(InternalError, match="read-only"):
+    target = SqlStorageProvider(url=server.url)._target
+    with connect_reader(target) as connection, pytest.raises(InternalError, match="read-only"):
         connection.execute(text("CREATE TABLE x (y int)"))
 
 
@@ -170,7 +170,7 @@ def test_a_fork_leaves_the_connection_alone(server: PostgreSQL) -> None:
         storage = SqlStorageProvider(url=sys.argv[1])
         save = lambda: asyncio.run(storage.save_result(AggregatedEvaluationResult()))
         save()
-        database = storage._batches().sink
+        database = storage.batcher.sink
         server_side = lambda: database._connection.connection.dbapi_connection.info.backend_pid
         before = server_side()
         if os.fork() == 0:

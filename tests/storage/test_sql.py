@@ -16,7 +16,6 @@ from agenteval_otel.models import AggregatedEvaluationResult, RunError, SpanRefe
 from agenteval_otel.storage import EvaluationStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.sql.database import Database
 from agenteval_otel.storage.sql.rows import rows_of
-from agenteval_otel.storage.sql.target import target_of
 from agenteval_otel.testing import check_component, check_storage
 from tests.storage.samples import aggregated, failed, scored, skipped
 from tests.storage.test_files import save
@@ -150,10 +149,9 @@ def test_anything_is_stored(storage: SqlStorageProvider) -> None:
     assert found["huge"].result.score == 10**400
 
 
-def test_one_that_the_database_refuses_costs_one(where: dict[str, Any]) -> None:
-    """Of a batch with a row that cannot be stored all the others are stored, and the refusal says no content."""
-    target = target_of(where.get("path"), where.get("url"))
-    database = Database(target)
+def test_a_refused_row_costs_only_its_result(where: dict[str, Any]) -> None:
+    """The other rows of a batch are stored, and the error shows no content."""
+    database = Database(SqlStorageProvider(**where)._target)
     several = [rows_of(aggregated(scored(f"c{number}"))) for number in range(5)]
     several[2].results[0]["started_ns"] = "canary-text"
     several[2].results[0]["criterion"] = None
@@ -167,7 +165,7 @@ def test_one_that_the_database_refuses_costs_one(where: dict[str, Any]) -> None:
 
 
 def test_no_reasoning_no_text(storage: SqlStorageProvider) -> None:
-    """Without content in the result there is none in the database."""
+    """A result without content stores no content."""
     save(storage, aggregated(scored()))
     found = storage.query()[0]
     assert found.result.reasoning is None
@@ -176,7 +174,7 @@ def test_no_reasoning_no_text(storage: SqlStorageProvider) -> None:
     assert whole.input_snapshot is None
 
 
-def test_the_old_goes(where: dict[str, Any]) -> None:
+def test_old_results_are_deleted(where: dict[str, Any]) -> None:
     """With `keep_days` what is older is deleted, whole; what is younger stays."""
     now = datetime.now(UTC).timestamp() * 1e9
     keeping = SqlStorageProvider(**where)
@@ -188,7 +186,7 @@ def test_the_old_goes(where: dict[str, Any]) -> None:
 
 
 def test_a_newer_version_is_refused(where: dict[str, Any], raw: Callable[[str], Any]) -> None:
-    """Tables that a newer version of the package has made are neither written nor read, and the error says so."""
+    """Tables of a newer version of the package are neither written nor read, and the error says so."""
     storage = SqlStorageProvider(**where)
     save(storage, aggregated())
     raw("UPDATE agenteval_schema SET version = 2")

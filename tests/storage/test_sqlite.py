@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-import logging
 import sqlite3
 import stat
 import threading
@@ -18,7 +17,7 @@ import pytest
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.storage.places import FileLock
-from agenteval_otel.storage.sql import engines
+from agenteval_otel.storage.sql.core import connect_writer
 from tests.promises.programs import run_program
 from tests.storage.samples import aggregated
 from tests.storage.test_files import save
@@ -71,7 +70,7 @@ def test_nothing_is_loaded_before_the_first_result(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("missing", "extra"), [("sqlalchemy", "sql"), ("psycopg", "postgresql")])
 def test_a_missing_extra_is_named_at_load(missing: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without SQLAlchemy, or without PostgreSQL's driver, loading says what to install."""
+    """Without SQLAlchemy, or without PostgreSQL's driver, the error names the extra to install."""
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find(name))
     with pytest.raises(ConfigurationError, match=rf'pip install "agenteval-otel\[{extra}\]"'):
@@ -90,7 +89,7 @@ def test_a_missing_extra_is_named_at_load(missing: str, extra: str, monkeypatch:
     ],
 )  # fmt: skip
 def test_wrong_options_are_refused(wrong: dict[str, Any], said: str) -> None:
-    """Each is told when it is loaded, in words that say what is expected, without a secret."""
+    """Each is an error at load that names what is expected, without a secret."""
     with pytest.raises(ConfigurationError) as caught:
         SqlStorageProvider.load(wrong)
     assert said in str(caught.value)
@@ -105,8 +104,8 @@ def test_an_address_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (count(tmp_path / "here.db"), count(tmp_path / "there.db")) == (1, 1)
 
 
-def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """Asking a file that there is none of is an error, and makes none; one of somebody else's has no tables."""
+def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
+    """Querying a missing file is an error and does not create it; another program's database has no tables."""
     path = tmp_path / "x.db"
     with pytest.raises(StorageError, match="no such database"):
         SqlStorageProvider(path=path).query()
@@ -144,7 +143,7 @@ def test_a_lock_is_not_waited_for_for_long(tmp_path: Path) -> None:
 
     async def work() -> None:
         await storage.save_result(aggregated())
-        with FileLock(path).held():
+        with FileLock(path).acquired():
             for message in ("not saved within", "has hung"):
                 with pytest.raises(StorageError, match=message):
                     await storage.save_result(aggregated())
@@ -218,10 +217,10 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
         import asyncio, os, sys, threading
         from agenteval_otel.models import AggregatedEvaluationResult
         from agenteval_otel.storage import SqlStorageProvider
-        from agenteval_otel.storage.sql.database import Database
+        from agenteval_otel.storage.sql import core
         storage = SqlStorageProvider(path=sys.argv[1])
         entered, goes_on = threading.Event(), threading.Event()
-        insert = Database._insert
+        insert = core.insert
 
         def slow(connection, items):
             insert(connection, items)
@@ -229,7 +228,7 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
                 entered.set()
                 goes_on.wait(20)
 
-        Database._insert = staticmethod(slow)
+        core.insert = slow
         save = lambda: asyncio.run(storage.save_result(AggregatedEvaluationResult()))
         thread = threading.Thread(target=save)
         thread.start()
@@ -253,7 +252,7 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
     assert count(tmp_path / "x.db") == 2
 
 
-def test_results_are_stored_where_no_thread_is_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_stored_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the process's exit, or at its limit of threads, they are inserted by whoever saves them."""
 
     def refuse(thread: threading.Thread) -> None:
@@ -265,27 +264,10 @@ def test_results_are_stored_where_no_thread_is_to_be_had(tmp_path: Path, monkeyp
     assert count(tmp_path / "x.db") == 2
 
 
-@pytest.mark.parametrize(
-    ("version", "told"), [((3, 51, 2), True), ((3, 51, 3), False), ((3, 50, 7), False), ((3, 49, 9), True)]
-)
-def test_an_old_sqlite_is_told_once(
-    version: tuple[int, ...], told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    """Versions in which other programs may spoil the write-ahead log give one warning a process."""
-    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
-    monkeypatch.setattr(engines, "_TOLD", [])
-    monkeypatch.setattr(engines.log, "_last", {})
-    with caplog.at_level(logging.WARNING, logger="agenteval_otel"):
-        for name in "ab":
-            save(SqlStorageProvider(path=tmp_path / name), aggregated())
-    assert [("sqlite_is_old" in record.getMessage()) for record in caplog.records] == [True] * told
-
-
 def test_a_durable_one_waits_for_the_disk(tmp_path: Path) -> None:
     """With ``fsync: batch`` every commit is on the disk before its results count as saved."""
     for fsync, wanted in (("never", 1), ("batch", 2)):
         storage = SqlStorageProvider.load({"path": str(tmp_path / fsync), "fsync": fsync})
-        engine = engines.writer(storage._target, durable=fsync == "batch")
-        with engine.connect() as connection:
+        with connect_writer(storage._target, durable=fsync == "batch") as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == wanted
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"

@@ -66,7 +66,7 @@ def _from_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Seque
         raise ConfigurationError(f"no agent {agent!r}{choices(agent, sorted(settings.agents))}", path="--agent")
     runner = build_loaded(loaded).handler(agent or "").runner
     fields = {
-        "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redaction,
+        "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redactors,
         "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,
     }  # fmt: skip
     return fields, settings.criteria_of(agent)

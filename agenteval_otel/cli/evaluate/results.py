@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from agenteval_otel.capture.text import plain
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.json_form import without_objects
+from agenteval_otel.storage.base import without_objects
 
 __all__ = ["ResultsFile"]
 

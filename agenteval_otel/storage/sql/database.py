@@ -1,9 +1,8 @@
-"""Database: the one connection by which a process writes, as the sink of `Batches`. Loads SQLAlchemy when it is opened.
+"""The one connection by which a process writes to a database, as the sink of a `ResultBatcher`.
 
-A batch is one transaction. A connection that was lost while nobody used it is made anew and the batch tried once more;
-its rows have ids of their own, so none is stored twice. A row that the database refuses costs its own result only.
-Processes that write one SQLite file take turns by the lock beside it: so there is one writer and one that moves the
-write-ahead log into the database at a time, and whoever comes first is served first.
+A batch is one transaction. After a lost connection to a server the batch is tried once more; rows have their own ids,
+so none is stored twice. A row that the database refuses costs only its own result. Processes that write one SQLite file
+take turns by the lock beside it, so there is one writer and one check-point at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,15 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Database"]
 
-# Loading SQLAlchemy, connecting and making tables: only the first results wait for that.
-_OPENING_S = 9.0
+_OPENING_S = 9.0  # loading SQLAlchemy, connecting, creating tables
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
 _FORK_WAIT_S = 0.05
 
 
 class Database:
-    """Where results are inserted.
+    """Inserts results. Loads SQLAlchemy with the first write.
 
     Args:
         target: Which database.
@@ -54,7 +51,7 @@ class Database:
         self._opened = False
         self._sweep_at = 0.0
         self.working = threading.Lock()
-        _ALL.add(self)
+        _DATABASES.add(self)
 
     @property
     def place(self) -> str:
@@ -65,14 +62,18 @@ class Database:
         return WAIT_S if self._opened else _OPENING_S
 
     def write(self, items: Sequence[Rows], *, may_wait: bool) -> list[Exception | None]:
-        """Insert the rows of results; for each None once they are committed, else why not."""
+        """Insert the rows of results; for each None once they are committed, else the error."""
         if not items:
             return []
+        path = self._target.path
         try:
-            self._refuse_after_fork()
-            if self._lock is not None:
-                make_folders(self._lock.path.parent)
-            with self._lock.held(wait=may_wait) if self._lock is not None else nullcontext(), self.working:
+            if path is not None and identity(path) in _FORKED_DURING_WRITE:
+                raise StorageError(f"{self.place}: this process was forked in the middle of a write, and cannot use it")
+            with contextlib.ExitStack() as stack:
+                if self._lock is not None:
+                    make_folders(self._lock.path.parent)
+                    stack.enter_context(self._lock.acquired(wait=may_wait))
+                stack.enter_context(self.working)
                 outcomes = self._saved(items)
                 self._sweep_if_due()
         except Exception as error:
@@ -83,148 +84,114 @@ class Database:
         """The connection stays."""
 
     def close(self) -> None:
-        """Close the connection; made anew by the next write."""
+        """Close the connection; the next write opens it again."""
         with self.working:
-            self.drop()
+            self._drop()
 
-    def drop(self) -> None:
-        """Close the connection. For who holds `working`."""
+    def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.close()
 
-    def leave(self) -> None:
-        """`drop`, before a fork: without moving SQLite's log into the database, for which the host would wait."""
-        path = self._target.path
-        if self._connection is None or path is None:
+    def drop_before_fork(self) -> None:
+        """Close the connection without a check-point, for which the host would wait. `working` is held."""
+        if self._connection is None or self._target.path is None:
             return
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             with contextlib.suppress(Exception):
-                from agenteval_otel.storage.sql.engines import hold_log
+                from agenteval_otel.storage.sql import core
 
-                held.enter_context(contextlib.closing(hold_log(path)))
-            self.drop()
+                stack.enter_context(contextlib.closing(core.hold_log(self._target.path)))
+            self._drop()
 
     def _saved(self, items: Sequence[Rows]) -> list[Exception | None]:
-        from agenteval_otel.storage.sql.engines import error_of, is_of_place
+        from agenteval_otel.storage.sql import core
 
         reused = self._connection is not None
         error = self._tried(items)
-        if error is not None and reused and is_of_place(error) and self._target.path is None:
+        if error is not None and reused and core.is_database_failure(error) and self._target.path is None:
             error = self._tried(items)  # the server was restarted, or hung up on us
         if error is None:
             return [None] * len(items)
-        if len(items) == 1 or is_of_place(error):
-            return [error_of(error, self._target)] * len(items)
-        found = [self._tried([item]) for item in items]
-        return [None if one is None else error_of(one, self._target) for one in found]
+        if len(items) == 1 or core.is_database_failure(error):
+            return [core.error_of(error, self._target)] * len(items)
+        errors = [self._tried([item]) for item in items]
+        return [error and core.error_of(error, self._target) for error in errors]
 
     def _tried(self, items: Sequence[Rows]) -> Exception | None:
-        from agenteval_otel.storage.sql.engines import is_of_place
+        from agenteval_otel.storage.sql import core
 
         try:
             connection = self._ready()
             with connection.begin():
-                self._insert(connection, items)
+                core.insert(connection, items)
         except Exception as error:
-            if is_of_place(error):
-                self.drop()
+            if core.is_database_failure(error):
+                self._drop()
             return error
         return None
-
-    def _refuse_after_fork(self) -> None:
-        path = self._target.path
-        if _FORKED_WITHIN and path is not None and identity(path) in _FORKED_WITHIN:
-            raise StorageError(f"{self.place}: this process was forked in the middle of a write, and cannot use it")
 
     def _ready(self) -> Connection:
         path = self._target.path
         if self._connection is not None and (path is None or identity(path) == self._identity):
             return self._connection
-        self.drop()
-        from agenteval_otel.storage.sql import engines, schema
+        self._drop()
+        from agenteval_otel.storage.sql import core
 
-        connection = engines.writer(self._target, durable=self._durable).connect()
-        try:
-            with connection.begin():
-                schema.prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
+        connection = core.connect_writer(self._target, durable=self._durable)
         self._identity = identity(path) if path is not None else None
         self._connection, self._opened = connection, True
         return connection
 
-    @staticmethod
-    def _insert(connection: Connection, items: Sequence[Rows]) -> None:
-        from agenteval_otel.storage.sql import schema
-
-        if connection.dialect.name == "postgresql":
-            from sqlalchemy.dialects.postgresql import insert
-        else:
-            from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
-        evaluations = [item.evaluation for item in items]
-        connection.execute(insert(schema.EVALUATIONS).on_conflict_do_nothing(), evaluations)
-        results = [row for item in items for row in item.results]
-        if results:
-            connection.execute(insert(schema.RESULTS).on_conflict_do_nothing(), results)
-
     def _sweep_if_due(self) -> None:
-        """Delete a few of the evaluations that are too old, and go on with the next batch while there are more."""
+        """Delete a few of the evaluations that are too old; the next batch continues if there are more."""
         if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
             return
-        from sqlalchemy import delete, select
+        from agenteval_otel.storage.sql import core
 
-        from agenteval_otel.storage.sql.schema import EVALUATIONS, RESULTS
-
+        deleted = 0
         try:
             before = datetime.now(UTC) - timedelta(days=self._keep_days)
-            old = select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(_SWEEP_ROWS)
-            with self._connection.begin():
-                found: Any = self._connection.execute(old).scalars().all()
-                self._connection.execute(delete(RESULTS).where(RESULTS.c.evaluation_id.in_(found)))
-                self._connection.execute(delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(found)))
-        except Exception as error:  # what was saved is saved
-            self.drop()
-            found = ()
+            deleted = core.delete_old(self._connection, before, _SWEEP_ROWS)
+        except Exception as error:  # the results are saved all the same
+            self._drop()
             log.warning("storage_sweep_failed", part="sql", error_type=type(error).__name__)
-        self._sweep_at = time.monotonic() + (0.0 if len(found) == _SWEEP_ROWS else _SWEEP_EVERY_S)
+        self._sweep_at = time.monotonic() + (0.0 if deleted == _SWEEP_ROWS else _SWEEP_EVERY_S)
 
 
-# SQLite keeps its locks by file for all of a process: a child that inherits an open database and opens it again takes
-# its parent's locks for its own. So the connection is closed before a fork, unless a write takes too long. A server's
-# connection is left alone: the child connects by itself, and only must not close what it inherits.
-_ALL: weakref.WeakSet[Database] = weakref.WeakSet()
-_KEPT: list[Any] = []
-_FORKED_WITHIN: set[tuple[int, int] | None] = set()
-_AT_FORK: list[Database] = []
+# SQLite keeps its locks by file for the whole process: a child that inherits an open database and opens it again would
+# take its parent's locks for its own. So the connection is closed before a fork, unless a write takes too long. A
+# server's connection is left alone: the child connects by itself, and only must not close the one that it inherits.
+_DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
+_INHERITED: list[Any] = []
+_FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
+_LOCKED_FOR_FORK: list[Database] = []
 
 
 @before_fork
 def _before_fork() -> None:
     until = time.monotonic() + _FORK_WAIT_S
-    for database in list(_ALL):
-        if database._target.path is None or (database._connection is None and not database.working.locked()):
+    for database in list(_DATABASES):
+        is_used = database._connection is not None or database.working.locked()
+        if database._target.path is None or not is_used:
             continue
         if database.working.acquire(timeout=max(0.0, until - time.monotonic())):
-            database.leave()
-            _AT_FORK.append(database)
+            database.drop_before_fork()
+            _LOCKED_FOR_FORK.append(database)
 
 
 @after_fork_in_parent
 def _after_in_parent() -> None:
-    while _AT_FORK:
-        _AT_FORK.pop().working.release()
+    while _LOCKED_FOR_FORK:
+        _LOCKED_FOR_FORK.pop().working.release()
 
 
 @reset_in_child
 def _after_in_child() -> None:
-    for database in list(_ALL):
-        if database in _AT_FORK:
-            continue
-        _KEPT.append(database)  # closing it would touch what the parent uses
+    for database in set(_DATABASES).difference(_LOCKED_FOR_FORK):
+        _INHERITED.append(database)  # kept alive: closing it would touch what the parent uses
         if database._target.path is not None and database.working.locked():
-            _FORKED_WITHIN.add(database._identity or identity(database._target.path))
-    _AT_FORK.clear()
-    _ALL.clear()
+            _FORKED_DURING_WRITE.add(database._identity or identity(database._target.path))
+    _LOCKED_FOR_FORK.clear()
+    _DATABASES.clear()

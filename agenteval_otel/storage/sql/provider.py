@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -11,29 +10,28 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.base import EvaluationStorageProvider
-from agenteval_otel.storage.batches import Batches
+from agenteval_otel.storage.batches import BatchedStorageProvider, Sink
 from agenteval_otel.storage.sql.rows import Rows, StoredResult, rows_of
 from agenteval_otel.storage.sql.target import Target, target_of
 
 __all__ = ["SqlStorageProvider"]
 
 
-class SqlStorageProvider(EvaluationStorageProvider, type="sql"):
+class SqlStorageProvider(BatchedStorageProvider, type="sql"):
     """Inserts each result into a database: a row for the evaluation, and one for each score, skip and failure.
 
-    Rows are inserted on a thread of their own, with those that wait beside them in one transaction. What was saved is
-    committed: it outlives the end of its process, `SIGKILL` included. Tables are made with the first result. A file of
-    SQLite's is its owner's alone; processes that write it take turns by a lock, the file ``<name>.lock``. A server that
-    was restarted is connected to anew. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
+    A thread inserts the rows, those that wait together in one transaction. A saved result is committed: it survives
+    the end of its process, `SIGKILL` included. Tables are created with the first result. An SQLite file belongs to its
+    owner only; processes that write it take turns by a lock, the file ``<name>.lock``. After a restart of the server
+    the connection is made anew. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
 
     Attributes:
-        path: A file of SQLite's. Either this or `url`.
+        path: An SQLite file. Either this or `url`.
         url: ``postgresql://user:password@host/database`` or ``sqlite:///file``. Shown with its user masked. Without a
-            password there the server's own ways to find one hold (``PGPASSWORD``, ``~/.pgpass``).
+            password the server's own ways apply (``PGPASSWORD``, ``~/.pgpass``).
         keep_days: Older evaluations are deleted, a few with each batch; None keeps all.
-        fsync: For SQLite: ``never`` commits outlive the process, and a failure of the machine may cost the last ones;
-            ``batch`` waits for the disk with each. A server follows its own settings.
+        fsync: For SQLite: with ``never`` commits survive the process, and a failure of the machine may cost the last
+            ones; ``batch`` waits for the disk with each. A server follows its own settings.
     """
 
     path: Path | None = None
@@ -50,10 +48,6 @@ class SqlStorageProvider(EvaluationStorageProvider, type="sql"):
     def _target(self) -> Target:
         return target_of(self.path, self.url)
 
-    @cached_property
-    def _open(self) -> dict[int, Batches[Rows]]:
-        return {}
-
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Insert the result; waits less than a second for the commit (of the first one nine), five for its turn.
 
@@ -64,15 +58,7 @@ class SqlStorageProvider(EvaluationStorageProvider, type="sql"):
             OSError: The file cannot be made.
         """
         rows = rows_of(aggregated)
-        await self._batches().save(rows, rows.size)
-
-    async def close(self) -> None:
-        """Close the connection after what waits."""
-        several = list(self._open.items())
-        self._open.clear()
-        for pid, batches in several:
-            if pid == os.getpid():
-                await batches.close()
+        await self.batcher.save(rows, rows.size)
 
     def query(
         self,
@@ -89,10 +75,9 @@ class SqlStorageProvider(EvaluationStorageProvider, type="sql"):
         limit: int = 100,
         offset: int = 0,
     ) -> list[StoredResult]:
-        """The stored results that all of this is true of, newest first.
+        """The stored results that match all filters, newest first.
 
-        For offline use: it blocks while the database works, over a connection of its own that cannot write. On an event
-        loop call it by `asyncio.to_thread`.
+        Blocks, over a separate read-only connection. On an event loop call it by `asyncio.to_thread`.
 
         Args:
             criterion: Name of the criterion.
@@ -105,36 +90,32 @@ class SqlStorageProvider(EvaluationStorageProvider, type="sql"):
             passed: The verdict.
             trace_id: Of the evaluated span, 32 hexadecimal digits.
             limit: How many at most.
-            offset: How many of the newest are left out.
+            offset: How many of the newest are skipped.
 
         Raises:
-            ConfigurationError: A filter has no such form.
+            ConfigurationError: A filter is wrong.
             StorageError: The database is not there, cannot be reached, is of a newer version of this package, or a row
                 cannot be read.
         """
-        from agenteval_otel.storage.sql.queries import ResultQuery, run_query
+        from agenteval_otel.storage.sql.core import ResultQuery
 
-        return run_query(self._target, ResultQuery(
+        return ResultQuery(
             criterion=criterion, agent=agent, since=since, until=until, min_score=min_score, max_score=max_score,
             status=status, passed=passed, trace_id=trace_id, limit=limit, offset=offset,
-        ))  # fmt: skip
+        ).run(self._target)  # fmt: skip
 
     def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
-        """All of one evaluation as it was saved, by the id that `query` gives; None when there is none. Blocks.
+        """All of one evaluation as it was saved, by its id from `query`; None if there is none. Blocks.
 
         Raises:
             StorageError: As `query`.
         """
-        from agenteval_otel.storage.sql.queries import read_evaluation
+        from agenteval_otel.storage.sql.core import read_evaluation
 
         return read_evaluation(self._target, evaluation_id)
 
-    def _batches(self) -> Batches[Rows]:
-        # By process: a forked child connects by itself.
-        found = self._open.get(os.getpid())
-        return found or self._open.setdefault(os.getpid(), self._made())
-
-    def _made(self) -> Batches[Rows]:
+    def open_sink(self) -> Sink[Rows]:
+        """The connection, opened by its first write."""
         from agenteval_otel.storage.sql.database import Database
 
-        return Batches(Database(self._target, durable=self.fsync == "batch", keep_days=self.keep_days))
+        return Database(self._target, durable=self.fsync == "batch", keep_days=self.keep_days)

@@ -1,7 +1,6 @@
-"""Rows: a result as the rows of its two tables, and back. Pure functions; SQLAlchemy is not needed here.
+"""A result as the rows of its two tables, and back, without SQLAlchemy.
 
-What is asked for by queries has a column of its own; everything else stands as JSON in `details`, so that a field which
-results get one day is kept without a change of the tables.
+Fields that queries filter by have a column; all others are JSON in `details`, so a new field needs no new column.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from agenteval_otel.capture.text import sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.value import Value
 from agenteval_otel.scoring.probability import weight
-from agenteval_otel.storage.json_form import without_objects
+from agenteval_otel.storage.base import without_objects
 
 __all__ = ["Rows", "StoredResult", "evaluation_of", "name_of", "rows_of", "stored_of"]
 
@@ -37,7 +36,7 @@ _MAX_DIGITS = 4_000
 
 
 class Rows(NamedTuple):
-    """One result as rows: of the evaluation, and of each score, skip and failure."""
+    """A result as rows: one for the evaluation, and one for each score, skip and failure; and their size in bytes."""
 
     evaluation: dict[str, Any]
     results: list[dict[str, Any]]
@@ -45,13 +44,13 @@ class Rows(NamedTuple):
 
 
 class StoredResult(Value):
-    """One score, skip or failure as it is stored, with what it belongs to.
+    """One score, skip or failure as it is stored.
 
     Attributes:
         evaluation_id: Of the evaluation: 32 hexadecimal digits, which sort by time.
         evaluated_at: When the evaluation ended, in UTC.
         agent: Which agent answered.
-        trace_id: Of the evaluated span; None when there was none.
+        trace_id: Of the evaluated span; None without one.
         span_id: Of the evaluated span.
         weight: For how many responses it stands: 1 / probability.
         result: The result itself.
@@ -67,7 +66,7 @@ class StoredResult(Value):
 
 
 def rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
-    """The rows of a result, of types that every database takes: no NUL, no lone surrogate, no NaN, no endless name."""
+    """The rows of a result, with values that every database takes: no NUL, lone surrogate, NaN or endless name."""
     try:
         return _rows_of(aggregated)
     except ValueError:
@@ -129,7 +128,7 @@ def stored_of(row: Mapping[str, Any]) -> StoredResult:
 def evaluation_of(row: Mapping[str, Any], results: list[Mapping[str, Any]]) -> AggregatedEvaluationResult:
     """The result of a row of `agenteval_evaluations` and those that belong to it."""
     fields = {name: row[name] for name in _OF_EVALUATION - {"results"}}
-    return AggregatedEvaluationResult(**fields, **_details_of(row), results=tuple(_result_of(one) for one in results))
+    return AggregatedEvaluationResult(**fields, **_details_of(row), results=tuple(map(_result_of, results)))
 
 
 def _result_of(row: Mapping[str, Any]) -> EvaluationResult:
@@ -140,12 +139,12 @@ def _result_of(row: Mapping[str, Any]) -> EvaluationResult:
 
 
 def _details_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(row["details"], parse_int=_integer)
-    return found
+    details: dict[str, Any] = json.loads(row["details"], parse_int=_integer)
+    return details
 
 
 def _integer(digits: str) -> int | float:
-    # Python refuses to read what is longer, and JSON may hold it: one such number must not cost a whole query.
+    # Python refuses to read longer integers: one such number must not fail the whole query.
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
@@ -153,7 +152,7 @@ def _when(aggregated: AggregatedEvaluationResult) -> datetime:
     seconds = aggregated.ended_ns / 1e9 if aggregated.ended_ns else aggregated.timestamp / 1e3
     try:
         return datetime.fromtimestamp(seconds or time.time(), UTC)
-    except (OverflowError, ValueError, OSError):  # no time that a calendar has
+    except (OverflowError, ValueError, OSError):  # out of the calendar's range
         return datetime.now(UTC)
 
 
@@ -167,13 +166,11 @@ def _text(text: str | None) -> str | None:
 
 
 def _real(number: Any) -> float | None:
-    if not isinstance(number, bool | int | float):
-        return None
     try:
-        found = float(number)
+        real = float(number) if isinstance(number, bool | int | float) else math.nan
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return real if math.isfinite(real) else None
 
 
 def _whole(number: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Target: which database is meant, read from the configuration without loading a driver."""
+"""Which database the settings name; loads no driver."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<da
 
 
 class Target(NamedTuple):
-    """A file of SQLite's, or the address of a PostgreSQL server."""
+    """An SQLite file, or the address of a PostgreSQL server."""
 
     path: Path | None
     url: str
 
     @property
     def place(self) -> str:
-        """What it is called in messages: the file, or the address with its user masked."""
+        """Its name in messages: the file, or the address with its user masked."""
         return str(self.path) if self.path is not None else mask_text(self.url)
 
     def masked(self, text: str) -> str:
-        """Text of a driver without the user's secrets."""
+        """A driver's text without the user's password."""
         if self.path is not None:
             return text
         password = urlsplit(self.url).password
@@ -35,14 +35,14 @@ class Target(NamedTuple):
 
 
 def target_of(path: Path | None, url: str | None) -> Target:
-    """The database that is meant.
+    """The database that the settings name.
 
     Raises:
-        ValueError: Neither or both are given, the address is of another kind, or what it needs is not installed.
+        ValueError: Neither or both are set, the address has another form, or an extra is not installed.
     """
     if (path is None) == (url is None):
-        raise ValueError("expected either 'path', a file of SQLite's, or 'url', a database's address")
-    _demand("sqlalchemy", "sql")
+        raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")
+    _require("sqlalchemy", "sql")
     if path is not None or url is None:
         return Target(path, "")
     scheme, separator, rest = url.partition("://")
@@ -53,7 +53,7 @@ def target_of(path: Path | None, url: str | None) -> Target:
         return Target(Path(file), "")
     if not separator or scheme not in _POSTGRESQL:
         raise ValueError(_FORMS)
-    _demand("psycopg", "postgresql")
+    _require("psycopg", "postgresql")
     try:
         _ = urlsplit(url).port
     except ValueError:
@@ -61,6 +61,6 @@ def target_of(path: Path | None, url: str | None) -> Target:
     return Target(None, f"postgresql+psycopg://{rest}")
 
 
-def _demand(module: str, extra: str) -> None:
+def _require(module: str, extra: str) -> None:
     if importlib.util.find_spec(module) is None:
         raise ValueError(f'needs the extra {extra}: pip install "agenteval-otel[{extra}]"')

@@ -1,59 +1,27 @@
-"""What is laid over a settings file: a profile, variables of the environment, and the values of ``${VARIABLE}``.
+"""Settings from environment variables: ``AGENTEVAL_*``, and references ``${VARIABLE}`` in a file.
 
-Mappings merge key by key; lists and everything else are replaced. Values from the environment stay text, marked as
-such (`Told`), and become what their field wants when the settings are made.
+Their values stay text (`EnvironmentText`) until the settings are validated.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
 
 from agenteval_otel.components import near
-from agenteval_otel.config.export import ExportSettings
 from agenteval_otel.config.settings import AgentSettings, Settings
-from agenteval_otel.config.tree import Items, Section, Told
+from agenteval_otel.config.tree import EnvironmentText, Items, Section
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, is_secret, mask_text
-from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.sampling import Escalation
-from agenteval_otel.sampling.settings import SamplingSettings
-from agenteval_otel.storage import OtlpStorageProvider
 
-__all__ = [
-    "EXCLUSIVE", "PREFIX", "PROFILE", "SETTINGS", "Substitution", "Variable", "overlay", "read_variables", "substitute",
-]  # fmt: skip
+__all__ = ["PREFIX", "PROFILE", "SETTINGS", "Substitution", "Variable", "read_variables", "substitute"]
 
-EXCLUSIVE = {"sample_rate": "sampler", "sampler": "sample_rate"}
-"""Who says the one takes the other back."""
 PREFIX = "AGENTEVAL_"
 SETTINGS, PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
-
-
-def overlay(base: Section, over: Section) -> Section:
-    """The base with `over` laid over it.
-
-    Mappings merge, but one that names another ``type`` replaces the whole; a `sample_rate` takes the place of a
-    `sampler` below it, and the other way round.
-    """
-    if "type" in over and over["type"] != base.get("type"):
-        return over
-    gone = {EXCLUSIVE[key] for key in over if key in EXCLUSIVE and EXCLUSIVE[key] not in over}
-    merged = Section()
-    for key, value in base.items():
-        if key not in gone:
-            merged.put(key, value, base.origins[key])
-    for key, value in over.items():
-        below = base.get(key)
-        if isinstance(below, Section) and isinstance(value, Section):
-            value = overlay(below, value)
-        merged.put(key, value, over.origins[key])
-    return merged
 
 
 class Variable(NamedTuple):
@@ -64,23 +32,32 @@ class Variable(NamedTuple):
     shown: str
 
 
-_SECTIONS: dict[str, type[BaseModel]] = {
-    "telemetry": OtlpStorageProvider, "load_shedding": LoadSheddingSettings, "escalation": Escalation,
-    "breach": BreachSettings, "sampling": SamplingSettings, "export": ExportSettings,
-}  # fmt: skip
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """The model of a section; None for values, containers, and parts that are chosen by `type`."""
+    alternatives = [annotation] if isinstance(annotation, type) else get_args(annotation)
+    models = [model for model in alternatives if isinstance(model, type) and issubclass(model, BaseModel)]
+    is_container = get_origin(annotation) in (dict, tuple)
+    return None if is_container or not models or "contract" in models[0].__dict__ else models[0]
 
 
-class _Found(NamedTuple):
+_SECTIONS = {
+    name: model for name, field in Settings.model_fields.items() if (model := _model_of(field.annotation)) is not None
+}
+
+
+class Overrides(NamedTuple):
+    """What variables set: the tree to merge over the file's, the variables in force, and the unknown ones."""
+
     section: Section
     variables: tuple[Variable, ...]
     warnings: tuple[str, ...]
 
 
-def read_variables(environment: Mapping[str, str], base: Section) -> _Found:
-    """The overrides: ``AGENTEVAL_SAMPLE_RATE``, ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones say nothing.
+def read_variables(environment: Mapping[str, str], base: Section) -> Overrides:
+    """The overrides, such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored.
 
-    A value that begins with ``[`` or ``{`` is read as YAML. A variable that names no setting is a warning: another
-    program may own it.
+    A value that begins with ``[`` or ``{`` is YAML. A variable that names no setting is a warning: another program may
+    own it.
 
     Raises:
         ConfigurationError: A list or mapping that is not YAML; the path is the variable.
@@ -102,7 +79,7 @@ def read_variables(environment: Mapping[str, str], base: Section) -> _Found:
         path = _put(section, base, keys, _value_of(text, name, keys), name)
         shown = MASK if any(is_secret(key) for key in keys) else mask_text(text)
         variables.append(Variable(name, path, shown))
-    return _Found(section, tuple(variables), tuple(warnings))
+    return Overrides(section, tuple(variables), tuple(warnings))
 
 
 def _is_setting(keys: list[str]) -> bool:
@@ -119,46 +96,46 @@ def _is_setting(keys: list[str]) -> bool:
 def _value_of(text: str, name: str, keys: list[str]) -> Any:
     secret = any(is_secret(key) for key in keys)
     if text[0] not in "[{":
-        return Told(text, MASK if secret else mask_text(text))
-    from agenteval_otel.config.bounded_yaml import load_yaml
+        return EnvironmentText(text, MASK if secret else mask_text(text))
+    from agenteval_otel.config.yaml_files import load_yaml
 
     try:
-        return _told(load_yaml(text, name), secret)
+        return _from_environment(load_yaml(text, name), secret)
     except ConfigurationError as error:
         message = "a list or mapping" if secret else error.problems[0][1]
         raise ConfigurationError(f"expected YAML: {message}", path=name) from None
 
 
-def _told(value: Any, secret: bool) -> Any:
+def _from_environment(value: Any, secret: bool) -> Any:
     if isinstance(value, Section):
         section = Section()
         for key, item in value.items():
-            section.put(key, _told(item, secret or is_secret(key)), value.origins[key].partition(":")[0])
+            section.put(key, _from_environment(item, secret or is_secret(key)), value.origins[key].partition(":")[0])
         return section
     if isinstance(value, Items):
         origins = [origin.partition(":")[0] for origin in value.origins]
-        return Items([_told(item, secret) for item in value], origins)
-    return Told(value, MASK if secret else mask_text(value)) if isinstance(value, str) else value
+        return Items([_from_environment(item, secret) for item in value], origins)
+    return EnvironmentText(value, MASK if secret else mask_text(value)) if isinstance(value, str) else value
 
 
 def _put(section: Section, base: Any, keys: list[str], value: Any, name: str) -> str:
-    """Set the value at the keys; names of the file, such as an agent's, are found again in any spelling."""
+    """Set the value at the keys; names in the file, such as an agent's, match in any spelling."""
     path = []
-    for position, word in enumerate(keys):
-        known = base if isinstance(base, Section) else Section()
-        key = next((one for one in known if re.sub(r"\W", "_", one).lower() == word), word)
+    for position, variable_key in enumerate(keys):
+        below = base if isinstance(base, Section) else Section()
+        key = next((name for name in below if re.sub(r"\W", "_", name).lower() == variable_key), variable_key)
         path.append(key)
         if position == len(keys) - 1:
             section.put(key, value, name)
             break
         if not isinstance(section.get(key), Section):
             section.put(key, Section(), name)
-        section, base = section[key], known.get(key)
+        section, base = section[key], below.get(key)
     return ".".join(path)
 
 
 class Substitution(NamedTuple):
-    """A tree with its references resolved, what was wrong, and the values that no message may show."""
+    """A tree with its references resolved, the problems, and the values that no message may show."""
 
     tree: Section
     problems: list[tuple[str | None, str]]
@@ -166,9 +143,9 @@ class Substitution(NamedTuple):
 
 
 def substitute(tree: Section, environment: Mapping[str, str]) -> Substitution:
-    """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text; ``$${`` is a plain ``${``.
+    """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text; ``$${`` is a literal ``${``.
 
-    Every other ``$`` stays as it is: patterns end in it.
+    Every other ``$`` stays: patterns end in it.
     """
     work = _Substituting(environment)
     return Substitution(work.value(tree, ""), work.problems, frozenset(work.secrets))
@@ -187,15 +164,11 @@ class _Substituting:
                 section.put(key, self.value(item, f"{path}.{key}" if path else key), value.origins[key])
             return section
         if isinstance(value, Items):
-            items = [self.value(item, f"{path}[{index}]") for index, item in enumerate(value)]
-            return Items(items, value.origins)
-        if isinstance(value, str) and "${" in value and not isinstance(value, Told):
-            return self._text(value, path)
-        return value
-
-    def _text(self, text: str, path: str) -> str:
-        found = _REFERENCE.sub(lambda match: self._resolved(match, path), text)
-        return found if found == text.replace("$${", "${") else Told(found, text)
+            return Items([self.value(item, f"{path}[{index}]") for index, item in enumerate(value)], value.origins)
+        if not isinstance(value, str) or "${" not in value or isinstance(value, EnvironmentText):
+            return value
+        text = _REFERENCE.sub(lambda match: self._resolved(match, path), value)
+        return text if text == value.replace("$${", "${") else EnvironmentText(text, value)
 
     def _resolved(self, match: re.Match[str], path: str) -> str:
         name, default = match.groups()
@@ -204,13 +177,12 @@ class _Substituting:
         if name is None:
             self.problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
             return match[0]
-        told = self._environment.get(name)
-        if default is not None and not told:
+        value = self._environment.get(name)
+        if default is not None and not value:
             return str(default)
-        if told is None:
-            self.problems.append(
-                (path, f"the environment variable {name} is not set; set it, or give a default: ${{{name}:-...}}")
-            )
+        if value is None:
+            hint = f"set it, or give a default: ${{{name}:-...}}"
+            self.problems.append((path, f"the environment variable {name} is not set; {hint}"))
             return match[0]
-        self.secrets.add(told)
-        return told
+        self.secrets.add(value)
+        return value
