@@ -56,9 +56,7 @@ NAMES: dict[str, list[str]] = {
         "CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore",
         "load_store", "module_of", "with_ground_truth",
     ],
-    "agenteval_otel.hosted": [
-        "HostedModel",
-    ],
+    "agenteval_otel.http_client": ["HostedModel"],
     "agenteval_otel.instrumentation": [
         "annotate", "monitor",
     ],

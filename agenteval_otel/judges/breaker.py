@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.hosted.locks import FreeLock
+from agenteval_otel.runtime.locks import ForkSafeLock
 
 __all__ = ["BreakerSettings", "CircuitBreaker", "Passage", "breaker_of"]
 
@@ -63,7 +63,7 @@ class CircuitBreaker:
     """
 
     def __init__(self, settings: BreakerSettings | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings, self._clock, self._lock = settings or BreakerSettings(), clock, FreeLock()
+        self._settings, self._clock, self._lock = settings or BreakerSettings(), clock, ForkSafeLock()
         self._calls: deque[tuple[float, bool]] = deque(maxlen=_MOST_CALLS)
         self._failed = 0
         self._in_a_row = 0
@@ -184,4 +184,4 @@ def breaker_of(endpoint: str, settings: BreakerSettings) -> CircuitBreaker:
 
 
 _breakers: OrderedDict[tuple[str, BreakerSettings], CircuitBreaker] = OrderedDict()
-_lock = FreeLock()
+_lock = ForkSafeLock()

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.ledgers import Entry, Held, Key, Ledger, MemoryLedger
 from agenteval_otel.judges.prices import NANO, Amount, Price, estimated, price_of, tokens_of
 from agenteval_otel.judges.shared_ledger import SCHEMA, SharedLedger
 from agenteval_otel.judges.spend import PERIOD_S, Limit, SpendLimits
 from agenteval_otel.models.value import replaced
+from agenteval_otel.runtime.locks import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
@@ -233,4 +233,4 @@ def _most(request: JudgeRequest, price: Price | None) -> Amount:
 
 # As many as settings name: a ledger is what a limit is worth, and none is forgotten.
 _ledgers: dict[tuple[str, object], Ledger] = {}
-_lock = FreeLock()
+_lock = ForkSafeLock()

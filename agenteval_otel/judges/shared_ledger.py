@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.ledgers import Allows, Entry, Key, MemoryLedger
 from agenteval_otel.judges.prices import Amount
+from agenteval_otel.runtime.locks import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class SharedLedger:
     ) -> None:
         self._database, self._account, self._patience_s, self._clock = database, account, patience_s, clock
         self._own = MemoryLedger(share=share_without_file)
-        self._lock = FreeLock()
+        self._lock = ForkSafeLock()
         self._in_own: set[str] = set()
         self._owed: dict[Key, Amount] = {}
         self._unsettled: list[str] = []
