@@ -125,7 +125,7 @@ class HostedModel(Component):
     def _failed(self, error: ModelError, calls: int) -> ModelError:
         """The failure in the words of who asked, with what it took where it does not say so yet."""
 
-    def trouble(self) -> str | None:
+    def config_problem(self) -> str | None:
         """That its key is missing, with the name of the environment variable; None where it is there."""
         if self.api_key is not None or self.api_key_env is None:
             return None
@@ -176,8 +176,8 @@ class HostedModel(Component):
             return self.api_key.get_secret_value()
         if self.api_key_env is None:
             return None
-        if (trouble := self.trouble()) is not None:
-            raise ModelError(trouble, error_type="authentication")
+        if (problem := self.config_problem()) is not None:
+            raise ModelError(problem, error_type="authentication")
         return os.environ.get(self.api_key_env, "").strip()
 
     @cached_property

@@ -58,7 +58,7 @@ class Judge(BareCopies, Component, contract="judge"):
         """
         raise NotImplementedError
 
-    def trouble(self) -> str | None:
+    def config_problem(self) -> str | None:
         """Why it could not be asked now, as far as that is seen without asking; None where nothing is in the way."""
         return None
 

@@ -88,7 +88,7 @@ class VerdictCache(Generic[V]):
         path = self._settings.path
         self._file = None if path is None else Database(path.absolute(), _SCHEMA, patience_s=_PATIENCE_S)
         self._again_at = float("-inf")
-        self.hits = self.misses = self.troubles = 0
+        self.hits = self.misses = self.failures = 0
 
     def __repr__(self) -> str:
         return f"<VerdictCache {len(self._texts)} in memory, {self.hits} hits, {self.misses} misses>"
@@ -191,7 +191,7 @@ class VerdictCache(Generic[V]):
     def _noted(self, error: BaseException | None) -> None:
         if error is None:
             return
-        self.troubles += 1
+        self.failures += 1
         self._again_at = time.monotonic() + _AGAIN_S
         log.warning("judge_cache_file_unusable", part=str(self._settings.path), error=type(error).__name__)
 

@@ -48,7 +48,7 @@ Allows = Callable[[Held, float], bool]
 
 
 class Ledger(Protocol):
-    """Books that governors share."""
+    """Books that budgets share."""
 
     async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
         """Enter the call if `allows` says so of what is held; one step, whoever else reserves. Never raises."""

@@ -72,10 +72,10 @@ class SharedLedger:
         self._owed: dict[Key, Amount] = {}
         self._unsettled: list[str] = []
         self._again_at = float("-inf")
-        self.troubles = 0
+        self.failures = 0
 
     def __repr__(self) -> str:
-        return f"<SharedLedger {self._account!r} in {self._database.path}, {self.troubles} troubles>"
+        return f"<SharedLedger {self._account!r} in {self._database.path}, {self.failures} failures>"
 
     async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
         """As `Ledger.reserve`; waits for the file at most three times its patience."""
@@ -203,6 +203,6 @@ class SharedLedger:
                 self._owed[key] = self._owed.get(key, _NOTHING).plus(amount)
 
     def _trouble(self, error: BaseException) -> None:
-        self.troubles += 1
+        self.failures += 1
         self._again_at = self._clock() + _AGAIN_S
         log.warning("judge_spend_file_unusable", part=str(self._database.path), error=type(error).__name__)

@@ -36,7 +36,7 @@ class _Guards(Protocol):
     @property
     def breaker(self) -> Any: ...
     @property
-    def governor(self) -> Any: ...
+    def budget(self) -> Any: ...
 
 
 class JudgeTotals:
@@ -160,7 +160,7 @@ class JudgeInstruments:
         """By period; of several accounts the least."""
         found: dict[Labels, float] = {}
         for judge in self._judges():
-            left = {} if judge.governor is None else judge.governor.remaining_usd()
+            left = {} if judge.budget is None else judge.budget.remaining_usd()
             for period, usd in left.items():
                 key = ((names.JUDGE_PERIOD, period),)
                 found[key] = min(found.get(key, usd), usd)
