@@ -109,7 +109,7 @@ class JudgeError(ModelError):
     """The model that judges gave no answer; ``error_type`` is one of `judges.ERROR_TYPES`.
 
     Attributes:
-        probability: With what probability the governor let the call be made; 1 where nothing limits it.
+        probability: With what probability the budget let the call be made; 1 where nothing limits it.
     """
 
     probability: float = 1.0

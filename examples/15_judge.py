@@ -74,5 +74,5 @@ asked = EvaluationInput(response="We ship to the moon every Monday.", context={"
 (found,) = run_evaluation_sync(asked, EvaluationRunConfig(evaluators=evaluators[1:2])).results
 print(f"\noffline: {found.criterion_name} {found.score}, {found.reasoning}")
 
-if (known := judge.guarded().cache) and (books := judge.guarded().governor):
+if (known := judge.guarded().cache) and (books := judge.guarded().budget):
     print(f"{known.hits} from the cache, {0.50 - books.remaining_usd()['day']:.4f} dollars spent")

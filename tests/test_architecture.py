@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = {
     "errors": 0, "semconv": 0, "masking": 0, "registry": 0, "runtime": 0,
     "models": 1, "components": 1,
-    "patterns": 1, "redaction": 2, "scoring": 2, "intervals": 2, "plugins": 2, "hosted": 2,
+    "patterns": 1, "redaction": 2, "scoring": 2, "intervals": 2, "plugins": 2, "http_client": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "dispatch": 3,
     "telemetry": 4, "evaluators": 4,
     "storage": 5,
@@ -30,7 +30,7 @@ LAYERS = {
 # Which modules may meet which vendor; a name stands for the module, or for all of a package.
 VENDORS = {
     "anthropic": ("judges.anthropic",),
-    "httpx2": ("hosted.http",),
+    "httpx2": ("http_client.client",),
     "sentence_transformers": ("embedders.sentence_transformers",),
     "torch": ("embedders.sentence_transformers",),
     "tqdm": ("embedders.sentence_transformers",),
@@ -48,7 +48,7 @@ VENDORS = {
     "opentelemetry.sdk": ("telemetry.private", "instrumentation.span_processor", "testing"),
     "opentelemetry.exporter": ("telemetry.signals", "instrumentation.span_processor", "testing"),
     "opentelemetry": ("telemetry", "capture", "sampling.trace", "engine", "pipeline",
-                      "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "hosted.quiet"),
+                      "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
     "sqlalchemy": ("storage.sql",),
     "rich": ("cli", "engine.progress"),
     "yaml": ("config", "provisioning", "evaluators.catalogue"),

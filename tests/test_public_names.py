@@ -37,7 +37,7 @@ NAMES: dict[str, list[str]] = {
         "Dispatcher", "Done", "InlineDispatcher", "PoolDispatcher", "one_by_one",
     ],
     "agenteval_otel.embedders": [
-        "Embedded", "Embedder", "EmbedderUsage", "GivenEmbedder", "HashingEmbedder", "OpenAICompatibleEmbedder",
+        "CallableEmbedder", "Embedded", "Embedder", "EmbedderUsage", "HashingEmbedder", "OpenAICompatibleEmbedder",
         "SentenceTransformerEmbedder", "as_embedder",
     ],
     "agenteval_otel.errors": [
@@ -57,9 +57,7 @@ NAMES: dict[str, list[str]] = {
         "CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore",
         "load_store", "module_of", "with_ground_truth",
     ],
-    "agenteval_otel.hosted": [
-        "HostedModel",
-    ],
+    "agenteval_otel.http_client": ["HostedModel"],
     "agenteval_otel.instrumentation": [
         "annotate", "monitor",
     ],
@@ -67,7 +65,7 @@ NAMES: dict[str, list[str]] = {
         "Difference", "Estimate", "WeightedSums", "Z_95", "difference_of", "estimate_of", "wilson_interval",
     ],
     "agenteval_otel.judges": [
-        "AnthropicJudge", "BreakerSettings", "CacheSettings", "ERROR_TYPES", "GivenJudge", "Guarded", "Judge",
+        "AnthropicJudge", "BreakerSettings", "CacheSettings", "CallableJudge", "ERROR_TYPES", "Guarded", "Judge",
         "JudgeRequest", "JudgeUsage", "OpenAICompatibleJudge", "SpendLimits", "Verdict", "as_judge", "parse_answer",
     ],
     "agenteval_otel.masking": [

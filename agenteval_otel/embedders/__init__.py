@@ -7,17 +7,17 @@ evaluator runs that asks. Importing this room loads no numpy and no vendor; the 
 
 from __future__ import annotations
 
+from agenteval_otel.embedders.adapter import CallableEmbedder, as_embedder
 from agenteval_otel.embedders.base import Embedded, Embedder, EmbedderUsage
-from agenteval_otel.embedders.given import GivenEmbedder, as_embedder
 from agenteval_otel.embedders.hashing import HashingEmbedder
 from agenteval_otel.embedders.openai_compatible import OpenAICompatibleEmbedder
 from agenteval_otel.embedders.sentence_transformers import SentenceTransformerEmbedder
 
 __all__ = [
+    "CallableEmbedder",
     "Embedded",
     "Embedder",
     "EmbedderUsage",
-    "GivenEmbedder",
     "HashingEmbedder",
     "OpenAICompatibleEmbedder",
     "SentenceTransformerEmbedder",

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agenteval_otel.components import Component
-from agenteval_otel.hosted.copies import BareCopies
+from agenteval_otel.http_client.copies import BareCopies
 from agenteval_otel.models.value import Value
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Embedder(BareCopies, Component, contract="embedder"):
         found = self.embed(texts)
         return Embedded(await found if inspect.isawaitable(found) else found)
 
-    def trouble(self) -> str | None:
+    def config_problem(self) -> str | None:
         """Why it could not be asked now, as far as that is seen without asking; None where nothing is in the way."""
         return None
 

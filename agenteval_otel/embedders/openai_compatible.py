@@ -11,8 +11,8 @@ from pydantic import Field
 from agenteval_otel.embedders.base import Embedded, Embedder, EmbedderUsage
 from agenteval_otel.embedders.vectors import rows_of
 from agenteval_otel.errors import EmbedderError, ModelError
-from agenteval_otel.hosted.model import HostedModel, Try
-from agenteval_otel.hosted.replies import count_of, encodable
+from agenteval_otel.http_client.model import HostedModel, Try
+from agenteval_otel.http_client.replies import count_of, encodable
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,7 +20,7 @@ from agenteval_otel.components import PartError
 from agenteval_otel.embedders.base import Embedder
 from agenteval_otel.embedders.vectors import unit_rows
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.hosted.locks import FreeLock
+from agenteval_otel.runtime.locks import ForkSafeLock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ __all__ = ["SentenceTransformerEmbedder"]
 
 _EXTRA: Final = 'sentence-transformers is not installed: pip install "agenteval-otel[sentence-transformers]"'
 # Two threads that need the same model load it once; it lies on a disk, so a load ends.
-_loading = FreeLock()
+_loading = ForkSafeLock()
 
 
 class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
@@ -125,8 +125,8 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
             return f"the model {self.model!r} cannot be loaded ({type(error).__name__})"
 
     @cached_property
-    def _turn(self) -> FreeLock:
-        return FreeLock()
+    def _turn(self) -> ForkSafeLock:
+        return ForkSafeLock()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def problems_of(part: Any, path: str) -> list[str]:
     """What keeps its judges and embedders from being asked, as far as that is seen now, with the setting's path."""
     models = _parts(part, path, _DEPTH, ("judge", "embedder"))
-    return [f"{where}: {problem}" for where, model in models if (problem := model.trouble()) is not None]
+    return [f"{where}: {problem}" for where, model in models if (problem := model.config_problem()) is not None]
 
 
 def log_problems(agent: str, evaluators: Iterable[Any]) -> None:

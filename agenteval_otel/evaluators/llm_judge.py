@@ -26,7 +26,7 @@ from agenteval_otel.evaluators.llm_judge_question import (
 from agenteval_otel.evaluators.llm_judge_replies import judge_facts, judgement_of, reply_of
 from agenteval_otel.evaluators.llm_judge_signs import injection_signs, no_answer
 from agenteval_otel.evaluators.rubric import Levels, NamedRubric, Rubric
-from agenteval_otel.judges import GivenJudge, Judge, JudgeRequest, Verdict, as_judge
+from agenteval_otel.judges import CallableJudge, Judge, JudgeRequest, Verdict, as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.models.judge_calls import Judgement
@@ -178,7 +178,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     def _form(self) -> ReplyForm:
         # Only an object of the program's answers in free text; every other judge gives a JSON object, by its contract.
         of_text = self.reply_form in ("lines", "number")
-        return "evidence" if of_text and not isinstance(self.judge, GivenJudge) else self.reply_form
+        return "evidence" if of_text and not isinstance(self.judge, CallableJudge) else self.reply_form
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return tuple(one.criterion for one in self.all_rubrics)

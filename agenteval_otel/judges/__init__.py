@@ -8,12 +8,12 @@ outlives its deadline, and never shows its key. Importing this room loads no ven
 
 from __future__ import annotations
 
+from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.anthropic import AnthropicJudge
 from agenteval_otel.judges.base import ERROR_TYPES, Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.judges.cache import CacheSettings
-from agenteval_otel.judges.given import GivenJudge, as_judge
 from agenteval_otel.judges.guarded import Guarded
 from agenteval_otel.judges.openai_compatible import OpenAICompatibleJudge
 from agenteval_otel.judges.spend import SpendLimits
@@ -23,7 +23,7 @@ __all__ = [
     "AnthropicJudge",
     "BreakerSettings",
     "CacheSettings",
-    "GivenJudge",
+    "CallableJudge",
     "Guarded",
     "Judge",
     "JudgeRequest",

@@ -11,7 +11,7 @@ import math
 from typing import Any, Final, NoReturn
 
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.hosted.replies import encodable
+from agenteval_otel.http_client.replies import encodable
 
 __all__ = ["MAX_DEPTH", "check_form", "parse_answer"]
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from agenteval_otel.errors import ModelError
-from agenteval_otel.hosted.http import client_for
-from agenteval_otel.hosted.model import no_connection, not_written
-from agenteval_otel.hosted.replies import Reply, count_of, joined
+from agenteval_otel.http_client.client import client_for
+from agenteval_otel.http_client.model import no_connection, not_written
+from agenteval_otel.http_client.replies import Reply, count_of, joined
 from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
 from agenteval_otel.judges.forms import in_words, plain_form
 from agenteval_otel.judges.hosted import Answered, HostedJudge
@@ -45,7 +45,7 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
     def _connect(self, key: str | None) -> Any:
         from anthropic import AsyncAnthropic
 
-        http = client_for(self.base_url, max_bytes=self.max_answer_bytes, allow_private=self.allow_private)
+        http = client_for(self.base_url, max_bytes=self.max_answer_bytes)
         return AsyncAnthropic(
             api_key=key, base_url=self.base_url, http_client=http, max_retries=0, open_telemetry=False,
             default_headers={**_not_ours(), **self.extra_headers}, timeout=self.deadline_s,

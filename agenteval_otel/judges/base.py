@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from agenteval_otel.components import Component
-from agenteval_otel.hosted.copies import BareCopies
-from agenteval_otel.hosted.replies import RETRYABLE
+from agenteval_otel.http_client.copies import BareCopies
+from agenteval_otel.http_client.replies import RETRYABLE
 from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.judges.cache import CacheSettings
 from agenteval_otel.judges.request import JudgeRequest, JudgeUsage, Verdict
@@ -58,7 +58,7 @@ class Judge(BareCopies, Component, contract="judge"):
         """
         raise NotImplementedError
 
-    def trouble(self) -> str | None:
+    def config_problem(self) -> str | None:
         """Why it could not be asked now, as far as that is seen without asking; None where nothing is in the way."""
         return None
 

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.hosted.locks import FreeLock
+from agenteval_otel.runtime.locks import ForkSafeLock
 
-__all__ = ["BreakerSettings", "CircuitBreaker", "Passage", "breaker_of"]
+__all__ = ["BreakerSettings", "CircuitBreaker", "Permit", "breaker_of"]
 
 BreakerState = Literal["closed", "open", "half_open"]
 _MOST_ENDPOINTS: Final = 256
@@ -63,13 +63,13 @@ class CircuitBreaker:
     """
 
     def __init__(self, settings: BreakerSettings | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings, self._clock, self._lock = settings or BreakerSettings(), clock, FreeLock()
+        self._settings, self._clock, self._lock = settings or BreakerSettings(), clock, ForkSafeLock()
         self._calls: deque[tuple[float, bool]] = deque(maxlen=_MOST_CALLS)
         self._failed = 0
         self._in_a_row = 0
         self._open_until: float | None = None
         self._open_s = self._settings.open_s
-        self._probe: Passage | None = None
+        self._probe: Permit | None = None
         self._probe_until = 0.0
         self.refused = 0
 
@@ -84,22 +84,22 @@ class CircuitBreaker:
             return "closed"
         return "open" if self._clock() < until else "half_open"
 
-    def enter(self) -> Passage:
-        """Let a call through; whoever gets the passage has to say how the call ended.
+    def enter(self) -> Permit:
+        """Let a call through; whoever gets the permit has to say how the call ended.
 
         Raises:
             JudgeError: ``breaker_open``: the endpoint is left alone, for `retry_after_s` more.
         """
         with self._lock:
             now = self._clock()
-            passage = Passage(self)
+            permit = Permit(self)
             if self._open_until is None:
-                return passage
+                return permit
             free = self._probe is None or now >= self._probe_until
             if now >= self._open_until and free:
                 # A probe whose loop has died never comes back: after a while the next one goes.
-                self._probe, self._probe_until = passage, now + _PROBE_S
-                return passage
+                self._probe, self._probe_until = permit, now + _PROBE_S
+                return permit
             self.refused += 1
             wait_s = max(0.0, self._open_until - now)
         raise JudgeError(
@@ -107,10 +107,10 @@ class CircuitBreaker:
             retryable=True, retry_after_s=wait_s,
         )  # fmt: skip
 
-    def _ended(self, passage: Passage, failed: bool | None, retry_after_s: float, late: bool) -> None:
+    def _ended(self, permit: Permit, failed: bool | None, retry_after_s: float, late: bool) -> None:
         with self._lock:
             now = self._clock()
-            if passage is self._probe:
+            if permit is self._probe:
                 self._probe = None
                 if failed is not None:
                     self._after_probe(now, failed, retry_after_s)
@@ -147,7 +147,7 @@ class CircuitBreaker:
         self._open_until = now + max(self._open_s, min(retry_after_s, _LONGEST_RETRY_AFTER_S))
 
 
-class Passage:
+class Permit:
     """One call that a breaker let through: how it ended is said once, whatever is said later is not heard."""
 
     def __init__(self, breaker: CircuitBreaker) -> None:
@@ -184,4 +184,4 @@ def breaker_of(endpoint: str, settings: BreakerSettings) -> CircuitBreaker:
 
 
 _breakers: OrderedDict[tuple[str, BreakerSettings], CircuitBreaker] = OrderedDict()
-_lock = FreeLock()
+_lock = ForkSafeLock()

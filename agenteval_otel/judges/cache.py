@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agenteval_otel.components import Explained
-from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
 from agenteval_otel.models.value import Value
+from agenteval_otel.runtime.locks import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ class VerdictCache(Generic[V]):
         self._kind, self._settings, self._clock = kind, settings or CacheSettings(), clock
         # Text, not the object: a verdict's answer could be changed by whoever got it.
         self._texts: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._held, self._lock = 0, FreeLock()
+        self._held, self._lock = 0, ForkSafeLock()
         path = self._settings.path
         self._file = None if path is None else Database(path.absolute(), _SCHEMA, patience_s=_PATIENCE_S)
         self._again_at = float("-inf")
-        self.hits = self.misses = self.troubles = 0
+        self.hits = self.misses = self.failures = 0
 
     def __repr__(self) -> str:
         return f"<VerdictCache {len(self._texts)} in memory, {self.hits} hits, {self.misses} misses>"
@@ -191,7 +191,7 @@ class VerdictCache(Generic[V]):
     def _noted(self, error: BaseException | None) -> None:
         if error is None:
             return
-        self.troubles += 1
+        self.failures += 1
         self._again_at = time.monotonic() + _AGAIN_S
         log.warning("judge_cache_file_unusable", part=str(self._settings.path), error=type(error).__name__)
 

@@ -1,4 +1,4 @@
-"""Guarded: a judge behind its cache, its circuit breaker and its governor, in this order.
+"""Guarded: a judge behind its cache, its circuit breaker and its budget, in this order.
 
 What was answered before costs nothing and needs no endpoint that is well; an endpoint in trouble is not paid for; and
 only a call that may be paid for is made. Guards never change an answer, and what they refuse is no answer.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges.breaker import CircuitBreaker, breaker_of
+from agenteval_otel.judges.budget import BudgetLimiter, Reservation
 from agenteval_otel.judges.cache import VerdictCache, key_of
-from agenteval_otel.judges.governor import Governor, Reservation
 from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall
 from agenteval_otel.models.value import replaced
 
@@ -37,7 +37,7 @@ class Guarded:
 
     Args:
         judge: Whom to ask.
-        governor: What may be spent; None is no limit.
+        budget: What may be spent; None is no limit.
         breaker: When the endpoint is left alone; None is never.
         cache: What was answered before; None asks always.
         clock: Monotonic seconds.
@@ -50,19 +50,19 @@ class Guarded:
         self,
         judge: Judge,
         *,
-        governor: Governor | None = None,
+        budget: BudgetLimiter | None = None,
         breaker: CircuitBreaker | None = None,
         cache: VerdictCache[Verdict] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.inner, self.governor, self.breaker, self.cache = judge, governor, breaker, cache
+        self.inner, self.budget, self.breaker, self.cache = judge, budget, breaker, cache
         self._clock = clock
         self._asked = judge.versioned()
-        self._flights: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[_Landed[Verdict] | None]] = {}
+        self._flights: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[_CallResult[Verdict] | None]] = {}
         self.observer_failures = 0
 
     def __repr__(self) -> str:
-        return f"<Guarded {self.inner.type} {self.model} {self.breaker!r} {self.governor!r} {self.cache!r}>"
+        return f"<Guarded {self.inner.type} {self.model} {self.breaker!r} {self.budget!r} {self.cache!r}>"
 
     @property
     def model(self) -> str:
@@ -103,54 +103,54 @@ class Guarded:
     async def _alone(self, request: JudgeRequest, key: str, cache: VerdictCache[Verdict]) -> Verdict:
         flight = (asyncio.get_running_loop(), key)
         while (other := self._flights.get(flight)) is not None:
-            landed = await asyncio.shield(other)
-            if landed is not None:
-                verdict = landed.result()
+            call_result = await asyncio.shield(other)
+            if call_result is not None:
+                verdict = call_result.result()
                 cache.hits += 1
                 return self._again(request, verdict, probability=verdict.probability)
             # It was cancelled, which was not meant for us: one of those who waited goes instead.
         own = self._flights[flight] = flight[0].create_future()
-        landed = None
+        call_result = None
         try:
             verdict = await self._called(request)
-            landed = _Landed(verdict, None)
+            call_result = _CallResult(verdict, None)
             cache.put(key, verdict)
             return verdict
         except Exception as error:
-            landed = _Landed(None, error)
+            call_result = _CallResult(None, error)
             raise
         finally:
             del self._flights[flight]
-            own.set_result(landed)
+            own.set_result(call_result)
 
     async def _called(self, request: JudgeRequest) -> Verdict:
         if self.breaker is None:
             return await self._paid(request)
         try:
-            passage = self.breaker.enter()
+            permit = self.breaker.enter()
         except JudgeError as error:
             self._tell(JudgeCall(self, request.purpose, error.error_type, asked=False))
             raise
         try:
             verdict = await self._paid(request)
         except JudgeError as error:
-            passage.failed(error)
+            permit.failed(error)
             raise
         except asyncio.CancelledError as error:
             # The executor says so when it ends what took too long; what else is cancelled says nothing of the endpoint.
             if TIMED_OUT in error.args:
-                passage.failed(JudgeError("no answer in time", error_type="timeout"))
-            passage.abandoned()
+                permit.failed(JudgeError("no answer in time", error_type="timeout"))
+            permit.abandoned()
             raise
         except BaseException:
-            passage.abandoned()
+            permit.abandoned()
             raise
-        passage.answered()
+        permit.answered()
         return verdict
 
     async def _paid(self, request: JudgeRequest) -> Verdict:
         try:
-            reservation = None if self.governor is None else await self.governor.reserve(request, self.model)
+            reservation = None if self.budget is None else await self.budget.reserve(request, self.model)
         except EvaluationSkipped as skipped:
             self._tell(JudgeCall(self, request.purpose, str(skipped), asked=False))
             raise
@@ -180,9 +180,9 @@ class Guarded:
     ) -> float | None:
         # Nothing here waits: a task that is cancelled settles too.
         duration_s = self._clock() - began
-        if self.governor is not None and reservation is not None:
+        if self.budget is not None and reservation is not None:
             error_type = None if outcome == ANSWERED else outcome
-            cost_usd = self.governor.settle(reservation, usage, error_type=error_type, cost_usd=cost_usd)
+            cost_usd = self.budget.settle(reservation, usage, error_type=error_type, cost_usd=cost_usd)
         self._tell(JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s))
         return cost_usd
 
@@ -209,7 +209,7 @@ def guard(judge: Judge, verdicts: type[Verdict]) -> Guarded:
     spend, breaker, cache = (getattr(judge, name, None) for name in ("spend", "breaker", "cache"))
     return Guarded(
         judge,
-        governor=None if spend is None else Governor(spend),
+        budget=None if spend is None else BudgetLimiter(spend),
         breaker=None if breaker is None else breaker_of(_endpoint_of(judge), breaker),
         cache=None if cache is None else VerdictCache(verdicts, cache),
     )
@@ -218,7 +218,7 @@ def guard(judge: Judge, verdicts: type[Verdict]) -> Guarded:
 T = TypeVar("T")
 
 
-class _Landed(NamedTuple, Generic[T]):
+class _CallResult(NamedTuple, Generic[T]):
     """How a call ended that others waited for."""
 
     verdict: T | None

@@ -10,8 +10,8 @@ from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 from agenteval_otel.errors import JudgeError, ModelError
-from agenteval_otel.hosted.model import HostedModel, Try
-from agenteval_otel.hosted.replies import Reply, encodable
+from agenteval_otel.http_client.model import HostedModel, Try
+from agenteval_otel.http_client.replies import Reply, encodable
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.judges.breaker import BreakerSettings

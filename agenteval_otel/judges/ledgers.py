@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.prices import Amount
+from agenteval_otel.runtime.locks import ForkSafeLock
 
 __all__ = ["Allows", "Entry", "Held", "Key", "Ledger", "MemoryLedger"]
 
@@ -48,7 +48,7 @@ Allows = Callable[[Held, float], bool]
 
 
 class Ledger(Protocol):
-    """Books that governors share."""
+    """Books that budgets share."""
 
     async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
         """Enter the call if `allows` says so of what is held; one step, whoever else reserves. Never raises."""
@@ -71,7 +71,7 @@ class MemoryLedger:
     """
 
     def __init__(self, *, share: float = 1.0) -> None:
-        self._share, self._lock = share, FreeLock()
+        self._share, self._lock = share, ForkSafeLock()
         self._spent: OrderedDict[Key, Amount] = OrderedDict()
         self._reserved: dict[Key, Amount] = {}
         self._entries: OrderedDict[str, Entry] = OrderedDict()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from agenteval_otel.hosted.replies import Reply, count_of, joined
+from agenteval_otel.http_client.replies import Reply, count_of, joined
 from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
 from agenteval_otel.judges.forms import in_words, plain_form
 from agenteval_otel.judges.hosted import Answered, HostedJudge

@@ -44,7 +44,7 @@ class Verdict(Value):
         duration_s: From the question to the answer, retries and waits between them included.
         cost_usd: Its price, where the guard knows prices.
         from_cache: It was asked before; nothing was used.
-        probability: With what probability the governor let the call be made, above 0 to 1; 1 where nothing limits it.
+        probability: With what probability the budget let the call be made, above 0 to 1; 1 where nothing limits it.
     """
 
     answer: dict[str, Any]

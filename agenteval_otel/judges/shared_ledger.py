@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.ledgers import Allows, Entry, Key, MemoryLedger
 from agenteval_otel.judges.prices import Amount
+from agenteval_otel.runtime.locks import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
@@ -67,15 +67,15 @@ class SharedLedger:
     ) -> None:
         self._database, self._account, self._patience_s, self._clock = database, account, patience_s, clock
         self._own = MemoryLedger(share=share_without_file)
-        self._lock = FreeLock()
+        self._lock = ForkSafeLock()
         self._in_own: set[str] = set()
         self._owed: dict[Key, Amount] = {}
         self._unsettled: list[str] = []
         self._again_at = float("-inf")
-        self.troubles = 0
+        self.failures = 0
 
     def __repr__(self) -> str:
-        return f"<SharedLedger {self._account!r} in {self._database.path}, {self.troubles} troubles>"
+        return f"<SharedLedger {self._account!r} in {self._database.path}, {self.failures} failures>"
 
     async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
         """As `Ledger.reserve`; waits for the file at most three times its patience."""
@@ -203,6 +203,6 @@ class SharedLedger:
                 self._owed[key] = self._owed.get(key, _NOTHING).plus(amount)
 
     def _trouble(self, error: BaseException) -> None:
-        self.troubles += 1
+        self.failures += 1
         self._again_at = self._clock() + _AGAIN_S
         log.warning("judge_spend_file_unusable", part=str(self._database.path), error=type(error).__name__)

@@ -76,7 +76,7 @@ class SpendLimits(PurposeLimits):
         each_purpose: Limits of every purpose that `purposes` does not name.
         unpriced_tokens_per_minute: Most tokens of models without a price, together, within a minute.
         unpriced_tokens_per_day: The same within a day.
-        ease_from: Share of a limit, 0 to 1, from which on calls are thinned out: the probability of a call falls from 1
+        soft_limit: Share of a limit, 0 to 1, above which calls are sampled: the probability of a call falls from 1
             there to 0 at the limit.
         account: Judges of one account share the limits: in this process, or in the file of `path`.
         path: SQLite file that keeps what was spent, shared by processes and kept between their runs; None keeps it in
@@ -92,7 +92,7 @@ class SpendLimits(PurposeLimits):
     each_purpose: PurposeLimits | None = None
     unpriced_tokens_per_minute: int | None = Field(default=None, gt=0)
     unpriced_tokens_per_day: int | None = Field(default=1_000_000, gt=0)
-    ease_from: float = Field(default=0.8, ge=0, lt=1)
+    soft_limit: float = Field(default=0.8, ge=0, lt=1)
     account: str = Field(default="judges", min_length=1, max_length=64)
     path: Path | None = None
     patience_s: float = Field(default=1.0, gt=0, le=10)

@@ -133,7 +133,7 @@ class JudgeInstruments:
         """By period; of several accounts the least."""
         states: dict[Labels, float] = {}
         for judge in list(self._totals.judges):
-            left = {} if judge.governor is None else judge.governor.remaining_usd()
+            left = {} if judge.budget is None else judge.budget.remaining_usd()
             for period, usd in left.items():
                 key = ((names.JUDGE_PERIOD, period),)
                 states[key] = min(states.get(key, usd), usd)

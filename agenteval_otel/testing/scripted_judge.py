@@ -10,15 +10,15 @@ from typing import Any, Final
 from pydantic import Field, PrivateAttr, field_validator
 
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.base import ERROR_TYPES, RETRYABLE, Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.runtime.locks import ForkSafeLock
 
 __all__ = ["ScriptedJudge"]
 
 Reply = str | dict[str, Any]
 
-_LOCK: Final = FreeLock()
+_LOCK: Final = ForkSafeLock()
 
 
 class ScriptedJudge(Judge, type="scripted"):

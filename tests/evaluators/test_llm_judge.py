@@ -475,7 +475,7 @@ class Broken(Judge, type="broken"):
 
 
 def test_a_call_that_is_spared_is_a_skip_and_a_bug_is_a_failure() -> None:
-    """What the governor leaves out broke nothing; what a judge from outside raises stays its own word."""
+    """What the budget leaves out broke nothing; what a judge from outside raises stays its own word."""
     evaluators = [LLMJudge(judge=Thrifty(), criterion_name="a"), LLMJudge(judge=Broken(), criterion_name="b")]
     spared, broken = run_evaluation_sync(INPUT, EvaluationRunConfig(evaluators=evaluators)).results
     assert (spared.status, spared.skip_reason) == ("skipped", "budget")
@@ -529,8 +529,8 @@ def test_one_criterion_left_out_costs_that_one_only(kind: str, path: str) -> Non
 
 
 def test_the_chance_of_the_call_is_the_results() -> None:
-    """What the governor let through with a probability says so on each of its results."""
-    spend = {"prices": {"told-1": {"input": 1, "output": 1}}, "usd_per_day": 0.01, "account": "chance", "ease_from": 0}
+    """What the budget let through with a probability says so on each of its results."""
+    spend = {"prices": {"told-1": {"input": 1, "output": 1}}, "usd_per_day": 0.01, "account": "chance", "soft_limit": 0}
     judge = LLMJudge(criterion_name="c", judge=Told(spend=spend), max_tokens=16)
     found = [results(judge)[0].probability_given_sampled or 0.0 for _ in range(3)]
     assert found == pytest.approx([1.0, 0.99, 0.98])  # 100 tokens each

@@ -84,7 +84,7 @@ def test_elsewhere_the_cosine_stays() -> None:
     """On other scales a threshold is only mentioned; without one a scale of two values takes no cosine between them."""
     mentioned = run("x", "3-4", similarity_threshold=0.9)
     assert mentioned.score == 0.6
-    assert mentioned.reasoning == "cosine 0.6000 (GivenEmbedder), threshold 0.9 not reached"
+    assert mentioned.reasoning == "cosine 0.6000 (CallableEmbedder), threshold 0.9 not reached"
     with pytest.raises(EvaluationError, match=r"0\.6 lies outside of the scale 'binary'"):
         run("x", "3-4", scale="binary")
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, Passage, breaker_of
+from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, Permit, breaker_of
 from agenteval_otel.judges.guarded import Guarded
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import CountingJudge, asked
@@ -181,9 +181,9 @@ def test_a_probe_that_never_comes_back_is_given_up() -> None:
 def test_an_end_is_told_once() -> None:
     """What is said of a call after its end is not heard."""
     breaker = CircuitBreaker(BreakerSettings(failures=2), clock=ManualClock())
-    passage = breaker.enter()
+    permit = breaker.enter()
     for _ in range(5):
-        passage.failed(failure())
+        permit.failed(failure())
     assert breaker.state == "closed"
 
 
@@ -191,13 +191,13 @@ def test_calls_under_way_do_not_open_it_again() -> None:
     """What was under way when it opened does not prolong the time, nor close it."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
-    late: list[Passage] = [breaker.enter() for _ in range(10)]
+    late: list[Permit] = [breaker.enter() for _ in range(10)]
     fail(breaker, 5)
     clock.advance(10)
-    for passage in late[:5]:
-        passage.failed(failure())
-    for passage in late[5:]:
-        passage.answered()
+    for permit in late[:5]:
+        permit.failed(failure())
+    for permit in late[5:]:
+        permit.answered()
     assert breaker.state == "open"
     clock.advance(5.1)
     assert breaker.state == "half_open"

@@ -156,7 +156,7 @@ def test_a_broken_file_is_no_cache(tmp_path: Path) -> None:
         assert get(cache, "b") is None
         cache.put("a", verdict())
         assert get(cache, "a") == verdict()
-        assert cache.troubles == 1
+        assert cache.failures == 1
 
 
 def test_a_key_tells_its_parts_apart() -> None:

@@ -1,4 +1,4 @@
-"""Guarded: cache, breaker and governor around a judge, in this order."""
+"""Guarded: cache, breaker and budget around a judge, in this order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
 from agenteval_otel.judges.base import JudgeUsage, Verdict
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker
+from agenteval_otel.judges.budget import BudgetLimiter
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.judges.governor import Governor
 from agenteval_otel.judges.guarded import Guarded, guard
 from agenteval_otel.judges.ledgers import MemoryLedger
 from agenteval_otel.judges.prices import Price
@@ -45,8 +45,8 @@ class Broken:
         raise RuntimeError("an exporter")
 
 
-def governor(**limits: Any) -> Governor:
-    return Governor(
+def budget(**limits: Any) -> BudgetLimiter:
+    return BudgetLimiter(
         SpendLimits(prices={"small-*": Price(input=1.0, output=5.0)}, **limits), ledger=MemoryLedger(),
         clock=ManualClock(1e9), draw=lambda: 0.0,
     )  # fmt: skip
@@ -81,18 +81,18 @@ def test_without_guards_it_is_the_judge() -> None:
 
 def test_a_verdict_carries_its_price() -> None:
     """What a call costs by the table stands on the verdict; without a price what the judge itself says."""
-    assert ask(Guarded(CountingJudge(), governor=governor())).cost_usd == pytest.approx(100e-6 + 250e-6)
+    assert ask(Guarded(CountingJudge(), budget=budget())).cost_usd == pytest.approx(100e-6 + 250e-6)
     said = Guarded(
-        CountingJudge(model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5})), governor=governor()
+        CountingJudge(model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5})), budget=budget()
     )
     assert ask(said).cost_usd == 0.5
-    assert ask(Guarded(CountingJudge(model="odd"), governor=governor())).cost_usd is None
+    assert ask(Guarded(CountingJudge(model="odd"), budget=budget())).cost_usd is None
 
 
 def test_what_was_answered_before_costs_nothing() -> None:
     """The second time the verdict comes from the cache, marked, with no usage; nothing is booked or observed."""
-    judge, told, books = CountingJudge(), Observer(), governor(usd_per_day=1.0)
-    guarded = Guarded(judge, governor=books, cache=cache())
+    judge, told, books = CountingJudge(), Observer(), budget(usd_per_day=1.0)
+    guarded = Guarded(judge, budget=books, cache=cache())
     with observed_by(told):
         first, second = ask(guarded), ask(guarded)
     assert (first.from_cache, second.from_cache) == (False, True)
@@ -137,7 +137,7 @@ def test_a_verdict_of_no_use_is_forgotten() -> None:
 def test_equal_requests_at_once_are_one_call() -> None:
     """Fifty who ask the same at the same time cost one call; who asks something else is not held up."""
     judge = CountingJudge(pause=asyncio.Event())
-    guarded = Guarded(judge, cache=cache(), governor=governor())
+    guarded = Guarded(judge, cache=cache(), budget=budget())
 
     async def work() -> list[Verdict]:
         same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(50)]
@@ -157,7 +157,7 @@ def test_who_waits_gets_the_failure_too() -> None:
     """A failure is shared as an error of one's own, whose usage counts once; a skip is shared as well."""
     for answer, kind in ((fails_with("refusal", usage=usage_of()), JudgeError), (None, EvaluationSkipped)):
         judge = CountingJudge(pause=asyncio.Event(), **({"answer": answer} if answer else {}))
-        guarded = Guarded(judge, cache=cache(), governor=governor(**({} if answer else {"usd_per_day": 1e-9})))
+        guarded = Guarded(judge, cache=cache(), budget=budget(**({} if answer else {"usd_per_day": 1e-9})))
 
         async def work(judge: CountingJudge = judge, guarded: Guarded = guarded, answer: Any = answer) -> list[Any]:
             same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(5)]
@@ -197,10 +197,10 @@ def test_who_waits_does_not_go_with_the_first() -> None:
 
 def test_the_order_of_the_guards() -> None:
     """A hit passes an open breaker; an open breaker reserves nothing; a budget at its end tells the breaker nothing."""
-    shared, gate, books = cache(), breaker(failures=1), governor(tokens_per_day=238 + 149)
+    shared, gate, books = cache(), breaker(failures=1), budget(tokens_per_day=238 + 149)
     ask(Guarded(CountingJudge(), cache=shared))
     guarded = Guarded(CountingJudge(answer=fails_with("overloaded", retryable=True)), cache=shared, breaker=gate,
-                      governor=books)  # fmt: skip
+                      budget=books)  # fmt: skip
     with pytest.raises(JudgeError, match="call 1"):
         ask(guarded, asked(fingerprint="f1"))
     assert gate.state == "open"
@@ -211,7 +211,7 @@ def test_the_order_of_the_guards() -> None:
         assert caught.value.error_type == "breaker_open"
     assert books.refused == {"budget": 0, "budget_exhausted": 0}
     well, told = breaker(failures=1), Observer()
-    short = Guarded(CountingJudge(), breaker=well, governor=governor(tokens_per_day=300))
+    short = Guarded(CountingJudge(), breaker=well, budget=budget(tokens_per_day=300))
     with observed_by(told):
         ask(short)
         for _ in range(5):
@@ -222,13 +222,13 @@ def test_the_order_of_the_guards() -> None:
 
 
 def test_a_probe_without_budget_stays_due() -> None:
-    """A probe that the governor does not pay for makes room for the next."""
+    """A probe that the budget does not pay for makes room for the next."""
     clock = ManualClock()
     gate = CircuitBreaker(BreakerSettings(failures=1), clock=clock)
     gate.enter().failed(JudgeError("no", retryable=True))
     clock.advance(16)
     with pytest.raises(EvaluationSkipped):
-        ask(Guarded(CountingJudge(), breaker=gate, governor=governor(usd_per_day=1e-9)))
+        ask(Guarded(CountingJudge(), breaker=gate, budget=budget(usd_per_day=1e-9)))
     assert gate.state == "half_open"
     ask(Guarded(CountingJudge(), breaker=gate))
     assert gate.state == "closed"
@@ -238,7 +238,7 @@ def test_the_observer_is_told_of_every_question() -> None:
     """Each call that was made, with its usage, cost, time and failure; and each question that no call was made for."""
     told, gate = Observer(), breaker(failures=1)
     failing = Guarded(
-        CountingJudge(answer=fails_with("overloaded", retryable=True, usage=usage_of(10, 0))), governor=governor(),
+        CountingJudge(answer=fails_with("overloaded", retryable=True, usage=usage_of(10, 0))), budget=budget(),
         breaker=gate,
     )  # fmt: skip
 
@@ -251,7 +251,7 @@ def test_the_observer_is_told_of_every_question() -> None:
             await task
 
     with observed_by(told):
-        ask(Guarded(CountingJudge(), governor=governor(), clock=ManualClock()))
+        ask(Guarded(CountingJudge(), budget=budget(), clock=ManualClock()))
         for _ in range(2):
             with pytest.raises(JudgeError):
                 ask(failing)
@@ -289,8 +289,8 @@ def test_an_observer_that_breaks_breaks_nothing() -> None:
 
 
 def test_a_verdict_says_how_likely_its_call_was() -> None:
-    """Near a limit the governor's probability stands on the verdict; a verdict that was kept came for certain."""
-    guarded = Guarded(CountingJudge(), governor=governor(usd_per_day=0.01), cache=cache())
+    """Near a limit the budget's probability stands on the verdict; a verdict that was kept came for certain."""
+    guarded = Guarded(CountingJudge(), budget=budget(usd_per_day=0.01), cache=cache())
     found = [ask(guarded, asked(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
     assert found[:23] == [1.0] * 23
     assert found[24] == pytest.approx(0.8)  # 0.0084 are spent
@@ -308,10 +308,10 @@ def test_settings_make_the_guards() -> None:
     settings = BreakerSettings(failures=7)
     one, two = (guard(Guardable(breaker=settings, spend=SpendLimits(), cache=CacheSettings()), Verdict) for _ in "ab")
     assert one.breaker is two.breaker is not None
-    assert one.governor is not None
+    assert one.budget is not None
     assert one.cache is not two.cache is not None
     bare = guard(CountingJudge(), Verdict)
-    assert (bare.breaker, bare.governor, bare.cache) == (None, None, None)
+    assert (bare.breaker, bare.budget, bare.cache) == (None, None, None)
     assert "Guarded" in repr(one)
 
 
@@ -332,11 +332,11 @@ def test_guards_do_not_change_the_key() -> None:
 def test_ten_hung_judges_hold_up_nobody_else() -> None:
     """Ten calls that never end leave 990 others of the same guards done, and their reservations settled in the end."""
     hung, judge = CountingJudge(pause=asyncio.Event()), CountingJudge()
-    books, gate = governor(usd_per_day=10.0), breaker()
+    books, gate = budget(usd_per_day=10.0), breaker()
 
     async def work() -> int:
-        stuck = [asyncio.ensure_future(Guarded(hung, governor=books, breaker=gate).judge(asked())) for _ in range(10)]
-        well = Guarded(judge, governor=books, breaker=gate)
+        stuck = [asyncio.ensure_future(Guarded(hung, budget=books, breaker=gate).judge(asked())) for _ in range(10)]
+        well = Guarded(judge, budget=books, breaker=gate)
         done = await asyncio.gather(*(well.judge(asked()) for _ in range(990)))
         for task in stuck:
             task.cancel()
@@ -357,9 +357,9 @@ def test_what_the_provider_counts_is_what_is_booked(kind: type[Judge]) -> None:
         ModelReply(text=GOOD, input_tokens=100, output_tokens=10, finish_reason="length"),
         ModelReply(status=429),
     ]
-    books = Governor(SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9))
+    books = BudgetLimiter(SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9))
     with ModelServer(replies) as server:
-        guarded = Guarded(hosted(kind, server, max_retries=0), governor=books)
+        guarded = Guarded(hosted(kind, server, max_retries=0), budget=books)
         assert ask(guarded, QUESTION).cost_usd == pytest.approx(100e-6 + 100e-6 + 100e-6)
         for _ in range(2):
             with pytest.raises(JudgeError):

@@ -10,7 +10,7 @@ from email.utils import format_datetime
 import pytest
 
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.hosted.retries import RetryBudget, retry_after_of, wait_before
+from agenteval_otel.http_client.retries import RetryBudget, retry_after_of, wait_before
 from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, ask, failure, hosted, outcomes, types_of

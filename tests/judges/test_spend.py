@@ -1,4 +1,4 @@
-"""Spend: prices, limits and the governor that reserves before each call."""
+"""Spend: prices, limits and the budget that reserves before each call."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
-from agenteval_otel.judges import governor as governors
+from agenteval_otel.judges import budget as budgets
 from agenteval_otel.judges.base import JudgeUsage
+from agenteval_otel.judges.budget import BudgetLimiter, Reservation, ledger_of, probability_of
 from agenteval_otel.judges.database import Database
-from agenteval_otel.judges.governor import Governor, Reservation, ledger_of, probability_of
 from agenteval_otel.judges.guarded import Guarded
 from agenteval_otel.judges.ledgers import MemoryLedger
 from agenteval_otel.judges.prices import NANO, Amount, Price, estimated, price_of
@@ -40,13 +40,13 @@ NOON = 1_800_014_400.0  # a day's number that nobody has to think about
 
 @pytest.fixture(autouse=True)
 def _books_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(governors, "_ledgers", {})
+    monkeypatch.setattr(budgets, "_ledgers", {})
     log.forget()
 
 
-def governed(clock: Any = None, draw: float = 0.0, ledger: Any = None, **limits: Any) -> Governor:
+def governed(clock: Any = None, draw: float = 0.0, ledger: Any = None, **limits: Any) -> BudgetLimiter:
     made = SpendLimits(**({"prices": {"small-*": SMALL}} | limits))
-    return Governor(made, ledger=ledger, clock=clock or ManualClock(NOON), draw=lambda: draw)
+    return BudgetLimiter(made, ledger=ledger, clock=clock or ManualClock(NOON), draw=lambda: draw)
 
 
 @contextlib.contextmanager
@@ -56,13 +56,13 @@ def file_of(path: Path, **settings: Any) -> Iterator[SharedLedger]:
     assert database.close(5.0)
 
 
-def reserve(governor: Governor, request: Any = None, model: str = "small-1") -> Reservation:
-    return asyncio.run(governor.reserve(request or asked(), model))
+def reserve(budget: BudgetLimiter, request: Any = None, model: str = "small-1") -> Reservation:
+    return asyncio.run(budget.reserve(request or asked(), model))
 
 
-def skip_of(governor: Governor, request: Any = None, model: str = "small-1") -> str:
+def skip_of(budget: BudgetLimiter, request: Any = None, model: str = "small-1") -> str:
     with pytest.raises(EvaluationSkipped) as caught:
-        reserve(governor, request, model)
+        reserve(budget, request, model)
     return str(caught.value)
 
 
@@ -107,13 +107,13 @@ def test_a_negative_price_is_refused() -> None:
         SpendLimits(usd_per_week=1)
 
 
-# --- one governor -----------------------------------------------------------------------------------------------------
+# --- one budget -----------------------------------------------------------------------------------------------------
 def test_without_limits_nothing_is_booked() -> None:
     """A table of prices alone gives costs; there is nothing to reserve."""
-    governor = governed()
-    reservation = reserve(governor)
+    budget = governed()
+    reservation = reserve(budget)
     assert reservation.entry is None
-    assert governor.settle(reservation, usage_of(1000, 100)) == pytest.approx(0.0015)
+    assert budget.settle(reservation, usage_of(1000, 100)) == pytest.approx(0.0015)
 
 
 @pytest.mark.parametrize(
@@ -128,37 +128,37 @@ def test_without_limits_nothing_is_booked() -> None:
 def test_a_call_is_held_to_each_limit(limits: dict[str, Any], scope: str) -> None:
     """Dollars and tokens, a minute and a day, in total and for a purpose: what does not fit is skipped, until then."""
     clock = ManualClock(NOON)
-    governor = governed(clock, **limits)
-    reserve(governor)
+    budget = governed(clock, **limits)
+    reserve(budget)
     with contextlib.suppress(EvaluationSkipped):
         for _ in range(2):
-            reserve(governor)
-    assert skip_of(governor) == "budget_exhausted"
+            reserve(budget)
+    assert skip_of(budget) == "budget_exhausted"
     clock.advance(60)
     if scope == "day":
-        assert skip_of(governor) == "budget_exhausted"
+        assert skip_of(budget) == "budget_exhausted"
         clock.advance(86_400)
-    reserve(governor)
+    reserve(budget)
 
 
 def test_purposes_have_limits_of_their_own() -> None:
     """One purpose at its limit does not keep another from being judged; the total keeps all."""
-    governor = governed(purposes={"a": PurposeLimits(tokens_per_day=300)}, tokens_per_day=2_000)
-    reserve(governor, asked(purpose="a"))
-    assert skip_of(governor, asked(purpose="a")) == "budget_exhausted"
+    budget = governed(purposes={"a": PurposeLimits(tokens_per_day=300)}, tokens_per_day=2_000)
+    reserve(budget, asked(purpose="a"))
+    assert skip_of(budget, asked(purpose="a")) == "budget_exhausted"
     for _ in range(20):
         with contextlib.suppress(EvaluationSkipped):
-            reserve(governor, asked(purpose="b"))
-    assert skip_of(governor, asked(purpose="b")) == "budget_exhausted"
+            reserve(budget, asked(purpose="b"))
+    assert skip_of(budget, asked(purpose="b")) == "budget_exhausted"
 
 
 def test_what_was_not_used_is_given_back() -> None:
     """The reservation is the most that a call may use; settling leaves in the books what it has used."""
-    governor = governed(tokens_per_day=380)
+    budget = governed(tokens_per_day=380)
     for _ in range(10):
-        reservation = reserve(governor)
-        governor.settle(reservation, usage_of(10, 5))
-    assert skip_of(governor) == "budget_exhausted"
+        reservation = reserve(budget)
+        budget.settle(reservation, usage_of(10, 5))
+    assert skip_of(budget) == "budget_exhausted"
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,13 @@ def test_what_was_not_used_is_given_back() -> None:
 )  # fmt: skip
 def test_failures_are_charged_what_they_may_have_cost(usage: Any, word: Any, charged: int) -> None:
     """What the provider counted; nothing for what it refused; the whole reservation where nobody knows."""
-    governor = governed(tokens_per_day=1_000)
-    reservation = reserve(governor)
+    budget = governed(tokens_per_day=1_000)
+    reservation = reserve(budget)
     assert reservation.entry is not None
     assert reservation.entry.amount.tokens == 238
-    governor.settle(reservation, usage, error_type=word)
+    budget.settle(reservation, usage, error_type=word)
     seen: list[int] = []
-    asyncio.run(governor._ledger.reserve(reservation.entry, lambda held, share: bool(seen.append(
+    asyncio.run(budget._ledger.reserve(reservation.entry, lambda held, share: bool(seen.append(
         next(iter(held.values())).tokens)), NOON))  # fmt: skip
     assert seen == [charged]
 
@@ -190,26 +190,26 @@ def test_a_model_without_a_price_is_held_to_tokens() -> None:
     logger = logging.getLogger("agenteval_otel")
     logger.addHandler(handler)
     try:
-        governor = governed(usd_per_day=1.0, unpriced_tokens_per_day=1_000)
+        budget = governed(usd_per_day=1.0, unpriced_tokens_per_day=1_000)
         made = 0
         with contextlib.suppress(EvaluationSkipped):
             for _ in range(100):
-                governor.settle(reserve(governor, model="nobody-knows"), usage_of(60, 40))
+                budget.settle(reserve(budget, model="nobody-knows"), usage_of(60, 40))
                 made += 1
     finally:
         logger.removeHandler(handler)
     assert 7 <= made <= 9
     assert [line for line in lines if "judge_model_has_no_price" in line and "nobody-knows" in line] == lines
     assert len(lines) == 1
-    reserve(governor)
+    reserve(budget)
 
 
 def test_a_limit_below_one_call_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """A limit that no call fits into would silence a judge without a word."""
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
-        governor = governed(usd_per_minute=0.0001)
+        budget = governed(usd_per_minute=0.0001)
         for _ in range(3):
-            assert skip_of(governor) == "budget_exhausted"
+            assert skip_of(budget) == "budget_exhausted"
     assert [record.getMessage() for record in caplog.records] == [
         "event='judge_limit_below_one_call' part='total a minute'"
     ]
@@ -228,13 +228,13 @@ def test_the_draw_decides_near_the_limit() -> None:
     """At nine tenths a draw of 0.4 goes on and one of 0.6 is left out as a sample, its probability known."""
     for draw, goes in ((0.4, True), (0.6, False)):
         ledger = MemoryLedger()
-        governor = governed(draw=draw, ledger=ledger, tokens_per_day=10_000)
-        governor.settle(reserve(governor), usage_of(9_000, 0))
+        budget = governed(draw=draw, ledger=ledger, tokens_per_day=10_000)
+        budget.settle(reserve(budget), usage_of(9_000, 0))
         if goes:
-            assert reserve(governor).probability == pytest.approx(0.5)
+            assert reserve(budget).probability == pytest.approx(0.5)
         else:
-            assert skip_of(governor) == "budget"
-            assert governor.refused == {"budget": 1, "budget_exhausted": 0}
+            assert skip_of(budget) == "budget"
+            assert budget.refused == {"budget": 1, "budget_exhausted": 0}
 
 
 @settings(deadline=None, max_examples=60)
@@ -242,10 +242,10 @@ def test_the_draw_decides_near_the_limit() -> None:
     st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 2_000), st.integers(1, 400)), max_size=6),
     st.floats(0, 0.99), st.floats(0, 1),
 )  # fmt: skip
-def test_a_probability_is_one(held: list[tuple[int, int, int]], ease_from: float, share: float) -> None:
+def test_a_probability_is_one(held: list[tuple[int, int, int]], soft_limit: float, share: float) -> None:
     """Whatever is held, it lies in [0, 1], and above 0 only where the call fits."""
     limits = [(Limit("", "day", most, None), Amount(used, 0)) for most, used, _ in held]
-    found = probability_of(limits, Amount(5, 0), ease_from, share)
+    found = probability_of(limits, Amount(5, 0), soft_limit, share)
     assert 0.0 <= found <= 1.0
     if found > 0.0:
         assert all(used.nano_usd + 5 <= (limit.nano_usd or 0) * share for limit, used in limits)
@@ -254,12 +254,12 @@ def test_a_probability_is_one(held: list[tuple[int, int, int]], ease_from: float
 def test_what_is_left_can_be_read() -> None:
     """The dollars that are left, by period, before the first call already; all of a window that has just begun."""
     clock = ManualClock(NOON)
-    governor = governed(clock, usd_per_day=1.0, usd_per_minute=0.5)
-    assert governor.remaining_usd() == {"minute": 0.5, "day": 1.0}
-    governor.settle(reserve(governor), usage_of(100_000, 0))
-    assert governor.remaining_usd() == pytest.approx({"minute": 0.4, "day": 0.9})
+    budget = governed(clock, usd_per_day=1.0, usd_per_minute=0.5)
+    assert budget.remaining_usd() == {"minute": 0.5, "day": 1.0}
+    budget.settle(reserve(budget), usage_of(100_000, 0))
+    assert budget.remaining_usd() == pytest.approx({"minute": 0.4, "day": 0.9})
     clock.advance(60)
-    assert governor.remaining_usd() == pytest.approx({"minute": 0.5, "day": 0.9})
+    assert budget.remaining_usd() == pytest.approx({"minute": 0.5, "day": 0.9})
 
 
 # --- many at a time ---------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_overspend_is_at_most_what_is_in_flight(seed: int, tasks: int, most_usd:
     chance = random.Random(seed)
     honest = chance.random() < 0.5
     dearest = [0]
-    governor = Governor(
+    budget = BudgetLimiter(
         SpendLimits(prices={"small-*": SMALL}, usd_per_day=most_usd), clock=ManualClock(NOON), draw=chance.random,
         ledger=MemoryLedger(),
     )  # fmt: skip
@@ -287,7 +287,7 @@ def test_overspend_is_at_most_what_is_in_flight(seed: int, tasks: int, most_usd:
         charged[0], dearest[0] = charged[0] + cost, max(dearest[0], cost)
         return found
 
-    guarded = Guarded(CountingJudge(answer=answer), governor=governor)
+    guarded = Guarded(CountingJudge(answer=answer), budget=budget)
 
     async def work() -> None:
         async def one() -> None:
@@ -310,10 +310,10 @@ def test_overspend_is_at_most_what_is_in_flight(seed: int, tasks: int, most_usd:
 def test_a_cancelled_call_settles() -> None:
     """A task that is cancelled in the middle of a call leaves no reservation behind; it may have been charged."""
     ledger = MemoryLedger()
-    governor = governed(ledger=ledger, tokens_per_day=1_000)
+    budget = governed(ledger=ledger, tokens_per_day=1_000)
 
     async def work() -> None:
-        guarded = Guarded(CountingJudge(pause=asyncio.Event()), governor=governor)
+        guarded = Guarded(CountingJudge(pause=asyncio.Event()), budget=budget)
         task = asyncio.ensure_future(guarded.judge(asked()))
         await asyncio.sleep(0.01)
         assert repr(ledger) == "<MemoryLedger 1 reserved>"
@@ -337,15 +337,15 @@ def test_books_of_the_process_are_bounded() -> None:
     """Of more accounts than anybody has the one unused for longest is forgotten."""
     ledger = MemoryLedger()
     clock = ManualClock(NOON)
-    governor = governed(clock, ledger=ledger, each_purpose={"tokens_per_day": 1_000})
+    budget = governed(clock, ledger=ledger, each_purpose={"tokens_per_day": 1_000})
     for number in range(20_500):
-        governor.settle(reserve_now(governor, asked("a", purpose=str(number))), usage_of(1, 1))
+        budget.settle(reserve_now(budget, asked("a", purpose=str(number))), usage_of(1, 1))
     assert len(ledger._spent) == 20_000
 
 
-def reserve_now(governor: Governor, request: Any) -> Reservation:
+def reserve_now(budget: BudgetLimiter, request: Any) -> Reservation:
     """Without a loop, for many."""
-    step = governor.reserve(request, "small-1")
+    step = budget.reserve(request, "small-1")
     try:
         step.send(None)
     except StopIteration as done:
@@ -360,15 +360,15 @@ def test_a_clock_that_is_set_back_gives_no_new_money(in_file: bool, tmp_path: Pa
     with file_of(tmp_path / "spend.db") as shared:
         ledger = shared if in_file else MemoryLedger()
         for days in (0, 1, 0, -1, 0, 365, 0):
-            governor = governed(ManualClock(NOON + days * 86_400), ledger=ledger, tokens_per_day=300)
+            budget = governed(ManualClock(NOON + days * 86_400), ledger=ledger, tokens_per_day=300)
             made = 0
             with contextlib.suppress(EvaluationSkipped):
                 for _ in range(3):
-                    governor.settle(reserve(governor), None)
+                    budget.settle(reserve(budget), None)
                     made += 1
             assert made <= 1
             if days == 0:
-                assert skip_of(governor) == "budget_exhausted"
+                assert skip_of(budget) == "budget_exhausted"
 
 
 @pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
@@ -377,14 +377,14 @@ def test_reservations_of_the_dead_expire(in_file: bool, tmp_path: Path) -> None:
     with file_of(tmp_path / "spend.db") as shared:
         ledger = shared if in_file else MemoryLedger()
         clock = ManualClock(NOON)
-        governor = governed(clock, ledger=ledger, tokens_per_day=300)
-        reservation = reserve(governor)
+        budget = governed(clock, ledger=ledger, tokens_per_day=300)
+        reservation = reserve(budget)
         clock.advance(899)
-        assert skip_of(governor) == "budget_exhausted"
+        assert skip_of(budget) == "budget_exhausted"
         clock.advance(2)
-        governor.settle(reserve(governor), usage_of(1, 1))
-        governor.settle(reservation, usage_of(300, 0))  # it lived after all: what it has used counts
-        assert skip_of(governor) == "budget_exhausted"
+        budget.settle(reserve(budget), usage_of(1, 1))
+        budget.settle(reservation, usage_of(300, 0))  # it lived after all: what it has used counts
+        assert skip_of(budget) == "budget_exhausted"
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
@@ -392,25 +392,25 @@ def test_the_file_keeps_what_was_spent(tmp_path: Path) -> None:
     """A process that starts again, with the same file, goes on where the one before stopped."""
     path = tmp_path / "below" / "spend.db"
     with file_of(path) as ledger:
-        governor = governed(ledger=ledger, tokens_per_day=500)
-        governor.settle(reserve(governor), usage_of(200, 50))
+        budget = governed(ledger=ledger, tokens_per_day=500)
+        budget.settle(reserve(budget), usage_of(200, 50))
     with file_of(path) as ledger:
-        governor = governed(ledger=ledger, tokens_per_day=500)
-        reserve(governor)
-        assert skip_of(governor) == "budget_exhausted"
+        budget = governed(ledger=ledger, tokens_per_day=500)
+        reserve(budget)
+        assert skip_of(budget) == "budget_exhausted"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_settings_lead_to_the_file(tmp_path: Path) -> None:
-    """`path` is all that settings say; governors of one file and account share its books."""
+    """`path` is all that settings say; budgets of one file and account share its books."""
     limits = SpendLimits(tokens_per_day=500, path=tmp_path / "spend.db")
     ledger = ledger_of(limits)
     assert isinstance(ledger, SharedLedger)
     assert ledger_of(limits) is ledger
     assert ledger_of(SpendLimits(path=tmp_path / "spend.db", account="others")) is not ledger
-    governor = Governor(limits, clock=ManualClock(NOON))
-    governor.settle(reserve(governor), usage_of(10, 10))
+    budget = BudgetLimiter(limits, clock=ManualClock(NOON))
+    budget.settle(reserve(budget), usage_of(10, 10))
     assert ledger.flush(5.0)
     with sqlite3.connect(tmp_path / "spend.db") as connection:
         assert connection.execute("SELECT scope, period, tokens FROM spent").fetchall() == [("", "day", 20)]
@@ -423,21 +423,21 @@ def test_a_locked_file_neither_stops_nor_frees_evaluation(tmp_path: Path) -> Non
     clock = ManualClock()
     path = tmp_path / "spend.db"
     with file_of(path, clock=clock) as ledger:
-        governor = governed(ledger=ledger, tokens_per_day=10_000)
-        governor.settle(reserve(governor), usage_of(100, 0))
+        budget = governed(ledger=ledger, tokens_per_day=10_000)
+        budget.settle(reserve(budget), usage_of(100, 0))
         assert ledger.flush(5.0)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         made = 0
         with contextlib.suppress(EvaluationSkipped):
             for _ in range(1_000):
-                governor.settle(reserve(governor), usage_of(50, 50))
+                budget.settle(reserve(budget), usage_of(50, 50))
                 made += 1
         assert 5 <= made <= 10
-        assert ledger.troubles == 1
+        assert ledger.failures == 1
         other.execute("ROLLBACK")
         clock.advance(11)
-        governor.settle(reserve(governor), usage_of(1, 0))
+        budget.settle(reserve(budget), usage_of(1, 0))
         assert ledger.flush(5.0)
         spent = other.execute("SELECT tokens FROM spent WHERE period = 'day'").fetchall()
         other.close()
@@ -449,15 +449,15 @@ def test_what_could_not_be_settled_is_settled_later(tmp_path: Path) -> None:
     clock = ManualClock()
     path = tmp_path / "spend.db"
     with file_of(path, clock=clock) as ledger:
-        governor = governed(ledger=ledger, tokens_per_day=10_000)
-        reservation = reserve(governor)
+        budget = governed(ledger=ledger, tokens_per_day=10_000)
+        reservation = reserve(budget)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        governor.settle(reservation, usage_of(100, 0))
+        budget.settle(reservation, usage_of(100, 0))
         assert ledger.flush(5.0)
         other.execute("ROLLBACK")
         clock.advance(11)
-        governor.settle(reserve(governor), usage_of(11, 0))
+        budget.settle(reserve(budget), usage_of(11, 0))
         assert ledger.flush(5.0)
         spent = other.execute("SELECT tokens FROM spent WHERE period = 'day'").fetchall()
         reserved = other.execute("SELECT count(*) FROM reserved").fetchone()
@@ -477,32 +477,32 @@ def test_a_broken_file_is_no_end(wrong: str, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         path = tmp_path / "file" / "spend.db"
     with file_of(path) as ledger:
-        governor = governed(ledger=ledger, tokens_per_day=5_000)
+        budget = governed(ledger=ledger, tokens_per_day=5_000)
         made = 0
         with contextlib.suppress(EvaluationSkipped):
             for _ in range(1_000):
-                governor.settle(reserve(governor), usage_of(50, 50))
+                budget.settle(reserve(budget), usage_of(50, 50))
                 made += 1
     assert 2 <= made <= 5
-    assert ledger.troubles >= 1
+    assert ledger.failures >= 1
 
 
 def test_a_call_that_is_cancelled_while_it_reserves_leaves_nothing(tmp_path: Path) -> None:
     """Whenever the reservation comes to stand in the file, it goes again."""
     path = tmp_path / "spend.db"
     with file_of(path) as ledger:
-        governor = governed(ledger=ledger, tokens_per_day=10_000)
-        governor.settle(reserve(governor), usage_of(1, 0))
+        budget = governed(ledger=ledger, tokens_per_day=10_000)
+        budget.settle(reserve(budget), usage_of(1, 0))
 
         async def work() -> None:
             for delay in range(20):
-                task = asyncio.ensure_future(governor.reserve(asked(), "small-1"))
+                task = asyncio.ensure_future(budget.reserve(asked(), "small-1"))
                 await asyncio.sleep(delay * 0.0001)
                 if task.cancel():
                     with pytest.raises(asyncio.CancelledError):
                         await task
                 else:
-                    governor.settle(task.result(), JudgeUsage(input_tokens=1))
+                    budget.settle(task.result(), JudgeUsage(input_tokens=1))
 
         asyncio.run(work())
         assert ledger.flush(5.0)
@@ -516,30 +516,30 @@ import asyncio, contextlib, json, sys
 from pathlib import Path
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges.base import JudgeRequest, JudgeUsage
-from agenteval_otel.judges.governor import Governor
+from agenteval_otel.judges.budget import BudgetLimiter
 from agenteval_otel.judges.prices import Price
 from agenteval_otel.judges.shared_ledger import SCHEMA, SharedLedger
 from agenteval_otel.judges.spend import SpendLimits
 
 limits = SpendLimits(prices={"m": Price(input=1, output=5)}, usd_per_day=float(sys.argv[2]), path=Path(sys.argv[1]),
                      patience_s=10)
-governor = Governor(limits, clock=lambda: 1_800_014_400.0, draw=lambda: 0.0)
+budget = BudgetLimiter(limits, clock=lambda: 1_800_014_400.0, draw=lambda: 0.0)
 spent, calls = 0, 0
 
 async def one():
     global spent, calls
     with contextlib.suppress(EvaluationSkipped):
         while True:
-            reservation = await governor.reserve(JudgeRequest(prompt="a" * 300, max_tokens=100), "m")
+            reservation = await budget.reserve(JudgeRequest(prompt="a" * 300, max_tokens=100), "m")
             calls += 1
             await asyncio.sleep(0.001)
-            spent += round(governor.settle(reservation, JudgeUsage(input_tokens=100, output_tokens=90)) * 1e9)
+            spent += round(budget.settle(reservation, JudgeUsage(input_tokens=100, output_tokens=90)) * 1e9)
 
 async def work():
     await asyncio.gather(*(one() for _ in range(16)))
 
 asyncio.run(work())
-print(json.dumps([spent, calls, governor._ledger.troubles, governor._ledger.flush(10)]))
+print(json.dumps([spent, calls, budget._ledger.failures, budget._ledger.flush(10)]))
 """
 
 
@@ -616,17 +616,17 @@ def test_a_forked_child_goes_on_with_the_file(tmp_path: Path) -> None:
     """Parent and child write on, each with a connection of its own, and the books hold what both have spent."""
     path = tmp_path / "spend.db"
     with file_of(path) as ledger:
-        governor = governed(ledger=ledger, tokens_per_day=100_000)
-        governor.settle(reserve(governor), usage_of(1, 0))
+        budget = governed(ledger=ledger, tokens_per_day=100_000)
+        budget.settle(reserve(budget), usage_of(1, 0))
         child = os.fork()
         for _ in range(20):
-            governor.settle(reserve(governor), usage_of(1, 0))
+            budget.settle(reserve(budget), usage_of(1, 0))
         if child == 0:
-            os._exit(0 if ledger.flush(10.0) and ledger.troubles == 0 else 1)
+            os._exit(0 if ledger.flush(10.0) and ledger.failures == 0 else 1)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert ledger.flush(5.0)
-        assert ledger.troubles == 0
+        assert ledger.failures == 0
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT tokens FROM spent").fetchall() == [(41,)]
 
@@ -637,14 +637,14 @@ def test_a_child_of_the_middle_of_a_write_leaves_the_file_alone(tmp_path: Path) 
     """SQLite's locks do not cross a fork: such a child goes on with books of its own, and says so."""
     path = tmp_path / "spend.db"
     with file_of(path) as ledger:
-        governor = governed(ledger=ledger, tokens_per_day=100_000)
-        governor.settle(reserve(governor), usage_of(1, 0))
+        budget = governed(ledger=ledger, tokens_per_day=100_000)
+        budget.settle(reserve(budget), usage_of(1, 0))
         assert ledger.flush(5.0)
         with ledger._database._at_work:
             child = os.fork()
             if child == 0:
-                made = reserve(governor)
-                os._exit(0 if made.entry is not None and ledger.troubles == 1 else 1)
+                made = reserve(budget)
+                os._exit(0 if made.entry is not None and ledger.failures == 1 else 1)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
-        governor.settle(reserve(governor), usage_of(1, 0))
+        budget.settle(reserve(budget), usage_of(1, 0))

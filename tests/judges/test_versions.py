@@ -13,7 +13,7 @@ from tests.judges.asking import CANARY
 OF_NO_MATTER: dict[str, Any] = {
     "spend": {"usd_per_day": 1}, "breaker": None, "cache": {}, "api_key": CANARY, "api_key_env": "OTHER",
     "deadline_s": 5, "max_retries": 0, "retry_share": 0.5, "retry_base_s": 1, "max_answer_bytes": 4_096,
-    "allow_private": True, "extra_headers": {"x-team": "a"},
+    "extra_headers": {"x-team": "a"},
 }  # fmt: skip
 OF_MATTER: dict[str, Any] = {
     "model": "m-2", "base_url": "https://other.example", "response_format": "none", "extra_body": {"thinking": 1},

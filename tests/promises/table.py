@@ -153,9 +153,9 @@ PROMISES = (
         "refused <= 50 ms, <= 20 MB more",
     ),
     Promise(
-        "B12", "Addresses and paths lead nowhere that was not meant.",
-        "addresses in every notation, names that lead inside or change, redirects; hostile names, links, devices",
-        "0 connections to blocked addresses, 0 files outside; files 0600, folders 0700",
+        "B12", "Redirects carry no keys, and no text becomes a path.",
+        "redirects to other servers, files and metadata addresses; hostile names, links, devices",
+        "0 redirects followed, 0 files outside; files 0600, folders 0700",
     ),
     Promise(
         "B13", "What is judged cannot leave its place in the judge's prompt.",

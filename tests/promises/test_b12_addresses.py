@@ -1,24 +1,19 @@
-"""B12: addresses and paths lead nowhere that was not meant.
+"""B12: redirects carry no keys, and no text names a file.
 
-Addresses: nothing is connected to but public addresses, and what settings write as a number or as localhost; the way
-there is a resolver of the test's own, and every connection is noted where the event loop makes it. Paths: no text of an
-answer names a file, and what is written is its owner's alone.
+Redirects: the real clients, the `anthropic` SDK among them, ask a server on loopback that sends them elsewhere. Paths:
+no text of an answer becomes a path, and only the owner can read what is written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.embedders import OpenAICompatibleEmbedder
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
 from agenteval_otel.judges import AnthropicJudge, CacheSettings, Judge, OpenAICompatibleJudge, SpendLimits
@@ -26,146 +21,18 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.testing import InlineDispatcher, ModelReply, ModelServer, ScriptedJudge
-from tests.judges.asking import GOOD, QUESTION, ask, failure, hosted
+from tests.embedders.asking import failure as embedder_failure
+from tests.embedders.asking import hosted as hosted_embedder
+from tests.judges.asking import CANARY, GOOD, QUESTION, ask, failure, hosted
 from tests.promises.figures import Recorder
 
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 
-METADATA = (
-    "169.254.169.254", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::169.254.169.254]",
-    "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::a9fe:a9fe]", "[2002:a9fe:a9fe::1]", "[::169.254.169.254]",
-    "[::ffff:0:169.254.169.254]", "[2001:0:4136:e378:8000:63bf:5601:5601]", "[fe80::1]", "[fe80::1%25eth0]",
-    "[fd00:ec2::254]", "100.100.100.200", "192.0.0.192", "0.0.0.0", "[::]", "224.0.0.1", "[ff02::1]",
-)  # fmt: skip
-"""Addresses that no model answers at, in every notation that a number has."""
-
-OLD_NUMBERS = (
-    "2852039166", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "0251.0376.0251.0376", "169.254.43518", "169.16689662",
-    "0xa9.254.0251.254", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "127.0.1", "0", "00.0.0.0", "0x",
-    "127.0.0.1.", "169.254.169.254.", "1.2.3.4.5", "999.1.1.1", "example.0x7f",
-)  # fmt: skip
-"""Numbers as old resolvers read them, which are names to others."""
-
-INSIDE = (
-    "127.0.0.1", "127.255.255.254", "10.0.0.5", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
-    "198.18.0.1", "192.0.2.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "100.100.100.200", "::1",
-    "::",
-    "fe80::1", "fe80::1%eth0", "fd00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
-    "64:ff9b::127.0.0.1", "64:ff9b::169.254.169.254", "64:ff9b:1::10.0.0.1", "2002:7f00:1::", "2002:a9fe:a9fe::1",
-    "::127.0.0.1", "::169.254.169.254", "::ffff:0:127.0.0.1", "2001:0:4136:e378:8000:63bf:80ff:fffe", "2001:db8::1",
-    "100::1", "not an address", "",
-)  # fmt: skip
-"""What a name may lead to that is not public."""
-
-NAMES = (
-    "j\u00fcdge.example", "\u2460\u2461\u2466.\u24ea.\u24ea.\u2460", "judge\u3002example", "127\u30020\u30020\u30021",
-    "judge%2eexample", "169.254.169.254%2f", "judge.example\\@169.254.169.254", "[127.0.0.1]", "[::1",
-    "judge_\u0000.example",
-    "ex\u00adample.com", "\uff11\uff12\uff17.0.0.1",
-)  # fmt: skip
-"""Hosts that two readers read in two ways."""
-
-
-@pytest.fixture
-def connected(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Where connections were made to; none of them is."""
-    found: list[Any] = []
-
-    async def connect(self: Any, sock: Any, address: Any) -> None:
-        found.append(address)
-        raise OSError("the test lets nobody out")
-
-    monkeypatch.setattr("asyncio.selector_events.BaseSelectorEventLoop.sock_connect", connect)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    return found
-
-
-def _resolves(monkeypatch: pytest.MonkeyPatch, answers: Callable[[str], list[str]]) -> None:
-    async def resolved(self: Any, host: Any, port: Any, **_: Any) -> Any:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answers(str(host))]
-
-    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", resolved)
-
-
-def _judge(kind: type[Judge], host: str, **settings: Any) -> Judge:
-    given = {"model": "m", "base_url": f"http://{host}/v1", "api_key": "key", "max_retries": 0, "breaker": None}
-    return kind.load({**given, **settings})
-
-
-@BOTH
-@pytest.mark.parametrize("host", METADATA)
-def test_a_number_that_no_model_answers_at_is_refused_at_load(kind: type[Judge], host: str) -> None:
-    """In whatever notation, without leave: nothing is ever sent; with `allow_private` it is meant."""
-    with pytest.raises(ConfigurationError, match="base_url"):
-        _judge(kind, host)
-    assert _judge(kind, host, allow_private=True)
-
-
-@BOTH
-@pytest.mark.parametrize("host", [*NAMES, *OLD_NUMBERS])
-def test_a_host_of_two_readings_is_refused_at_load(kind: type[Judge], host: str) -> None:
-    """Whatever one reader takes for a name and another for something else."""
-    for allowed in (False, True):
-        with pytest.raises(ConfigurationError, match="base_url"):
-            _judge(kind, host, allow_private=allowed)
-
-
-@pytest.mark.parametrize("host", [*METADATA, *NAMES, *OLD_NUMBERS])
-def test_embedders_are_held_to_the_same(host: str) -> None:
-    """An embedder that is asked over HTTP is given no other address than a judge."""
-    with pytest.raises(ConfigurationError, match="base_url"):
-        OpenAICompatibleEmbedder.load({"model": "m", "base_url": f"http://{host}/v1"})
-
-
-@BOTH
-def test_names_that_lead_inside(
-    kind: type[Judge], connected: list[Any], monkeypatch: pytest.MonkeyPatch, promise: Recorder
-) -> None:
-    """Whatever a name leads to, alone or beside a public address: no connection is made."""
-    asked = 0
-    cases = [("judge.example", [address]) for address in INSIDE]
-    cases += [("judge.example", ["93.184.216.34", address]) for address in INSIDE]
-    cases += [("judge.example", []), ("JUDGE.example.", ["10.0.0.1"])]
-    for host, addresses in cases:
-        _resolves(monkeypatch, lambda _, found=addresses: found)  # type: ignore[misc]
-        error = failure(_judge(kind, host))
-        assert (error.error_type, error.retryable) == ("connection_error", False), (host, addresses)
-        asked += 1
-    assert connected == []
-    refused = len(METADATA) + len(NAMES) + len(OLD_NUMBERS)
-    promise("B12", figure=f"{refused} notations refused at load, {asked} names that lead inside: 0 connections")
-
-
-@BOTH
-def test_a_name_that_changes_its_mind(kind: type[Judge], connected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was checked is what is connected to: a second answer of the name's server is never asked for."""
-    answers = iter([["93.184.216.34"], ["127.0.0.1"], ["127.0.0.1"], ["127.0.0.1"]])
-    _resolves(monkeypatch, lambda host: [host] if host[0].isdigit() else next(answers))
-    assert failure(_judge(kind, "judge.example")).error_type == "connection_error"
-    assert {address[0] for address in connected} == {"93.184.216.34"}
-    connected.clear()
-    assert failure(_judge(kind, "judge.example")).error_type == "connection_error"
-    assert connected == []
-
-
-@BOTH
-def test_what_settings_mean_is_asked(kind: type[Judge], connected: list[Any]) -> None:
-    """Numbers of one's own machine and network, localhost, and anything with leave, are connected to."""
-    for host in ("127.0.0.1:9", "localhost:9", "10.1.2.3:9", "[::1]:9", "[fd00::1]:9"):
-        connected.clear()
-        failure(_judge(kind, host))
-        assert connected, host
-    connected.clear()
-    failure(_judge(kind, "169.254.169.254:9", allow_private=True))
-    assert connected
-
 
 @BOTH
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_no_redirect_is_followed(kind: type[Judge], status: int, promise: Recorder) -> None:
-    """Neither to loopback, to where clouds keep credentials, nor to a file: one request, to where it was meant."""
+def test_redirects_carry_no_keys(kind: type[Judge], status: int, promise: Recorder) -> None:
+    """Neither to another server, to where clouds keep credentials, nor to a file: one request, to `base_url`."""
     places = ("/latest/meta-data", "file:///etc/passwd", "//169.254.169.254/", "http://169.254.169.254/", "")
     with ModelServer([GOOD]) as other:
         replies = [ModelReply(status=status, headers={"Location": place}) for place in (f"{other.url}/v1", *places)]
@@ -173,8 +40,18 @@ def test_no_redirect_is_followed(kind: type[Judge], status: int, promise: Record
             for _ in replies:
                 assert failure(hosted(kind, server, breaker=None)).error_type == "bad_request"
             assert len(server.requests) == len(replies)
+            assert CANARY in str(server.headers)
         assert other.connections == 0
     promise("B12", figure="redirects: 0 followed")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_of_embeddings_carry_no_keys(status: int) -> None:
+    """The key and the texts stay with the server that the settings name."""
+    with ModelServer([ModelReply()]) as other:
+        with ModelServer([ModelReply(status=status, headers={"Location": f"{other.url}/v1/embeddings"})]) as server:
+            assert embedder_failure(hosted_embedder(server)).error_type == "bad_request"
+        assert other.connections == 0
 
 
 HOSTILE = (

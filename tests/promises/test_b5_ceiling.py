@@ -23,7 +23,7 @@ import pytest
 
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
-from agenteval_otel.judges.governor import Governor
+from agenteval_otel.judges.budget import BudgetLimiter
 from agenteval_otel.judges.guarded import Guarded
 from agenteval_otel.judges.ledgers import MemoryLedger
 from agenteval_otel.judges.prices import NANO
@@ -50,10 +50,10 @@ class Spender:
         self.spent = self.tokens = self.calls = self.skips = self.flying = self.most_flying = 0
         self.many = asyncio.Event()
 
-    async def ask(self, governor: Governor, model: str = "small-1") -> bool:
+    async def ask(self, budget: BudgetLimiter, model: str = "small-1") -> bool:
         """One call as `Guarded` makes it; False where it was not let through."""
         try:
-            reservation = await governor.reserve(asked("a" * 300, most=100), model)
+            reservation = await budget.reserve(asked("a" * 300, most=100), model)
         except EvaluationSkipped:
             self.skips += 1
             self.many.set()
@@ -72,14 +72,14 @@ class Spender:
             self.spent, self.tokens = self.spent + _cost(read, answered), self.tokens + read + answered
             self.flying -= 1
             word = "refusal" if how < 2 else None
-            governor.settle(reservation, JudgeUsage(input_tokens=read, output_tokens=answered), error_type=word)
+            budget.settle(reservation, JudgeUsage(input_tokens=read, output_tokens=answered), error_type=word)
         return True
 
 
-async def _until_refused(governor: Governor, spender: Spender, at_once: int = AT_ONCE, **kind: Any) -> None:
+async def _until_refused(budget: BudgetLimiter, spender: Spender, at_once: int = AT_ONCE, **kind: Any) -> None:
     async def work() -> None:
         # A limit that does not hold ends somewhere too, with more than it allows.
-        while spender.calls < 5_000 and await spender.ask(governor, **kind):
+        while spender.calls < 5_000 and await spender.ask(budget, **kind):
             pass
 
     await asyncio.gather(*(work() for _ in range(at_once)))
@@ -91,13 +91,13 @@ def test_64_at_once_that_are_dearer_than_foreseen(in_file: bool, seed: int, tmp_
     """Calls of up to three times what was reserved: past the limit by the calls in flight, of the dearest kind."""
     dearest = (400, 300)
     limits = SpendLimits(
-        prices=PRICES, usd_per_day=0.05, ease_from=0.5, path=tmp_path / "spend.db" if in_file else None,
+        prices=PRICES, usd_per_day=0.05, soft_limit=0.5, path=tmp_path / "spend.db" if in_file else None,
         account=f"a{seed}", patience_s=10,
     )  # fmt: skip
     spender = Spender(random.Random(seed), dearest, together=AT_ONCE // 4)
     books = {} if in_file else {"ledger": MemoryLedger()}
-    governor = Governor(limits, clock=lambda: NOON, draw=lambda: 0.0, **books)  # type: ignore[arg-type]
-    asyncio.run(_until_refused(governor, spender))
+    budget = BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0, **books)  # type: ignore[arg-type]
+    asyncio.run(_until_refused(budget, spender))
     over = spender.spent - 0.05 * NANO
     most = spender.most_flying * _cost(*dearest)
     promise(
@@ -111,8 +111,8 @@ def test_64_at_once_that_are_dearer_than_foreseen(in_file: bool, seed: int, tmp_
 def test_reservations_keep_within_the_limit() -> None:
     """Calls that use no more than was reserved for them do not pass the limit at all, however many are under way."""
     spender = Spender(random.Random(3), (100, 100))
-    governor = Governor(SpendLimits(prices=PRICES, usd_per_day=0.05), ledger=MemoryLedger(), clock=lambda: NOON)
-    asyncio.run(_until_refused(governor, spender))
+    budget = BudgetLimiter(SpendLimits(prices=PRICES, usd_per_day=0.05), ledger=MemoryLedger(), clock=lambda: NOON)
+    asyncio.run(_until_refused(budget, spender))
     assert 0 < spender.spent <= 0.05 * NANO
 
 
@@ -125,8 +125,8 @@ def test_without_a_price_tokens_are_capped(prices: Any, promise: Recorder) -> No
         fields = {} if most is None else {"unpriced_tokens_per_day": most}
         limits = SpendLimits(prices=prices, usd_per_day=1.0, **fields)
         spender = Spender(random.Random(5), (4_000, 1_000) if most is None else (150, 100))
-        governor = Governor(limits, ledger=MemoryLedger(), clock=lambda: NOON, draw=lambda: 0.0)
-        asyncio.run(_until_refused(governor, spender))
+        budget = BudgetLimiter(limits, ledger=MemoryLedger(), clock=lambda: NOON, draw=lambda: 0.0)
+        asyncio.run(_until_refused(budget, spender))
         cap = most or 1_000_000
         assert cap // 2 < spender.tokens <= cap + AT_ONCE * sum(spender.dearest)
     promise("B5", figure=f"no price: {spender.tokens} tokens where 1000000 are allowed")
@@ -157,13 +157,13 @@ def test_a_clock_that_steps_gives_no_second_day(in_file: bool, step: str, tmp_pa
     dice, clock = random.Random(7), [NOON]
     limits = SpendLimits(prices=PRICES, usd_per_day=0.01, path=tmp_path / "s.db" if in_file else None, patience_s=10)
     books = {} if in_file else {"ledger": MemoryLedger()}
-    governor = Governor(limits, clock=lambda: clock[0], draw=lambda: 0.0, **books)  # type: ignore[arg-type]
+    budget = BudgetLimiter(limits, clock=lambda: clock[0], draw=lambda: 0.0, **books)  # type: ignore[arg-type]
     spent: dict[int, int] = {}
 
     async def one() -> None:
         day = int(clock[0] // DAY_S)
         spender = Spender(dice, (100, 100))
-        await spender.ask(governor)
+        await spender.ask(budget)
         spent[day] = spent.get(day, 0) + spender.spent
 
     async def work() -> None:
@@ -202,8 +202,8 @@ def test_usage_that_makes_no_sense_gives_no_money(
     })  # fmt: skip
     books = {} if in_file else {"ledger": MemoryLedger()}
     clock = [NOON]
-    governor = Governor(limits, clock=lambda: clock[0], draw=lambda: 0.0, **books)  # type: ignore[arg-type]
-    judge = Guarded(CountingJudge(model="small-1", answer=lambda _: lies), governor=governor)
+    budget = BudgetLimiter(limits, clock=lambda: clock[0], draw=lambda: 0.0, **books)  # type: ignore[arg-type]
+    judge = Guarded(CountingJudge(model="small-1", answer=lambda _: lies), budget=budget)
 
     async def work() -> int:
         calls = 0
@@ -217,10 +217,10 @@ def test_usage_that_makes_no_sense_gives_no_money(
         return calls
 
     assert 1 <= asyncio.run(work()) <= 0.05 * NANO / _cost(1, 0)
-    left = governor.remaining_usd()["day"]
+    left = budget.remaining_usd()["day"]
     assert 0.0 <= left <= 0.05
     if in_file:
-        assert getattr(governor._ledger, "troubles", 0) == 0
+        assert getattr(budget._ledger, "failures", 0) == 0
 
 
 @BOTH
@@ -269,8 +269,8 @@ async def one():
 
 async def work():
     await asyncio.gather(*(one() for _ in range(at_once)))
-    ledger = judge.guarded().governor._ledger
-    print(json.dumps({"calls": judge.calls, "troubles": ledger.troubles, "flushed": ledger.flush(10)}))
+    ledger = judge.guarded().budget._ledger
+    print(json.dumps({"calls": judge.calls, "failures": ledger.failures, "flushed": ledger.flush(10)}))
 
 asyncio.run(work())
 """
@@ -304,7 +304,7 @@ def test_two_processes_kills_and_restarts_on_one_file(tmp_path: Path, promise: R
             one.communicate()
     pair = [_start(path, most, told) for _ in range(2)]
     ended = [_ended(one) for one in pair]
-    assert [(one["troubles"], one["flushed"]) for one in ended] == [(0, True)] * 2
+    assert [(one["failures"], one["flushed"]) for one in ended] == [(0, True)] * 2
     spent = told.stat().st_size * _COST
     in_flight = (kills + 1) * 2 * AT_ONCE
     assert 0.5 * most * NANO <= spent <= most * NANO + in_flight * _COST
@@ -319,7 +319,7 @@ def test_a_disk_that_is_full_neither_stops_nor_frees(tmp_path: Path, promise: Re
     """Where the file can no longer grow, a tenth of the limit may be spent, as long as that lasts."""
     path, told, most = tmp_path / "spend.db", tmp_path / "calls", 0.2
     ended = _ended(_start(path, most, told, at_once=16, largest=8_192))
-    assert ended["troubles"] > 0
+    assert ended["failures"] > 0
     assert 0 < ended["calls"] * _COST <= 0.1 * most * NANO + 16 * 2 * _COST
     promise("B5", figure=f"no room on the disk: {ended['calls'] * _COST / (most * NANO):.2f} of the limit spent")
 
@@ -329,12 +329,12 @@ def test_a_file_that_was_tampered_with_gives_no_money(damage: str, tmp_path: Pat
     """Whatever stands in the file: no more than the limit is spent, and no call waits or raises for it."""
     path = tmp_path / "spend.db"
     limits = SpendLimits(prices=PRICES, usd_per_day=0.02, path=path, patience_s=1, account=damage)
-    first = Governor(limits, clock=lambda: NOON, draw=lambda: 0.0)
+    first = BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0)
     asyncio.run(Spender(random.Random(1), (100, 100)).ask(first))
     assert first._ledger.flush(5.0)  # type: ignore[attr-defined]
     _damaged(path, damage)
     spender = Spender(random.Random(2), (100, 100))
-    asyncio.run(_until_refused(Governor(limits, clock=lambda: NOON, draw=lambda: 0.0), spender))
+    asyncio.run(_until_refused(BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0), spender))
     assert spender.calls < 1_000
     assert 0 < spender.spent <= 0.02 * NANO
 
@@ -367,10 +367,10 @@ def test_failures_that_cost_are_counted() -> None:
     ]  # fmt: skip
     clock = ManualClock(NOON)
     with ModelServer(replies) as server:
-        governor = Governor(
+        budget = BudgetLimiter(
             SpendLimits(prices={"judge-*": PRICES["small-*"]}, usd_per_day=1.0), ledger=MemoryLedger(), clock=clock
         )
-        guarded = Guarded(hosted(AnthropicJudge, server, max_retries=0), governor=governor)
+        guarded = Guarded(hosted(AnthropicJudge, server, max_retries=0), budget=budget)
 
         async def work() -> list[str]:
             found = []
@@ -379,9 +379,9 @@ def test_failures_that_cost_are_counted() -> None:
                     await guarded.judge(QUESTION)
                 except JudgeError as error:
                     found.append(error.error_type)
-            await governor.reserve(QUESTION, "judge-1")
+            await budget.reserve(QUESTION, "judge-1")
             return found
 
         words = asyncio.run(work())
     assert words == ["refusal", "truncated", "malformed_answer", "connection_error"]
-    assert governor.remaining_usd()["day"] <= 1.0 - (3 * 1_400e-6 + QUESTION.max_tokens * 5e-6)
+    assert budget.remaining_usd()["day"] <= 1.0 - (3 * 1_400e-6 + QUESTION.max_tokens * 5e-6)

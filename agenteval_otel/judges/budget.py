@@ -1,4 +1,4 @@
-"""The governor: no call without a reservation, and fewer calls the nearer a limit is."""
+"""The budget: no call without a reservation, and fewer calls the nearer a limit is."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.hosted.locks import FreeLock
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.ledgers import Entry, Held, Key, Ledger, MemoryLedger
 from agenteval_otel.judges.prices import NANO, Amount, Price, estimated, price_of, tokens_of
 from agenteval_otel.judges.shared_ledger import SCHEMA, SharedLedger
 from agenteval_otel.judges.spend import PERIOD_S, Limit, SpendLimits
 from agenteval_otel.models.value import replaced
+from agenteval_otel.runtime.locks import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
     from agenteval_otel.judges.request import JudgeRequest, JudgeUsage
 
-__all__ = ["BUDGET", "BUDGET_EXHAUSTED", "Governor", "Reservation", "ledger_of", "probability_of"]
+__all__ = ["BUDGET", "BUDGET_EXHAUSTED", "BudgetLimiter", "Reservation", "ledger_of", "probability_of"]
 
 BUDGET: Final = "budget"
 """Skip reason of a call that was left out by chance, because a limit is near: a sample."""
@@ -40,7 +40,7 @@ class Reservation(NamedTuple):
 
     Attributes:
         entry: Its place in the books; None where nothing is limited.
-        probability: With what probability the governor let it through, above 0 to 1.
+        probability: With what probability the budget let it through, above 0 to 1.
     """
 
     entry: Entry | None
@@ -48,7 +48,7 @@ class Reservation(NamedTuple):
     probability: float
 
 
-class Governor:
+class BudgetLimiter:
     """Reserves before each call what it may use at most, and settles after it what it has used.
 
     A call waits for a SQLite file, where one is set, on a thread of that file's own; otherwise for nothing.
@@ -75,7 +75,7 @@ class Governor:
         self.refused = {BUDGET: 0, BUDGET_EXHAUSTED: 0}
 
     def __repr__(self) -> str:
-        return f"<Governor {self._ledger!r}, refused {self.refused}>"
+        return f"<BudgetLimiter {self._ledger!r}, refused {self.refused}>"
 
     async def reserve(self, request: JudgeRequest, model: str) -> Reservation:
         """Permission for one call.
@@ -97,7 +97,7 @@ class Governor:
         def allows(held: Held, share: float) -> bool:
             self._remember(keys, held)
             found[0] = probability_of(
-                [(limit, held[key]) for limit, key in keys.items()], entry.amount, self.limits.ease_from, share
+                [(limit, held[key]) for limit, key in keys.items()], entry.amount, self.limits.soft_limit, share
             )
             return draw < found[0]
 
@@ -172,10 +172,10 @@ class Governor:
         raise EvaluationSkipped(reason)
 
 
-def probability_of(held: list[tuple[Limit, Amount]], wanted: Amount, ease_from: float, share: float) -> float:
-    """With what probability a call may be made: 1 below `ease_from` of every limit, falling to 0 at the nearest one.
+def probability_of(held: list[tuple[Limit, Amount]], wanted: Amount, soft_limit: float, share: float) -> float:
+    """With what probability a call may be made: 1 below `soft_limit` of every limit, falling to 0 at the nearest one.
 
-    ``min over limits of (limit - used) / (limit x (1 - ease_from))``, at most 1; 0 where the call does not fit.
+    ``min over limits of (limit - used) / (limit x (1 - soft_limit))``, at most 1; 0 where the call does not fit.
     """
     probability = 1.0
     for limit, used in held:
@@ -187,7 +187,7 @@ def probability_of(held: list[tuple[Limit, Amount]], wanted: Amount, ease_from: 
             room = most * share
             if room <= 0.0 or spent + more > room:
                 return 0.0
-            probability = min(probability, (room - spent) / (room * (1.0 - ease_from)))
+            probability = min(probability, (room - spent) / (room * (1.0 - soft_limit)))
     return probability
 
 
@@ -233,4 +233,4 @@ def _most(request: JudgeRequest, price: Price | None) -> Amount:
 
 # As many as settings name: a ledger is what a limit is worth, and none is forgotten.
 _ledgers: dict[tuple[str, object], Ledger] = {}
-_lock = FreeLock()
+_lock = ForkSafeLock()

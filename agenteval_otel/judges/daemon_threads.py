@@ -1,7 +1,7 @@
-"""Aside: a plain function on a thread of its own, so that one which never comes back takes nobody's place.
+"""Runs plain functions on daemon threads of their own, so that one that never returns blocks nobody else.
 
-The event loop's own threads are few, and resolve names too: six functions that hang would silence every judge of the
-process, and hold up its end.
+The event loop's own threads are few and resolve names too: six functions that hang would silence every judge of the
+process and delay its exit.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, Final, TypeVar
 
 from agenteval_otel.errors import JudgeError
 
-__all__ = ["Aside"]
+__all__ = ["DaemonThreads"]
 
 T = TypeVar("T")
 _MOST_LEFT: Final = 16
 
 
-class Aside:
+class DaemonThreads:
     """Calls plain functions of one judge, each on a daemon thread; of those that are given up 16 are left behind."""
 
     def __init__(self) -> None:
         self._left: set[threading.Thread] = set()
 
     def __repr__(self) -> str:
-        return f"<Aside left={len(self._left)}>"
+        return f"<DaemonThreads left={len(self._left)}>"
 
-    async def call(self, function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+    async def run(self, function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
         """What the function gives, in the caller's context; whoever is cancelled leaves the thread behind.
 
         Raises:
@@ -42,7 +42,7 @@ class Aside:
         context, loop = contextvars.copy_context(), asyncio.get_running_loop()
         done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
-        def run() -> None:
+        def call() -> None:
             found: tuple[Any, BaseException | None]
             try:
                 found = context.run(function, *positional, **named), None
@@ -51,7 +51,7 @@ class Aside:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_put, done, found)
 
-        thread = threading.Thread(target=run, name="agenteval-judge")
+        thread = threading.Thread(target=call, name="agenteval-judge")
         if not thread.daemon:  # else what it has inherited says more than True
             thread.daemon = True
         thread.start()

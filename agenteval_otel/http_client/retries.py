@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from agenteval_otel.hosted.locks import FreeLock
+from agenteval_otel.runtime.locks import ForkSafeLock
 from agenteval_otel.runtime.randomness import RANDOM
 
 __all__ = ["RetryBudget", "retry_after_of", "wait_before"]
@@ -31,7 +31,7 @@ class RetryBudget:
     def __init__(self, share: float = 0.1, first: int = 2) -> None:
         self._share, self._first = share, float(first)
         self._earned, self._used = 0.0, 0.0
-        self._lock = FreeLock()
+        self._lock = ForkSafeLock()
 
     def __repr__(self) -> str:
         return f"<RetryBudget share={self._share:g} earned={self._earned:g} used={self._used:g}>"

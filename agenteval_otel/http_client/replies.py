@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.errors import ModelError
-from agenteval_otel.hosted.retries import retry_after_of
+from agenteval_otel.http_client.retries import retry_after_of
 from agenteval_otel.masking import mask_known, printable
 
 __all__ = [

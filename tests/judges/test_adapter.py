@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges import CacheSettings, GivenJudge, JudgeRequest, as_judge
+from agenteval_otel.judges import CacheSettings, CallableJudge, JudgeRequest, as_judge
 from agenteval_otel.testing import ScriptedJudge
 from tests.judges.asking import GOOD, QUESTION, ask, failure, outcomes, types_of
 
@@ -44,7 +44,7 @@ def test_an_object_that_generates_is_a_judge(says: Any) -> None:
     """Its text, its mapping or its object with text is the answer; it is asked with the instruction."""
     model = Generating(says)
     judge = as_judge(model)
-    assert isinstance(judge, GivenJudge)
+    assert isinstance(judge, CallableJudge)
     assert ask(judge).answer["score"] == 4
     assert "You judge." in model.asked
     assert QUESTION.prompt in model.asked
@@ -70,7 +70,7 @@ def test_an_object_fails_as_a_judge_does() -> None:
 
     found = failure(as_judge(breaks))
     assert (found.error_type, "sk-secret" in str(found)) == ("server_error", False)
-    assert failure(GivenJudge(given=silent, deadline_s=0.05)).error_type == "timeout"
+    assert failure(CallableJudge(target=silent, deadline_s=0.05)).error_type == "timeout"
     assert failure(as_judge(Generating("4"))).error_type == "malformed_answer"
     assert failure(as_judge(Generating(""))).error_type == "empty_answer"
     assert failure(as_judge(Generating(7))).error_type == "malformed_answer"
@@ -184,5 +184,5 @@ def test_a_cache_file_needs_to_know_who_answers(tmp_path: Path) -> None:
     """Two nameless objects would find each other's verdicts in it."""
     kept = CacheSettings(path=tmp_path / "cache.db")
     with pytest.raises(ConfigurationError, match="needs a 'name'"):
-        GivenJudge(given=Generating(GOOD), cache=kept)
-    assert GivenJudge(given=Generating(GOOD), name="mine", cache=kept).name == "mine"
+        CallableJudge(target=Generating(GOOD), cache=kept)
+    assert CallableJudge(target=Generating(GOOD), name="mine", cache=kept).name == "mine"

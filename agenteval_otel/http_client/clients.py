@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, MutableMapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from agenteval_otel.hosted.quiet import quietly
+from agenteval_otel.http_client.client import quietly
 
 __all__ = ["Clients"]
 

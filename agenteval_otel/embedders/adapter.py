@@ -13,14 +13,14 @@ from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.embedders.base import Embedder
 from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["GivenEmbedder", "as_embedder"]
+__all__ = ["CallableEmbedder", "as_embedder"]
 
 _METHODS = ("embed", "embed_documents", "encode")
 # These take the texts by name, and give an object that holds the vectors.
 _MODEL_METHODS = ("do_embed", "doEmbed")
 
 
-class GivenEmbedder(Embedder):
+class CallableEmbedder(Embedder):
     """An object of the program's that embeds, as an embedder; it stays in this process.
 
     Attributes:
@@ -61,13 +61,14 @@ def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
     """An embedder from what a caller or a configuration may write.
 
     An `Embedder` is taken as it is; a mapping is resolved by its ``type``; a type's name or an embedder's class gives
-    one with default settings; an object or a function that embeds becomes a `GivenEmbedder`.
+    one with default settings; an object or a function that embeds becomes a `CallableEmbedder`.
 
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
     return resolve_or_wrap(
-        Embedder, value, wrap=lambda given: None if _method_of(given) is None else GivenEmbedder.of(given), path=path,
+        Embedder, value, path=path,
+        wrap=lambda model: CallableEmbedder.of(model) if _method_of(model) else None,
         expected="an embedder, an object with embed(texts)",
     )  # fmt: skip
 

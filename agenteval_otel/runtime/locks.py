@@ -1,4 +1,4 @@
-"""FreeLock: a lock for a few instructions, which a forked child never finds taken."""
+"""A lock for a few instructions that a forked child never inherits locked."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from types import TracebackType
 
 from agenteval_otel.runtime.fork import reset_in_child
 
-__all__ = ["FreeLock"]
+__all__ = ["ForkSafeLock"]
 
 
-class FreeLock:
-    """Lets one thread at a time into a block that waits for nothing; free in a child, whoever held it at the fork."""
+class ForkSafeLock:
+    """Admits one thread at a time to a block that never waits; always unlocked in a freshly forked child."""
 
     def __init__(self) -> None:
-        self._free()
-        reset_in_child(self._free)
+        self._reset()
+        reset_in_child(self._reset)
 
-    def _free(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:

@@ -10,25 +10,24 @@ from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, SerializationInfo, field_serializer, field_validator, model_validator
 
 from agenteval_otel.components import Component, PartError
 from agenteval_otel.errors import ConfigurationError, ModelError
-from agenteval_otel.hosted.addresses import check_url
-from agenteval_otel.hosted.clients import Clients
-from agenteval_otel.hosted.http import client_for, trusted
-from agenteval_otel.hosted.locks import FreeLock
-from agenteval_otel.hosted.quiet import quietly
-from agenteval_otel.hosted.replies import Reply, Secrets, error_of, object_of, status_of
-from agenteval_otel.hosted.retries import RetryBudget, wait_before
+from agenteval_otel.http_client.client import client_for, quietly, trusted
+from agenteval_otel.http_client.clients import Clients
+from agenteval_otel.http_client.replies import Reply, Secrets, error_of, object_of, status_of
+from agenteval_otel.http_client.retries import RetryBudget, wait_before
+from agenteval_otel.runtime.locks import ForkSafeLock
 
 __all__ = ["HostedModel", "Try", "no_connection", "not_written"]
 
 T = TypeVar("T")
 
 _MAX_ANSWER_BYTES: Final = 262_144
-_LOADING: Final = FreeLock()
+_LOADING: Final = ForkSafeLock()
 _LOADED: Final[set[str]] = set()
 
 
@@ -41,7 +40,7 @@ class HostedModel(Component):
 
     Attributes:
         model: The model that is asked, as its provider names it.
-        base_url: Where it is asked. A host's name has to lead to public addresses, unless `allow_private`.
+        base_url: Where it is asked: ``http`` or ``https``, public or private. The key and the question go only there.
         api_key: The key itself. Never shown, dumped or logged.
         api_key_env: Name of the environment variable that holds the key, read with every question.
         deadline_s: Seconds until a question is given up, whatever it waits for.
@@ -49,8 +48,6 @@ class HostedModel(Component):
         retry_share: Retries a call over time; a model that has hardly been asked yet has two free.
         retry_base_s: The first wait in seconds, doubled each time, less up to a half by chance.
         max_answer_bytes: Longest response that is read.
-        allow_private: Whether a host's name may lead to addresses that are not public, such as a service's in the
-            same cluster. Loopback and private addresses that are written as numbers, and localhost, need no leave.
         extra_body: Further fields of the request, as the provider documents them.
         extra_headers: Further headers of the request.
     """
@@ -59,7 +56,7 @@ class HostedModel(Component):
     # No answer depends on these.
     unversioned: ClassVar[frozenset[str]] = frozenset({
         "api_key", "api_key_env", "deadline_s", "max_retries", "retry_share", "retry_base_s", "max_answer_bytes",
-        "allow_private", "extra_headers",
+        "extra_headers",
     })  # fmt: skip
 
     model: str = Field(min_length=1, max_length=256)
@@ -71,7 +68,6 @@ class HostedModel(Component):
     retry_share: float = Field(default=0.1, ge=0, le=1)
     retry_base_s: float = Field(default=0.5, ge=0, le=8)
     max_answer_bytes: int = Field(default=_MAX_ANSWER_BYTES, ge=1_024, le=8_388_608)
-    allow_private: bool = False
     extra_body: dict[str, Any] = Field(default_factory=dict)
     extra_headers: dict[str, str] = Field(default_factory=dict)
 
@@ -92,7 +88,7 @@ class HostedModel(Component):
     @model_validator(mode="after")
     def _address_is_one(self) -> Self:
         try:
-            check_url(self.base_url, allow_private=self.allow_private)
+            _check_url(self.base_url)
         except ValueError as error:
             raise PartError(ConfigurationError(str(error), path="base_url"), of_model=True) from None
         return self
@@ -103,7 +99,7 @@ class HostedModel(Component):
 
     def _connect(self, key: str | None) -> Any:
         """A client for the running loop."""
-        client = client_for(self.base_url, max_bytes=self.max_answer_bytes, allow_private=self.allow_private)
+        client = client_for(self.base_url, max_bytes=self.max_answer_bytes)
         if key is not None:
             client.headers["authorization"] = f"Bearer {key}"
         client.headers.update(self.extra_headers)
@@ -129,7 +125,7 @@ class HostedModel(Component):
     def _failed(self, error: ModelError, calls: int) -> ModelError:
         """The failure in the words of who asked, with what it took where it does not say so yet."""
 
-    def trouble(self) -> str | None:
+    def config_problem(self) -> str | None:
         """That its key is missing, with the name of the environment variable; None where it is there."""
         if self.api_key is not None or self.api_key_env is None:
             return None
@@ -180,8 +176,8 @@ class HostedModel(Component):
             return self.api_key.get_secret_value()
         if self.api_key_env is None:
             return None
-        if (trouble := self.trouble()) is not None:
-            raise ModelError(trouble, error_type="authentication")
+        if (problem := self.config_problem()) is not None:
+            raise ModelError(problem, error_type="authentication")
         return os.environ.get(self.api_key_env, "").strip()
 
     @cached_property
@@ -251,6 +247,18 @@ def no_connection(error: BaseException) -> ModelError:
 def not_written(error: Exception) -> ModelError:
     """The failure of a request that the client cannot write, which its settings bring about."""
     return ModelError(f"the question could not be written ({type(error).__name__})", error_type="bad_request")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("expected an address such as https://host/v1") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not url.isprintable() or " " in url:
+        raise ValueError("expected an address such as https://host/v1")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ValueError("expected an address without user, query and fragment; a key belongs to 'api_key'")
 
 
 def _can_be_sent(key: str) -> bool:

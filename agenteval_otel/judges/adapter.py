@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import parse_answer
-from agenteval_otel.judges.aside import Aside
 from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges.daemon_threads import DaemonThreads
 
-__all__ = ["GivenJudge", "as_judge"]
+__all__ = ["CallableJudge", "as_judge"]
 
 _METHODS: Final = (
     "generate", "generate_text", "generateText", "complete", "ainvoke", "invoke", "do_generate", "doGenerate", "ask",
@@ -30,7 +30,7 @@ _SYSTEM_NAMES: Final = ("system", "system_prompt", "systemPrompt")
 _TEXT_NAMES: Final = ("text", "content", "output", "message")
 
 
-class GivenJudge(Judge):
+class CallableJudge(Judge):
     """An object of the program's that generates text, as a judge. Its own limits and retries are its business.
 
     A plain function or method runs in a thread of its own, so that it holds up nobody; an ``async def`` on the loop.
@@ -38,7 +38,7 @@ class GivenJudge(Judge):
 
     Attributes:
         name: What the object is, for the fingerprint of the evaluator that uses it.
-        given: A function of the prompt, or an object with one of ``generate``, ``generate_text``, ``complete``,
+        target: A function of the prompt, or an object with one of ``generate``, ``generate_text``, ``complete``,
             ``invoke``, ``ask``, ``judge`` and the like. It gets ``prompt`` (and ``system``, or both as ``messages``)
             by name where it has such parameters, else one text of both; it gives a text, or something with ``text`` or
             ``content``. Left out of dumps.
@@ -46,7 +46,7 @@ class GivenJudge(Judge):
     """
 
     name: str = ""
-    given: Any = Field(exclude=True)
+    target: Any = Field(exclude=True)
     deadline_s: float = Field(default=30.0, gt=0, le=600)
 
     @model_validator(mode="after")
@@ -56,10 +56,10 @@ class GivenJudge(Judge):
         return self
 
     @classmethod
-    def of(cls, given: Any) -> Self:
+    def of(cls, target: Any) -> Self:
         """The object as a judge, named after its class; a function, after itself."""
-        kind = given if inspect.isroutine(given) else type(given)
-        return cls(name=f"{kind.__module__}.{kind.__qualname__}", given=given)
+        kind = target if inspect.isroutine(target) else type(target)
+        return cls(name=f"{kind.__module__}.{kind.__qualname__}", target=target)
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         """What the object makes of the prompt. Raises `JudgeError` for whatever it raises."""
@@ -70,7 +70,7 @@ class GivenJudge(Judge):
                 if inspect.iscoroutinefunction(self._method):
                     found = await self._method(*positional, **named)
                 else:
-                    found = await self._aside.call(self._method, *positional, **named)
+                    found = await self._threads.run(self._method, *positional, **named)
                     found = await found if inspect.isawaitable(found) else found
         except JudgeError:
             raise
@@ -88,14 +88,14 @@ class GivenJudge(Judge):
         return Verdict(answer=answer, raw=text, usage=usage, model=self.model, duration_s=time.monotonic() - started)
 
     @cached_property
-    def _aside(self) -> Aside:
-        return Aside()
+    def _threads(self) -> DaemonThreads:
+        return DaemonThreads()
 
     @cached_property
     def _method(self) -> Callable[..., Any]:
-        found = _method_of(self.given)
+        found = _method_of(self.target)
         if found is None:
-            raise ConfigurationError(f"{type(self.given).__name__} has none of {', '.join(_METHODS)}", path="given")
+            raise ConfigurationError(f"{type(self.target).__name__} has none of {', '.join(_METHODS)}", path="target")
         return found
 
 
@@ -103,29 +103,29 @@ def as_judge(value: Any, *, path: str | None = None) -> Judge:
     """A judge from what a caller or a configuration may write.
 
     A `Judge` is taken as it is; a mapping is resolved by its ``type``; a type's name or a judge's class gives one with
-    default settings; an object or a function that generates text becomes a `GivenJudge`.
+    default settings; an object or a function that generates text becomes a `CallableJudge`.
 
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
     return resolve_or_wrap(
-        Judge, value, wrap=lambda given: None if _method_of(given) is None else GivenJudge.of(given), path=path,
+        Judge, value, wrap=lambda target: None if _method_of(target) is None else CallableJudge.of(target), path=path,
         expected="a judge, an object or a function that generates text",
     )  # fmt: skip
 
 
-def _method_of(given: Any) -> Callable[..., Any] | None:
-    if inspect.isroutine(given):
-        return given
+def _method_of(target: Any) -> Callable[..., Any] | None:
+    if inspect.isroutine(target):
+        return target
     for name in _METHODS:
-        method = getattr(given, name, None)
+        method = getattr(target, name, None)
         if callable(method):
             return method  # type: ignore[no-any-return]
     for name in _INNER:  # the originals' settings hold a function that gives the model
-        inner = getattr(given, name, None)
+        inner = getattr(target, name, None)
         if callable(inner):
             return _method_of(inner())
-    return given if callable(given) else None
+    return target if callable(target) else None
 
 
 def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:

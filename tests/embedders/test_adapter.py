@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.embedders import Embedder, GivenEmbedder, HashingEmbedder, as_embedder
+from agenteval_otel.embedders import CallableEmbedder, Embedder, HashingEmbedder, as_embedder
 from agenteval_otel.errors import ConfigurationError
 
 
@@ -34,7 +34,7 @@ MAKERS = {
 def test_objects_of_other_makers_embed(model: Any) -> None:
     """Whatever the method is called and however it holds its vectors, they come out one a text."""
     embedder = as_embedder(model)
-    assert isinstance(embedder, GivenEmbedder)
+    assert isinstance(embedder, CallableEmbedder)
     assert embedder.embed(("a", "abc")) == [[1.0, 1.0], [3.0, 1.0]]
     assert not embedder.is_async
 
@@ -59,15 +59,15 @@ def test_what_may_stand_for_an_embedder() -> None:
         as_embedder("hashin")
 
 
-def test_a_given_one_is_named_and_not_dumped() -> None:
+def test_a_wrapped_object_is_named_and_not_dumped() -> None:
     """Its dump and its fingerprint tell its class, and hold nothing of the object."""
     embedder = as_embedder(MAKERS["embed"])
     assert embedder.model_dump()["name"] == "types.SimpleNamespace"
     assert "model" not in embedder.model_dump()
-    assert as_embedder(lengths).model_dump()["name"] == "tests.embedders.test_given.lengths"
+    assert as_embedder(lengths).model_dump()["name"] == "tests.embedders.test_adapter.lengths"
     assert embedder.fingerprint != as_embedder(Named()).fingerprint
     with pytest.raises(ConfigurationError, match="int has none of embed, embed_documents, encode"):
-        GivenEmbedder(model=7).embed(["a"])
+        CallableEmbedder(model=7).embed(["a"])
 
 
 class Named:
