@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 from rich.console import Console
@@ -20,6 +20,7 @@ __all__ = ["TableReport", "criteria_table"]
 
 _WIDE, _MIDDLE, _NARROW = 92, 76, 58
 _COUNTS = ("scored", "skipped", "failed")
+_COLUMNS = ("criterion", "mean", "pass rate", *_COUNTS, "target")
 _SHORT = {"skipped": "skip", "failed": "fail"}
 _LOWEST = 5
 
@@ -64,7 +65,13 @@ class TableReport(Report):
 
 
 def criteria_table(
-    totals: Totals, targets_of: Targets, *, width: int, glyphs: Glyphs, trends: Mapping[str, str] | None = None
+    totals: Totals,
+    targets_of: Targets,
+    *,
+    width: int,
+    glyphs: Glyphs,
+    columns: Sequence[str] = _COLUMNS,
+    trends: Mapping[str, str] | None = None,
 ) -> Table:
     """The table.
 
@@ -73,14 +80,14 @@ def criteria_table(
         targets_of: The targets of a criterion.
         width: Columns of the terminal; narrow tables leave columns out.
         glyphs: Signs to use.
-        trends: A last column, by criterion.
+        columns: Those to show where there is room.
+        trends: The text of the column ``trend``, by criterion.
     """
     hidden = {"scored"} if width < _NARROW else set()
     if width < _MIDDLE:
         hidden.add("skipped")
     if not any(map(targets_of, (None, *totals.criteria))):
         hidden.add("target")
-    columns = ["criterion", "mean", "pass rate", *_COUNTS, "target", *(["trend"] if trends else [])]
     columns = [name for name in columns if name not in hidden]
     table = Table(box=None, padding=(0, 2 if width >= _NARROW else 1, 0, 0), pad_edge=False, header_style="dim")
     for name in columns:
@@ -93,12 +100,13 @@ def criteria_table(
     for row, criterion in zip(rows, totals.criteria, strict=True):
         row["trend"] = Text((trends or {}).get(criterion.name, ""), style="cyan")
     overall = totals.overall
-    rows.append({
-        "criterion": Text("overall score", style="bold"),
-        "mean": _mean(overall, width, glyphs),
-        "scored": Text(f"{0 if overall is None else overall.scores:,}"),
-        "target": _targets(targets_of(None), glyphs),
-    })  # fmt: skip
+    if "mean" in columns:
+        rows.append({
+            "criterion": Text("overall score", style="bold"),
+            "mean": _mean(overall, width, glyphs),
+            "scored": Text(f"{0 if overall is None else overall.scores:,}"),
+            "target": _targets(targets_of(None), glyphs),
+        })  # fmt: skip
     for row in rows:
         table.add_row(*(row.get(name, Text()) for name in columns))
     return table
