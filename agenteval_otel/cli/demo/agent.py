@@ -1,7 +1,6 @@
 """The demo's application: planned traffic, and a support agent that answers it.
 
-The application has its own trace (request, agent, model and tool spans) around the monitored calls, as a service with
-tracing would. The answers are scripted; the waiting is real.
+Request, agent, model and tool spans are the application's own. The answers are scripted; the waiting is real.
 """
 
 from __future__ import annotations
@@ -70,14 +69,7 @@ _PADDING = (
 
 
 class Turn(NamedTuple):
-    """One planned call of the agent.
-
-    Attributes:
-        at_s: When it begins, in seconds since the start.
-        release: Version of the prompt, 1 or 2.
-        messages: The conversation up to the question.
-        seed: Of the latencies.
-    """
+    """One planned call: it begins `at_s` seconds after the start, `messages` end with the question."""
 
     at_s: float
     release: int
@@ -93,13 +85,9 @@ class Turn(NamedTuple):
 
 
 def plan_turns(*, calls: int, seconds: float, seed: int, drop: bool = True) -> list[Turn]:
-    """Exactly `calls` turns in order of time, spread over `seconds`; the second prompt applies from half-way.
+    """Exactly `calls` turns in order of time, spread over `seconds`; the same for the same seed.
 
-    Args:
-        calls: How many.
-        seconds: Over how long.
-        seed: The same seed gives the same turns.
-        drop: Whether the second prompt is worse than the first.
+    From half-way the second prompt applies; with `drop` it is worse than the first.
     """
     rng = random.Random(seed)
     turns: list[Turn] = []
@@ -107,11 +95,9 @@ def plan_turns(*, calls: int, seconds: float, seed: int, drop: bool = True) -> l
     for number in range(calls):
         at_s = (number + rng.random()) * seconds / calls
         before = next((turn for turn in open_turns if turn.at_s + seconds / 8 <= at_s), None)
-        if before is None:
-            turn = _turn(rng, at_s, 2 if at_s >= seconds / 2 else 1, drop, f"c-{number:04d}", None)
-        else:
+        if before is not None:
             open_turns.remove(before)
-            turn = _turn(rng, at_s, 2 if at_s >= seconds / 2 else 1, drop, before.conversation, before)
+        turn = _turn(rng, at_s, 2 if at_s >= seconds / 2 else 1, drop, f"c-{number:04d}", before)
         turns.append(turn)
         if turn.answer and len(turn.messages) < _MAX_MESSAGES and rng.random() < _GOES_ON:
             open_turns.append(turn)
@@ -127,7 +113,7 @@ def _turn(rng: random.Random, at_s: float, release: int, drop: bool, name: str, 
         question = rng.choice(_FOLLOW_UPS).format(topic=topic.word)
     (kind,) = rng.choices(list(_KINDS), [shares[1 if drop and release == 2 else 0] for shares in _KINDS.values()])
     return Turn(
-        at_s=at_s, release=release, conversation=name, messages=[*messages, {"role": "user", "content": question}],
+        at_s=at_s, release=release, conversation=before.conversation if before else name, messages=[*messages, {"role": "user", "content": question}],
         topic=topic, kind=kind, answer=_answer(rng, kind, topic),
         streamed=rng.random() < _STREAMED and kind not in ("failed", "empty"), slow=rng.random() < _SLOW,
         tool_fails=rng.random() < _TOOL_FAILS, seed=rng.randrange(1 << 16),
@@ -154,13 +140,7 @@ class OrderSystemError(Exception):
 
 
 class SupportAgent:
-    """Answers planned turns, through `monitor`.
-
-    Args:
-        pipeline: Evaluates the answers.
-        tracer: The application's own.
-        pace: Factor of every latency; 1 is realistic.
-    """
+    """Answers planned turns, through `monitor`. `pace` multiplies every latency."""
 
     def __init__(self, pipeline: Pipeline, tracer: trace.Tracer = NO_TRACER, *, pace: float = 1.0) -> None:
         self._tracer, self._pace = tracer, pace
@@ -170,7 +150,7 @@ class SupportAgent:
     async def serve(self, turn: Turn) -> None:
         """Serve one request, as a web framework would call it. Failures of the agent end here."""
         span = self._tracer.start_as_current_span
-        attributes = {
+        attributes: dict[str, Any] = {
             names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT, names.AGENT_NAME: AGENT,
             names.CONVERSATION_ID: turn.conversation, "app.prompt.version": turn.release,
         }  # fmt: skip

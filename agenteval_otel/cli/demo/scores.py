@@ -104,14 +104,9 @@ class Verdict(NamedTuple):
 
 
 class Scores:
-    """A storage provider that keeps totals, and the latest results of each criterion; and the breached objectives.
+    """A storage provider that keeps totals, the latest verdicts, and the first breach of each criterion's objective.
 
-    `save_result` and `on_breach` run on threads of the pipeline, the screen reads from the event loop's.
-
-    Attributes:
-        totals: As `agenteval-otel evaluate` computes them.
-        breaches: The first breach of each criterion, in order of time.
-        probabilities: Evaluated answers by inclusion probability; None for unknown.
+    `save_result` and `on_breach` run on threads of the pipeline, the screen reads on the event loop's.
     """
 
     def __init__(self) -> None:

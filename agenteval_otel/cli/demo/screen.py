@@ -35,15 +35,7 @@ _PASS_RATE = (
 
 @dataclass
 class Run:
-    """The state of a run.
-
-    Attributes:
-        sampling: The sampling rule.
-        total: Planned calls.
-        seconds: Planned duration; None for a replay.
-        destination: Where telemetry goes; None for nowhere.
-        calls: Calls that began.
-    """
+    """The state of a run; `seconds` is None for a replay, `destination` None where telemetry goes nowhere."""
 
     pipeline: Pipeline
     scores: Scores
@@ -86,15 +78,7 @@ class Run:
 
 @dataclass
 class Delivery:
-    """What became of the telemetry.
-
-    Attributes:
-        address: Where it went; None for nowhere.
-        complete: Everything was delivered.
-        spans: The spans were delivered.
-        listens: The address accepts connections.
-        disabled: ``OTEL_SDK_DISABLED`` prevented it.
-    """
+    """Whether all telemetry, or at least the spans, reached the address (None: nowhere), and whether it listens."""
 
     address: str | None = None
     service: str = ""
@@ -186,12 +170,7 @@ def _place(run: Run, breach: ObjectiveCrossing) -> str:
 
 
 def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: bool, planted: bool) -> None:
-    """Print the last page.
-
-    Args:
-        evaluated: Whether every sampled answer is evaluated.
-        planted: Whether a worse prompt was released.
-    """
+    """Print the last page: `planted` where a worse prompt was released."""
     page, glyphs = _Page(console), glyphs_of(console)
     ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"
     page.heading(f"The traffic is {ended} {run.elapsed_s:.1f} s", "bold cyan")
