@@ -113,7 +113,8 @@ def _turn(rng: random.Random, at_s: float, release: int, drop: bool, name: str, 
         question = rng.choice(_FOLLOW_UPS).format(topic=topic.word)
     (kind,) = rng.choices(list(_KINDS), [shares[1 if drop and release == 2 else 0] for shares in _KINDS.values()])
     return Turn(
-        at_s=at_s, release=release, conversation=before.conversation if before else name, messages=[*messages, {"role": "user", "content": question}],
+        at_s=at_s, release=release, conversation=before.conversation if before else name,
+        messages=[*messages, {"role": "user", "content": question}],
         topic=topic, kind=kind, answer=_answer(rng, kind, topic),
         streamed=rng.random() < _STREAMED and kind not in ("failed", "empty"), slow=rng.random() < _SLOW,
         tool_fails=rng.random() < _TOOL_FAILS, seed=rng.randrange(1 << 16),

@@ -26,26 +26,13 @@ OBJECTIVES = {
 _BREACH = BreachSettings(false_alarm_every=1_000)
 """A run has hundreds of answers, so an alarm a month would be late."""
 _MAX_VERDICTS = 20_000
-_WORD = re.compile(r"[^\W\d_]{5,}")
+_WORD = re.compile(r"\b(?!(?:about|anything|hello|order|please|thanks?|there|where|which|would)\b)[^\W\d_]{5,}")
+"""Words that may name a topic."""
 _NEXT_STEP = re.compile(
     r"\?\s*$|\b(?:repl(?:y|ies)|ticket|let me know|please (?:confirm|provide|reply|share|send)|would you like)\b",
     re.IGNORECASE,
 )
 _COURTESY = {"type": "includes", "keywords": ["thank", "please", "happy"], "expected_outcome": "any"}
-_COMMON = {
-    "about",
-    "anything",
-    "doing",
-    "hello",
-    "order",
-    "please",
-    "thank",
-    "thanks",
-    "there",
-    "where",
-    "which",
-    "would",
-}
 
 
 def demo_criteria() -> tuple[EvaluationCriteria, ...]:
@@ -65,7 +52,7 @@ def demo_evaluators(*, max_characters: int = 320) -> tuple[Evaluator, ...]:
 
 def names_the_topic(evaluation_input: EvaluationInput) -> Score:
     """Whether the answer repeats a telling word of the question; skips questions without one."""
-    telling = {word for word in _WORD.findall((evaluation_input.prompt or "").lower()) if word not in _COMMON}
+    telling = set(_WORD.findall((evaluation_input.prompt or "").lower()))
     if not telling:
         raise EvaluationSkipped("the question has no telling word")
     named = not telling.isdisjoint(_WORD.findall(evaluation_input.response_text.lower()))
