@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 
 from agenteval_otel.errors import AgentEvalError
 from agenteval_otel.masking import printable
@@ -49,8 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # for plugins beside the settings
+    return _run(modules[chosen.command], chosen)
+
+
+def _run(command: ModuleType, chosen: argparse.Namespace) -> int:
     try:
-        code = int(modules[chosen.command].run(chosen))
+        code = int(command.run(chosen))
         if sys.stdout is not None:  # None where it is closed
             sys.stdout.flush()
         return code
