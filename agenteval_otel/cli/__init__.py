@@ -1,4 +1,4 @@
-"""The command line: ``agenteval-otel``. Each subcommand is a module of its own, imported when it is called."""
+"""The command line: ``agenteval-otel``. Each subcommand is a module, imported only when it is called."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 
 from agenteval_otel.errors import AgentEvalError
 from agenteval_otel.masking import printable
@@ -18,49 +19,56 @@ __all__ = ["main"]
 _COMMANDS = {
     "demo": "watch a support agent's live traffic being scored for 20 s, and its quality drop (no server, no key)",
     "evaluate": "score recorded answers (JSONL, CSV) with the same evaluators, for CI: reports and an exit code",
-    "check": "explain what is wrong with a settings file, or what it will run",
+    "check": "print what is wrong with a settings file, or what it will run",
     "schema": "print the JSON Schema of settings files, for editors",
-    "provision": "write dashboards, alerts and Collector configurations for exactly what your settings score",
-    "explain": "why there is no score: what became of calls, in words, with what to do",
+    "provision": "write dashboards, alerts and Collector configurations for the criteria of your settings",
+    "explain": "find out why there is no score: the outcomes of calls, their causes and remedies",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code: 0 fine, 1 objective missed, 2 could not run, 130 interrupted."""
+    """Run the command line; gives the exit code: 0 success, 1 objective missed, 2 could not run, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
         prog="agenteval-otel",
         description="Online evaluation of LLM agents: samples live answers, scores them in the background, emits the "
         "scores through OpenTelemetry.",
-        epilog="Begin with: agenteval-otel demo",
+        epilog="Start with: agenteval-otel demo",
     )
     parser.add_argument("--version", action="version", version=f"agenteval-otel {scope_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     modules = {}
     for name, summary in _COMMANDS.items():
-        module = importlib.import_module(f"{__name__}.{name}")
-        module.add_arguments(commands.add_parser(name, help=summary, description=module.DESCRIPTION))
-        modules[name] = module
+        command = commands.add_parser(name, help=summary)
+        if name in arguments:
+            modules[name] = module = importlib.import_module(f"{__name__}.{name}")
+            command.description = module.DESCRIPTION
+            module.add_arguments(command)
     chosen = parser.parse_args(arguments)
     if chosen.command is None:
         parser.print_help()
         return 0
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # plugins that lie beside the settings, as where Python runs a script
+        sys.path.append(os.getcwd())  # for plugins beside the settings
+    return _run(modules[chosen.command], chosen)
+
+
+def _run(command: ModuleType, chosen: argparse.Namespace) -> int:
     try:
-        code = int(modules[chosen.command].run(chosen))
-        if sys.stdout is not None:  # closed, and not needed for what goes to files
+        code = int(command.run(chosen))
+        if sys.stdout is not None:  # None where it is closed
             sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever read has read enough (`| head`); what is still buffered must not fail once more at exit.
+        # The reader has closed the pipe (`| head`); the rest of the buffer must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except AgentEvalError as error:
-        told = "\n".join(map(printable, str(error).splitlines()))
-        print(f"agenteval-otel {chosen.command}: {told}", file=sys.stderr)
+        message = "\n".join(map(printable, str(error).splitlines()))
+        print(f"agenteval-otel {chosen.command}: {message}", file=sys.stderr)
         return 2
     except Exception:
-        traceback.print_exc()  # ours to mend; 1 would say that an objective was missed
+        traceback.print_exc()  # a bug; 1 would mean that an objective was missed
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

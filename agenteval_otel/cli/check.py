@@ -1,4 +1,4 @@
-"""``agenteval-otel check``: everything that is wrong with a settings file, or what it will run."""
+"""``agenteval-otel check``: everything that is wrong with a settings file, or what it configures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from agenteval_otel.cli.evaluate.reports import json_for_terminals
+from agenteval_otel.cli.figures import count_of, setting
 from agenteval_otel.components import Component, choices, near
 from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
@@ -25,33 +27,32 @@ from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 __all__ = ["DESCRIPTION", "add_arguments", "run"]
 
 DESCRIPTION = (
-    "Read a settings file (YAML, TOML or JSON) as the process would: with its profile, the variables AGENTEVAL_* and "
-    "${...}. Tells everything that is wrong, with line, setting and the known choices, or else what will run. Imports "
-    "the plugins that the file lists. Every profile is checked; --profile chooses the one that is told. "
-    "Exit codes: 0 right, 1 problems, 2 wrong use."
+    "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
+    "${...}. Prints every problem with its line, setting and the known choices, or else what will run. Imports "
+    "the plugins that the file lists. Checks every profile; --profile checks and prints one. "
+    "Exit codes: 0 valid, 1 problems, 2 wrong use."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the subcommand."""
     parser.add_argument("file", metavar="FILE", help="the settings file")
-    parser.add_argument("--profile", metavar="NAME", help="check and tell this profile alone")
+    parser.add_argument("--profile", metavar="NAME", help="check and print only this profile")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the file; 0 when it is right, 1 when it is not."""
+    """Check the file; 0 when it is valid, 1 when it is not."""
     if not Path(arguments.file).is_file():
         raise ConfigurationError("there is no such file", path=arguments.file)
     loaded, problems = _checked(arguments.file, arguments.profile)
     others = [name for name in loaded.profiles if name != loaded.profile] if loaded and not arguments.profile else []
-    report = {"also_right": others, **_report(loaded)} if loaded is not None and not problems else {}
+    report = {"other_valid_profiles": others, **_report(loaded)} if loaded is not None and not problems else {}
     if arguments.format == "json":
-        found = [problem._asdict() for problem in problems]
-        shown = json.dumps({"right": not problems, "problems": found, **report}, indent=2, ensure_ascii=False)
-        print("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in shown))
+        details = [problem._asdict() for problem in problems]
+        print(json_for_terminals({"valid": not problems, "problems": details, **report}))
     elif problems:
-        print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {printable(arguments.file)}\n")
+        print(f"{count_of(len(problems), 'problem')} in {printable(arguments.file)}\n")
         for problem in problems:
             print(f"  {printable(str(problem))}")
     else:
@@ -60,27 +61,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Problem]]:
-    """What would run, and everything that is wrong with it and with the other profiles."""
+    """The loaded settings, and every problem of theirs and of the other profiles."""
     try:
         names = profile_names(file)
     except SettingsError as error:
         return None, list(error.located)
     if profile is not None and profile not in names:
         raise ConfigurationError(f"no profile {profile!r}{choices(profile, names)}", path="--profile")
-    told: Loaded | None = None
+    first: Loaded | None = None
     problems: dict[Problem, None] = {}
     for name in [profile] if profile is not None else [None, *names]:
         try:
             loaded = load_settings(file, profile=name)
             build_loaded(loaded)
-            told = told or loaded
+            first = first or loaded
         except SettingsError as error:
             problems |= dict.fromkeys(error.located)
-    return told, list(problems)
+    return first, list(problems)
 
 
 def _report(loaded: Loaded) -> dict[str, Any]:
-    """What will run, as plain data without secrets."""
+    """What will run, as JSON data without secrets."""
     settings, pipeline = loaded.settings, build_loaded(loaded)
     plans = {name: pipeline.handler(name) for name in settings.agents}
     handlers = {**plans, "": pipeline.handler("")}
@@ -89,16 +90,17 @@ def _report(loaded: Loaded) -> dict[str, Any]:
         "profiles": list(loaded.profiles),
         "enabled": settings.enabled,
         "agents": {name or "every other handler": _agent(plan, pipeline, name) for name, plan in handlers.items()},
-        "telemetry": _telemetry_in_words(settings),
-        "storage": [_in_words(one) for one in settings.storage if not _emits(one)],
-        "redaction": [_in_words(redactor) for redactor in settings.redactors],
-        "dispatcher": _in_words(settings.dispatcher),
+        "telemetry": _describe_telemetry(settings),
+        "storage": [_describe(part) for part in settings.storage if not _emits(part)],
+        "redactors": [_describe(redactor) for redactor in settings.redactors],
+        "dispatcher": _describe(settings.dispatcher),
         "own_span": settings.own_span,
         "plugins": list(settings.plugins),
         "overrides": [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables],
-        "warnings": [*loaded.warnings, *_idle_criteria(loaded, pipeline), *_missing_keys(loaded)],
+        "warnings": [*loaded.warnings, *_unscored_criteria(loaded, pipeline), *_missing_keys(loaded)],
     }
-    shown: dict[str, Any] = json.loads(hide(json.dumps(report), [json.dumps(one)[1:-1] for one in loaded.secrets]))
+    secrets = [json.dumps(secret)[1:-1] for secret in loaded.secrets]
+    shown: dict[str, Any] = json.loads(hide(json.dumps(report), secrets))
     return shown
 
 
@@ -109,33 +111,33 @@ def _agent(plan: HandlerSettings, pipeline: Pipeline, name: str) -> dict[str, An
         {
             "type": evaluator.type,
             "execution": evaluator.resolved_execution,
-            "sampled": None if evaluator.sample_rate is None else f"{_percent(evaluator.sample_rate)} of the sampled",
-            "criteria": [_criterion_in_words(criteria[one.name]) for one in evaluator.criteria()],
+            "sampled": None if evaluator.sample_rate is None else f"{setting(evaluator.sample_rate)} of the sampled",
+            "criteria": [_describe_criterion(criteria[item.name]) for item in evaluator.criteria()],
         }
         for evaluator in plan.runner.evaluators
     ]
     sampler = (entry.sampler if entry is not None else None) or pipeline.defaults.sampler
     return {
         "enabled": pipeline.enabled and plan.enabled,
-        "sampled": _sampler_in_words(sampler),
+        "sampled": _describe_sampler(sampler),
         "evaluators": evaluators,
-        "escalated": None if plan.runner.escalation is None else _escalation_in_words(plan.runner),
+        "escalated": None if plan.runner.escalation is None else _describe_escalation(plan.runner),
     }
 
 
-def _escalation_in_words(runner: EvaluationRunner) -> str:
-    """Which answers the evaluators of the second stage see."""
+def _describe_escalation(runner: EvaluationRunner) -> str:
+    """Which answers the escalated evaluators score."""
     escalation = runner.escalation
     assert escalation is not None
     second = [evaluator for evaluator in runner.evaluators if waits(evaluator, escalation)]
     names = [criterion.name for evaluator in second for criterion in evaluator.criteria()]
     if not names:
-        return "escalation: no evaluator waits for the others"
-    rules = "".join(f"; {_in_words(rule)}" for rule in escalation.rules)
-    return f"escalation to {', '.join(names)}: {_percent(escalation.baseline_rate)} of the sampled{rules}"
+        return "escalation: no evaluator is escalated"
+    rules = "".join(f"; {_describe(rule)}" for rule in escalation.rules)
+    return f"escalation to {', '.join(names)}: {setting(escalation.baseline_rate)} of the sampled{rules}"
 
 
-def _criterion_in_words(criterion: EvaluationCriteria) -> str:
+def _describe_criterion(criterion: EvaluationCriteria) -> str:
     words = [criterion.scale]
     if criterion.minimum is not None and criterion.maximum is not None:
         words = [f"{criterion.minimum:g} to {criterion.maximum:g}"]
@@ -144,23 +146,23 @@ def _criterion_in_words(criterion: EvaluationCriteria) -> str:
     if criterion.weight is not None:
         words.append(f"weight {criterion.weight:g}")
     if criterion.objective is not None:
-        words.append(f"objective {_percent(criterion.objective)}")
+        words.append(f"objective {setting(criterion.objective)}")
     return f"{criterion.name} ({', '.join(words)})"
 
 
-def _sampler_in_words(sampler: Any) -> str:
+def _describe_sampler(sampler: Any) -> str:
     if isinstance(sampler, RatioSampler):
-        return f"{_percent(sampler.ratio)} of the calls"
+        return f"{setting(sampler.ratio)} of the calls"
     if isinstance(sampler, RateLimitSampler):
-        share = "all calls" if sampler.ratio == 1 else f"{_percent(sampler.ratio)} of the calls"
+        share = "all calls" if sampler.ratio == 1 else f"{setting(sampler.ratio)} of the calls"
         return f"{share}, at most {sampler.max_per_s} a second"
     members = getattr(sampler, "samplers", None)
     if isinstance(members, tuple):
-        return f"{sampler.type.replace('_', ' ')}: " + "; ".join(_sampler_in_words(member) for member in members)
-    return _in_words(sampler)
+        return f"{sampler.type.replace('_', ' ')}: " + "; ".join(_describe_sampler(member) for member in members)
+    return _describe(sampler)
 
 
-def _telemetry_in_words(settings: Settings) -> str:
+def _describe_telemetry(settings: Settings) -> str:
     provider: Any = next(filter(_emits, settings.storage), settings.telemetry)
     variable = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if provider.endpoint:
@@ -176,21 +178,21 @@ def _telemetry_in_words(settings: Settings) -> str:
 
 
 def _emits(provider: Any) -> bool:
-    """Whether it stands among the storage providers and emits, in place of the process's telemetry."""
+    """Whether a storage provider emits telemetry, in place of the process's own."""
     return hasattr(type(provider), "emitter")
 
 
-def _in_words(part: Any) -> str:
-    """A part's type with the fields that were set."""
+def _describe(part: Any) -> str:
+    """A part's type with the configured fields."""
     if not isinstance(part, Component):
         return type(part).__name__
     dump = part.model_dump(mode="json", fallback=repr, include=set(part.model_fields_set))
-    said = ", ".join(f"{name} {value}" for name, value in dump.items() if name != "type")
-    return f"{part.type} ({said})" if said else part.type
+    fields = ", ".join(f"{name} {value}" for name, value in dump.items() if name != "type")
+    return f"{part.type} ({fields})" if fields else part.type
 
 
-def _idle_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
-    """What a criteria set says of criteria that nobody scores, as far as the file knows."""
+def _unscored_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
+    """Criteria of the criteria sets that no evaluator of this file scores."""
     warnings = []
     for name in (None, *loaded.settings.agents):
         scored = [criterion.name for criterion in pipeline.handler(name or "").runner.criteria]
@@ -203,24 +205,21 @@ def _idle_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
 
 
 def _missing_keys(loaded: Loaded) -> list[str]:
-    """What keeps judges from being asked: an environment that has not their keys may be another than the process's."""
+    """Missing keys of judges. Only warnings: the process may run in another environment."""
     settings = loaded.settings
-    found = problems_of(settings.evaluators, "evaluators")
+    warnings = problems_of(settings.evaluators, "evaluators")
     for name, agent in settings.agents.items():
-        found += problems_of(agent.evaluators, f"agents.{name}.evaluators")
-    return found
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:g} %"
+        warnings += problems_of(agent.evaluators, f"agents.{name}.evaluators")
+    return warnings
 
 
 def _text_of(file: str, report: dict[str, Any]) -> list[str]:
     profile = f"profile {report['profile']}" if report["profile"] else "no profile"
-    also = f"; also right: {', '.join(report['also_right'])}" if report["also_right"] else ""
-    lines = [f"{file} is right ({profile}{also}).", ""]
+    others = report["other_valid_profiles"]
+    also = f"; also valid: {', '.join(others)}" if others else ""
+    lines = [f"{file} is valid ({profile}{also}).", ""]
     if not report["enabled"]:
-        lines += ["Evaluation is switched off: calls count as disabled.", ""]
+        lines += ["Evaluation is disabled: calls count as disabled.", ""]
     for name, agent in report["agents"].items():
         lines.append(f"{name}: {agent['sampled'] if agent['enabled'] else 'off'}")
         for evaluator in agent["evaluators"]:

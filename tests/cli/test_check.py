@@ -56,7 +56,7 @@ def test_a_right_file_tells_what_will_run(
     code, out, err = check(capsys, said(tmp_path, RIGHT))
     assert (code, err) == (0, "")
     for line in (
-        "settings.yaml is right (no profile; also right: production, ci).", "support: 25 % of the calls",
+        "settings.yaml is valid (no profile; also valid: production, ci).", "support: 25 % of the calls",
         "  ResponseHealth [inline]: response_health (binary, weight 2, objective 95 %)",
         "  KeywordCoverage [inline, 50 % of the sampled]: kw (numeric, passes from 0.5)", "quiet: off",
         "every other handler: first of: error; all calls, at most 3 a second; 10 % of the calls",
@@ -78,13 +78,13 @@ def test_a_profile_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     file = said(tmp_path, RIGHT)
     code, out, _ = check(capsys, file, "--profile", "production")
     assert code == 0
-    assert "is right (profile production)." in out, "the others were not checked, and are not praised"
+    assert "is valid (profile production)." in out, "the others were not checked, and are not praised"
     assert "every other handler: 5 % of the calls" in out
     assert "content span_only" in out
     monkeypatch.setenv("AGENTEVAL_PROFILE", "ci")
     code, out, _ = check(capsys, file)
     assert code == 0
-    assert "Evaluation is switched off" in out
+    assert "Evaluation is disabled" in out
     assert "every other handler: off" in out
 
 
@@ -107,13 +107,13 @@ def test_machines_read_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     """--format json tells the same, without secrets either."""
     code, out, _ = check(capsys, said(tmp_path, RIGHT), "--format", "json")
     found = json.loads(out)
-    assert (code, found["right"], found["problems"], found["profiles"]) == (0, True, [], ["production", "ci"])
+    assert (code, found["valid"], found["problems"], found["profiles"]) == (0, True, [], ["production", "ci"])
     assert found["agents"]["quiet"]["enabled"] is False
     assert found["agents"]["support"]["evaluators"][1]["execution"] == "inline"
     assert "held-7" not in out
     code, out, _ = check(capsys, said(tmp_path, "own_span: x"), "--format", "json")
     found = json.loads(out)
-    assert (code, found["right"]) == (1, False)
+    assert (code, found["valid"]) == (1, False)
     assert found["problems"][0]["origin"] == "settings.yaml:1"
     assert found["problems"][0]["path"] == "own_span"
 

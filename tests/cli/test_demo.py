@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import io
+import json
 import os
 import pty
 import re
@@ -23,17 +23,11 @@ import pytest
 from rich.console import Console
 
 from agenteval_otel.cli import main
-from agenteval_otel.cli.demo.agent import SupportAgent
-from agenteval_otel.cli.demo.criteria import demo_evaluators
-from agenteval_otel.cli.demo.guidance import Delivery
-from agenteval_otel.cli.demo.ledger import Ledger
-from agenteval_otel.cli.demo.outlet import Outlet, check_endpoint
-from agenteval_otel.cli.demo.script import plan_turns
-from agenteval_otel.cli.demo.state import RunState
-from agenteval_otel.cli.demo.summary import print_summary
-from agenteval_otel.cli.demo.traffic import LiveTraffic
-from agenteval_otel.cli.demo.view import render
-from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.cli.demo.agent import SupportAgent, plan_turns
+from agenteval_otel.cli.demo.replay import RecordedTurn, recorded_turns
+from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
+from agenteval_otel.cli.demo.screen import Delivery, Run, print_summary, render
+from agenteval_otel.cli.demo.session import extent
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from tests.backends.collector import Collector
@@ -63,7 +57,7 @@ def outcomes(shown: str) -> dict[str, int]:
     return {"calls": calls, **parts}
 
 
-def spoken(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The demo in a process of its own, without a terminal."""
     return subprocess.run(
         [sys.executable, "-m", "agenteval_otel", "demo", *arguments],
@@ -80,7 +74,7 @@ def test_a_short_run_accounts_for_every_call(capsys: pytest.CaptureFixture[str])
     assert 0 < counted["evaluated"] < 60
     assert counted["evaluated"] + counted["not_sampled"] == 60
     for criterion in CRITERIA:
-        assert re.search(rf"^  {criterion} +\d+ % +\d+", captured.out, re.MULTILINE)
+        assert re.search(rf"^  {criterion} +\d+ % \(\d+", captured.out, re.MULTILINE)
     assert "at p = 0.5" in captured.out
     assert "Nothing left this process" in captured.out
     assert "agenteval-otel check agenteval.yaml" in captured.out
@@ -98,33 +92,32 @@ def test_progress_is_told_line_by_line_without_a_terminal(capsys: pytest.Capture
         assert content not in shown
 
 
+GOOD = '{"prompt": "Where is my parcel?", "response": "Your parcel comes tomorrow; please reply if not."}\n'
+VAGUE = '{"prompt": "Where is my parcel?", "response": "Thanks, we are looking into things like this."}\n'
+
+
 def test_a_recording_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every recorded turn is a call and all are evaluated; lines that are none are told and do no harm."""
-    file = tmp_path / "said.jsonl"
-    good = '{"prompt": "Where is my parcel?", "response": "Your parcel comes tomorrow; please reply if not."}\n'
-    file.write_text(good * 40 + "nope\n" + good * 40 + '{"messages": []}\n')
+    """Every recorded turn is a call and is evaluated."""
+    file = tmp_path / "recorded.jsonl"
+    file.write_text(GOOD * 80)
     assert main(["demo", "--traffic", str(file)]) == 0
     shown = capsys.readouterr().out
     assert outcomes(shown) == {"calls": 80, "evaluated": 80}
-    assert "Replayed 80 conversations of said.jsonl (82 lines)" in shown
-    assert "2 lines left out" in shown
-    assert "line 41: not JSON" in shown
-    assert "line 82: no message of the assistant" in shown
-    assert "No drop found" in shown
+    assert "No quality drop found" in shown
 
 
 def test_a_drop_in_a_recording_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A recording whose second half is vague is shown to have dropped, with reasons and without content."""
-    file = tmp_path / "said.jsonl"
-    good = '{"prompt": "Where is my parcel?", "response": "Your parcel comes tomorrow; please reply if not."}\n'
-    vague = '{"prompt": "Where is my parcel?", "response": "Thanks, we are looking into things like this."}\n'
-    file.write_text(good * 60 + vague * 60)
+    """A recording whose second half is vague breaches an objective; reasons are shown, content is not."""
+    file = tmp_path / "recorded.jsonl"
+    file.write_text(GOOD * 60 + VAGUE * 60)
     assert main(["demo", "--traffic", str(file), "--calls", "110"]) == 0
     shown = capsys.readouterr().out
     assert outcomes(shown)["calls"] == 110
-    assert "Quality dropped after about" in shown
-    assert re.search(r"names_the_topic +(100|9\d) % \(\d+.(100|9\d)\) . \d % \(0.1?\d\) +p < 0.0001", shown)
-    assert re.search(r"why: topic_missing (4|5)\d of (4|5)\d", shown)
+    assert "Quality dropped: 2 objectives breached" in shown
+    breach = re.search(r"names_the_topic +1?\d\d % .* → \d\d % \(.*\)  below 85 % after (\d+) scores", shown)
+    assert breach
+    assert 60 < int(breach[1]) <= 90
+    assert re.search(r"why: topic_missing \d+ of the last \d+", shown)
     assert "parcel" not in shown
 
 
@@ -134,18 +127,62 @@ def test_the_airline_conversations_are_replayed(shared: Path, capsys: pytest.Cap
     assert main(["demo", "--traffic", str(shared / "data" / "tau_airline_sample.jsonl")]) == 0
     counted = outcomes(capsys.readouterr().out)
     assert counted["calls"] == counted["evaluated"] > 500
+    turns = list(recorded_turns(str(shared / "data" / "tau_airline_sample.jsonl")))
+    calls = [call for turn in turns for call in turn.tool_calls]
+    assert all(turn.messages[-1]["role"] == "user" for turn in turns)
+    assert len(calls) == 442
+    assert all(isinstance(call["result"], str) for call in calls)
+
+
+def test_a_conversation_is_split_into_turns(tmp_path: Path) -> None:
+    """Each message of the user gets the agent's last text and the tool calls before it, with their results."""
+    call = {"id": "a", "type": "function", "function": {"name": "lookup", "arguments": '{"order": 4711}'}}
+    messages = [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is it?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "name": "lookup", "content": "in transit"},
+        {"role": "assistant", "content": "On its way."},
+        {"role": "user", "content": "Thanks"}, {"role": "user", "content": "And when?"},
+        {"role": "assistant", "content": [{"type": "text", "text": "Tomo"}, {"type": "text", "text": "rrow."}]},
+        {"role": "user", "content": "Bye"},
+    ]  # fmt: skip
+    file = tmp_path / "recorded.jsonl"
+    file.write_text(json.dumps({"id": "c-1", "messages": messages}) + '\n\n{"prompt": "Hi", "response": "Hello"}\n')
+    assert list(recorded_turns(str(file))) == [
+        RecordedTurn("c-1", messages[:2], "On its way.", [{**call, "result": "in transit"}]),
+        RecordedTurn("c-1", messages[:7], "Tomorrow.", []),
+        RecordedTurn("line-3", [{"role": "user", "content": "Hi"}], "Hello", []),
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--traffic", "missing.jsonl"], "cannot read 'missing.jsonl'"),
+        (["--traffic", "missing.jsonl"], "missing.jsonl: cannot be read: No such file"),
+        (["--traffic", "empty.jsonl"], "no conversation in 'empty.jsonl'"),
+        (["--traffic", "wrong.jsonl"], "wrong.jsonl:1: not JSON"),
+        (["--traffic", "roles.jsonl"], "roles.jsonl:1: messages: expected a list of objects with a role"),
+        (["--traffic", "silent.jsonl"], "silent.jsonl:1: messages: no message of the assistant"),
+        (["--traffic", "fields.jsonl"], "fields.jsonl:1: response: is missing"),
+        (["--traffic", "any.jsonl", "--seconds", "4"], "--seconds: a replay runs as fast as it can"),
         (["--otlp-endpoint", "localhost:4317"], "found 'localhost:4317', expected http://HOST:PORT"),
         (["--otlp-endpoint", "http://x:99999"], "expected http://HOST:PORT"),
     ],
 )
-def test_what_cannot_be_used_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file or an endpoint that is none is told on standard error before anything runs, with exit code 2."""
+def test_wrong_files_and_endpoints_are_refused(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The problem is on standard error before anything runs, with exit code 2."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in (
+        ("empty", ""), ("wrong", "nope"), ("roles", '{"messages": [7]}'), ("fields", '{"prompt": "x"}'),
+        ("silent", '{"messages": [{"role": "user"}]}'),
+    ):  # fmt: skip
+        Path(f"{name}.jsonl").write_text(content)
     assert main(["demo", *arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err
@@ -156,7 +193,7 @@ def test_a_collector_that_is_down_breaks_nothing() -> None:
     """The run ends with its scores, says that nobody listens, does not wait for it, and does not pass for a success."""
     with refused_port() as port:
         began = time.monotonic()
-        ended = spoken("--calls", "20", "--seconds", "0.5", "--otlp-endpoint", f"http://127.0.0.1:{port}")
+        ended = run_demo("--calls", "20", "--seconds", "0.5", "--otlp-endpoint", f"http://127.0.0.1:{port}")
         took_s = time.monotonic() - began
     assert ended.returncode == 1
     assert outcomes(ended.stdout)["calls"] == 20
@@ -169,22 +206,15 @@ def test_a_collector_that_is_down_breaks_nothing() -> None:
 def test_a_collector_that_never_answers_breaks_nothing() -> None:
     """An endpoint that takes connections and says nothing is given up on, too, and told apart from nobody."""
     with black_hole() as hole:
-        ended = spoken("--calls", "20", "--seconds", "0.5", "--otlp-endpoint", hole.endpoint)
+        ended = run_demo("--calls", "20", "--seconds", "0.5", "--otlp-endpoint", hole.endpoint)
     assert ended.returncode == 1
     assert "Something listens there." in ended.stdout
     assert ended.stderr == ""
 
 
-def test_a_replay_has_no_length(tmp_path: Path) -> None:
-    """How long a replay lasts is not to be chosen, and that is said instead of passed over."""
-    ended = spoken("--traffic", str(tmp_path / "any.jsonl"), "--seconds", "4")
-    assert ended.returncode == 2
-    assert "--seconds: a replay takes as long as it takes" in ended.stderr
-
-
 def test_telemetry_switched_off_is_told() -> None:
     """Where the SDK is disabled nothing is sent, and that is said."""
-    ended = spoken("--calls", "10", "--otlp-endpoint", "http://127.0.0.1:4317", OTEL_SDK_DISABLED="true")
+    ended = run_demo("--calls", "10", "--otlp-endpoint", "http://127.0.0.1:4317", OTEL_SDK_DISABLED="true")
     assert ended.returncode == 0
     assert "Nothing was sent: OTEL_SDK_DISABLED is true" in ended.stdout
 
@@ -248,41 +278,41 @@ def _read(leader: int) -> Iterator[bytes]:
 
 def test_a_terminal_without_signs_gets_letters() -> None:
     """Where the encoding knows no dashes and bars, plain characters stand for them."""
-    ended = spoken("--calls", "30", "--seconds", "0.5", PYTHONIOENCODING="ascii")
+    ended = run_demo("--calls", "30", "--seconds", "0.5", PYTHONIOENCODING="ascii")
     assert ended.returncode == 0
     assert ended.stdout.isascii()
     assert re.search(r"ok: +adds up", ended.stdout)
 
 
 @pytest.fixture(scope="module")
-def over() -> Iterator[RunState]:
-    """A run that is over: 360 calls in half a second, all evaluated."""
-    ledger = Ledger(time.time_ns())
-    pipeline = Pipeline(sampler=RatioSampler(), evaluators=demo_evaluators(max_characters=320), storage=(ledger,))
+def over() -> Iterator[Run]:
+    """A run that is over: 600 calls in half a second, all evaluated."""
+    scores = Scores()
+    pipeline = Pipeline(
+        sampler=RatioSampler(), evaluators=demo_evaluators(), criteria=demo_criteria(), storage=(scores,),
+        objectives=scores.objectives,
+    )  # fmt: skip
+    run = Run(pipeline, scores, "everything", total=600, seconds=0.5, destination="to nowhere", release=2)
+    agent = SupportAgent(pipeline, pace=0.0)
 
-    async def run() -> RunState:
-        turns = plan_turns(calls=360, seconds=0.5, seed=7)
-        traffic = LiveTraffic(SupportAgent(pipeline, None, pace=0.0), turns, 0.5)
-        state = RunState(pipeline, ledger, traffic, seconds=0.5, sampling="everything", outlet="to nowhere")
-        state.begin()
-        await traffic.run()
-        state.end()
-        return state
+    async def serve() -> None:
+        for turn in plan_turns(calls=600, seconds=0.5, seed=7):
+            await agent.serve(turn)
 
-    state = asyncio.run(run())
-    assert pipeline.dispatcher.flush(30.0)
-    yield state
+    asyncio.run(serve())
+    run.calls, run.ended = 600, time.monotonic()
+    assert pipeline.flush(30.0)
+    yield run
     pipeline.shutdown(5.0)
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
-def test_no_width_breaks_the_screens(over: RunState, columns: int) -> None:
+def test_no_width_breaks_the_screens(over: Run, columns: int) -> None:
     """View and summary fit into every width; narrow ones lose columns of the table, not the pass rates."""
     file = io.StringIO()
     console = Console(file=file, width=columns, force_terminal=False)
     console.print(render(over, console))
-    nowhere = Delivery(None, complete=False, listens=False)
-    print_summary(over, console, delivery=nowhere, recording=None, evaluated=True, planted=True)
+    print_summary(over, console, Delivery(), evaluated=True, planted=True)
     shown = file.getvalue()
     # What is to be copied is never broken.
     prose = [line for line in shown.splitlines() if not re.search("agenteval-otel|async def|docs/", line)]
@@ -292,18 +322,17 @@ def test_no_width_breaks_the_screens(over: RunState, columns: int) -> None:
     assert columns < 60 or shown.count("trend") == 2
 
 
-def test_the_summary_tells_where_to_look(over: RunState) -> None:
-    """After a run into a Collector: the trace of a failing answer, a query, the events; and what fell and why."""
+def test_the_summary_tells_where_to_look(over: Run) -> None:
+    """After a run into a Collector: a query, the events; and what dropped, and why."""
     file = io.StringIO()
-    delivery = Delivery("http://localhost:4317", complete=True, listens=True)
-    print_summary(over, Console(file=file, width=80), delivery=delivery, recording=None, evaluated=True, planted=True)
+    delivery = Delivery("http://localhost:4317", "shop", complete=True, listens=True)
+    print_summary(over, Console(file=file, width=80), delivery, evaluated=True, planted=True)
     shown = file.getvalue()
-    assert re.search(r"^    [0-9a-f]{32}$", shown, re.MULTILINE)
     assert "agenteval_evaluation_weight_total" in shown
     assert "gen_ai.evaluation.result" in shown
-    assert "Quality dropped at about" in shown
-    assert re.search(r"next_step +\d+ % \(\d+.\d+\) . \d+ % \(\d+.\d+\)  p ", shown)
-    assert re.search(r"why: no_next_step \d+ of \d+ \(before: \d+ of \d+\)", shown)
+    assert re.search(r"Quality dropped: \d objectives breached \(prompt v2", shown)
+    assert re.search(r"next_step +\d+ % \(\d+.\d+\) . \d+ % \(\d+.\d+\)  below 80 % at \d", shown)
+    assert re.search(r"why: no_next_step \d+ of the last \d+", shown)
 
 
 @pytest.mark.backend
@@ -312,7 +341,7 @@ def test_a_collector_gets_the_application_and_its_scores(collector: Collector, p
     """The trace is that of an application: request, agent, tools, model; the scores hang under the agent's span."""
     service = f"demo-{protocol.partition('/')[0]}"
     endpoint = collector.grpc_endpoint if protocol == "grpc" else collector.http_endpoint
-    ended = spoken(
+    ended = run_demo(
         "--calls", "60", "--seconds", "1", "--otlp-endpoint", endpoint,
         OTEL_SERVICE_NAME=service, OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
     )  # fmt: skip
@@ -340,7 +369,7 @@ def test_a_collector_gets_the_application_and_its_scores(collector: Collector, p
 @pytest.mark.backend
 def test_jaeger_shows_the_trace_that_the_summary_names(jaeger: Jaeger) -> None:
     """Jaeger by itself takes spans and no scores' events: the summary says so, and the trace it names is whole."""
-    ended = spoken("--calls", "60", "--seconds", "1", "--otlp-endpoint", f"http://{jaeger.otlp_endpoint}")
+    ended = run_demo("--calls", "60", "--seconds", "1", "--otlp-endpoint", f"http://{jaeger.otlp_endpoint}")
     assert ended.returncode == 0
     assert "The spans did; events or metrics did not." in ended.stdout
     told = re.search(r"^    ([0-9a-f]{32})$", ended.stdout, re.MULTILINE)
@@ -350,21 +379,25 @@ def test_jaeger_shows_the_trace_that_the_summary_names(jaeger: Jaeger) -> None:
     assert trace.orphans() == []
 
 
-def test_an_endpoint_of_the_surroundings_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the option the standard variables say where to; without either nothing is sent."""
-    check_endpoint(None)
-    assert Outlet(None).address is None
+def test_the_standard_variables_name_an_endpoint() -> None:
+    """Without the option, OTEL_EXPORTER_OTLP_* says where telemetry goes."""
     with refused_port() as port:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"127.0.0.1:{port}")
-        outlet = Outlet(None)
-        try:
-            assert outlet.address == f"127.0.0.1:{port}"
-            assert not outlet.listens()
-            assert repr(outlet) == f"<Outlet 127.0.0.1:{port}>"
-        finally:
-            outlet.close(5.0)
-    with pytest.raises(ConfigurationError, match="expected http://HOST:PORT"):
-        check_endpoint("grpc://localhost:4317")
+        address = f"http://127.0.0.1:{port}"
+        ended = run_demo("--calls", "5", "--seconds", "0.5", OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=address)
+    assert f"Not everything reached {address}" in ended.stdout
+
+
+def test_lifelike_traffic_has_everything() -> None:
+    """Exactly so many turns in order of time: streams, slow answers, failing tools, conversations, two prompts."""
+    turns = plan_turns(calls=600, seconds=20, seed=7)
+    assert len(turns) == 600
+    assert turns == plan_turns(calls=600, seconds=20, seed=7) != plan_turns(calls=600, seconds=20, seed=8)
+    times = [turn.at_s for turn in turns]
+    assert times == sorted(times)
+    assert all((turn.release == 2) == (turn.at_s >= 10) for turn in turns)
+    assert {turn.kind for turn in turns} >= {"good", "vague", "long", "refused", "empty", "failed", "cut"}
+    assert max(len(turn.messages) for turn in turns) == 8
+    assert all(any(getattr(turn, trait) for turn in turns) for trait in ("streamed", "slow", "tool_fails"))
 
 
 @pytest.mark.parametrize(
@@ -379,12 +412,7 @@ def test_wrong_numbers_are_refused(arguments: list[str], capsys: pytest.CaptureF
 
 
 def test_how_many_calls_and_seconds() -> None:
-    """What is not given follows from what is: thirty calls a second, twenty seconds."""
-    from agenteval_otel.cli.demo.session import _extent
-
-    def extent(calls: int | None, seconds: float | None) -> tuple[int, float]:
-        return _extent(argparse.Namespace(calls=calls, seconds=seconds))
-
+    """Calls and seconds follow from each other: thirty calls a second, twenty seconds."""
     assert extent(None, None) == (600, 20.0)
     assert extent(90, None) == (90, 3.0)
     assert extent(None, 2.0) == (60, 2.0)

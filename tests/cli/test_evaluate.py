@@ -16,7 +16,7 @@ import pytest
 from agenteval_otel import EvaluationInput, Score
 from agenteval_otel.cli import main
 from agenteval_otel.cli.evaluate import session
-from agenteval_otel.cli.evaluate.results import ResultsFile
+from agenteval_otel.cli.evaluate.outputs import result_line
 from agenteval_otel.engine.progress import Lines
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
@@ -153,9 +153,9 @@ def test_a_criterion_that_nobody_scores_is_told_once(evaluate: Command) -> None:
     }))  # fmt: skip
     for file, name in ((settings, "sais (did you mean 'says'?)"), (config, "polite")):
         evaluate(answers, "--settings", file, "--quiet")
-        assert evaluate.err.count(f"scored by no evaluator of the configuration: {name}\n") == 1
+        assert evaluate.err.count(f"criteria that no evaluator scores: {name}\n") == 1
     evaluate(answers, "--settings", evaluate.settings())
-    assert "scored by no evaluator" not in evaluate.err
+    assert "no evaluator scores" not in evaluate.err
 
 
 def test_only_a_run_configuration_escalates(evaluate: Command) -> None:
@@ -247,7 +247,7 @@ def test_a_mean_of_failures_alone_is_below_every_limit(evaluate: Command) -> Non
         (["--settings", "run.json"], "evaluatorConfigs[0]: unknown evaluator type 'Nope'"),
         (["--settings", "settings.json", "--profile", "ci"], "no profile 'ci'"),
         (["--settings", "settings.json", "--agent", "a"], "--agent: no agent 'a'"),
-        (["--settings", "right.json", "--profile", "ci"], "--profile: a run configuration has none"),
+        (["--settings", "right.json", "--profile", "ci"], "--profile: only applies to settings files"),
         (["--settings", "settings.json", "--tags", "dear"], "no evaluator has the tag 'dear'"),
         (["--settings", "settings.json", "--execution", "async"], "no evaluator is left to run"),
         (["--settings", "settings.json", "--fail-under", "sais=0.5"], "(did you mean 'says'?); known: says"),
@@ -256,13 +256,13 @@ def test_a_mean_of_failures_alone_is_below_every_limit(evaluate: Command) -> Non
         (["--fail-under", "=0.5"], "--fail-under: expected CRITERION=LIMIT"),
         (["--fail-under", "says=nan"], "--fail-under: expected CRITERION=LIMIT"),
         (["--report", "pdf"], "no report 'pdf'; known: table, json, junit, markdown"),
-        (["--report", "json="], "expected a file behind 'json='"),
+        (["--report", "json="], "expected a file after 'json='"),
         (["--report", "json", "--report", "table"], "two outputs for standard output"),
         (["--report", "json", "--results", "-"], "two outputs for standard output"),
         (["--report", "json=a", "--results", "./a"], "two outputs for ./a"),
         (["--report", "json=a.json", "--results", "link.json"], "two outputs for link.json"),
         (["--concurrency", "999999999"], "concurrency: expected a whole number from 1 to 10000, found 999999999"),
-        (["--results", "says.jsonl"], "says.jsonl is read here, and would be written over"),
+        (["--results", "says.jsonl"], "says.jsonl is an input and would be overwritten"),
         (["--report", "json=none/a.json"], "none/a.json: cannot be written: No such file or directory"),
         (["empty.jsonl", "--format", "csv"], "no inputs in says.jsonl"),
         (["bad.jsonl"], "bad.jsonl:1: not JSON"),
@@ -295,7 +295,7 @@ def test_nothing_scored_is_2(evaluate: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--tags", " , "], "argument --tags: expected at least one word"),
+        (["--tags", " , "], "argument --tags: expected at least one value"),
         (["--execution", "inline,dear"], "'dear' is none of inline, thread, process, async"),
         (["--concurrency", "0"], "must be a whole number, at least 1"),
         (["--limit", "many"], "must be a whole number, at least 1"),
@@ -337,22 +337,19 @@ def test_an_objective_without_verdicts(evaluate: Command) -> None:
     """A number passes or fails by a threshold; without one the objective cannot be met, and that is said."""
     settings = evaluate.settings(evaluators=[{"type": "EvaluateTestSays", "threshold": None, "objective": 0.5}])
     evaluate(evaluate.says("1", "1"), "--settings", settings, "--report", "json", code=1)
-    assert (
-        "no pass rate (2 scored): a score passes or fails by its criterion's threshold, which has none" in evaluate.err
-    )
+    assert "no pass rate (2 scored): the criterion needs a threshold" in evaluate.err
 
 
-@pytest.mark.parametrize("shape", ["full", "original"])
-def test_results_are_json_whatever_evaluators_leave_in_them(shape: str) -> None:
+@pytest.mark.parametrize("original", [False, True])
+def test_results_are_json_whatever_evaluators_leave_in_them(original: bool) -> None:
     """Objects are described, what is no finite number is null, and one result is one line."""
-    file = io.StringIO()
     facts = {"nan": float("nan"), "object": Path("a"), "text": "a\u2028b", "list": [float("inf")]}
     result = EvaluationResult(criterion_name="a", evaluator_type="A", score=1, metadata=facts)
     odd = EvaluationResult(
         criterion_name="b", evaluator_type="B", score=1, metadata={"odd": object(), "half": "\ud800"}
     )
-    ResultsFile(file, shape=shape).add(AggregatedEvaluationResult(results=(result, odd)))
-    (line,) = file.getvalue().splitlines()
+    line = result_line(AggregatedEvaluationResult(results=(result, odd)), original=original)
+    assert len(line.splitlines()) == 1
     found = json.loads(line, parse_constant=pytest.fail)["results"]
     assert found[0]["metadata"]["text"] == "a\u2028b"
     assert found[0]["metadata"].get("nan") is None
@@ -433,7 +430,7 @@ def test_standard_input(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> N
 def test_fields_that_are_none_are_told(evaluate: Command) -> None:
     """On standard error, so that a column by a name of its own is not taken for one that is used."""
     evaluate(evaluate.lines("a.jsonl", [{"response": "1", "id": 1, "note": 2}]), "--settings", evaluate.settings())
-    assert evaluate.err == "no fields of an input, kept in its metadata: id, note\n"
+    assert evaluate.err == "unknown fields, kept in metadata: id, note\n"
 
 
 def test_a_storage_provider_that_breaks_is_told(evaluate: Command) -> None:
@@ -445,7 +442,7 @@ def test_a_storage_provider_that_breaks_is_told(evaluate: Command) -> None:
     criteria = [{"name": "says", "scale": "numeric"}]
     answers = evaluate.lines("a.jsonl", [{"response": "1", "criteria": criteria}])
     evaluate(answers, "--settings", evaluate.file("run.json", json.dumps(config)))
-    assert evaluate.err == "StorageProvider broke for 1 input\n"
+    assert evaluate.err == "StorageProvider failed for 1 input\n"
 
 
 def test_what_a_dataset_says_never_steers_the_terminal(evaluate: Command) -> None:
@@ -480,7 +477,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["evaluate", "--help"])
     shown = capsys.readouterr().out
-    assert "exit codes: 0 fine" in shown
+    assert "exit codes: 0 success" in shown
     examples = shown.split("\nexamples:\n")[1]
     assert examples.count("agenteval-otel evaluate") >= 5
 
@@ -565,4 +562,4 @@ def test_what_judges_took_is_told(evaluate: Command) -> None:
     assert found["judges"] == {
         "calls": 2, "cached": 1, "refused": 0, "tokens": 2_200, "cost_usd": pytest.approx(0.003),
     }  # fmt: skip
-    assert "2 calls of judges, 1 answered before, 2,200 tokens, 0.0030 US dollars" in evaluate.err
+    assert "2 judge calls, 1 from the cache, 2,200 tokens, 0.0030 US dollars" in evaluate.err

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.cli.evaluate import sources
+from agenteval_otel.cli.evaluate import dataset as dataset_module
 from agenteval_otel.cli.evaluate.dataset import MAX_PROBLEMS, Dataset
 from agenteval_otel.config import SettingsError
 from agenteval_otel.errors import ConfigurationError
@@ -111,21 +111,21 @@ def test_what_is_no_field_is_kept_in_the_metadata(tmp_path: Path) -> None:
     ("name", "content", "expected"),
     [
         ("a.jsonl", '{"response": "a"}\n{"response": \n', "a.jsonl:2: not JSON: Expecting value at character 13"),
-        ("a.jsonl", '{"response": NaN}\n', "a.jsonl:1: not JSON: NaN is no JSON number"),
-        ("a.jsonl", '{"response": "", "cost": 1e999}\n', "a.jsonl:1: not JSON: 1e999 is no JSON number"),
+        ("a.jsonl", '{"response": NaN}\n', "a.jsonl:1: not JSON: NaN is not a JSON number"),
+        ("a.jsonl", '{"response": "", "cost": 1e999}\n', "a.jsonl:1: not JSON: 1e999 is not a JSON number"),
         (
             "a.jsonl",
             '{"response": "a", "response": "b"}\n',
-            "not JSON: the key 'response' stands there twice",
+            "not JSON: the key 'response' appears twice",
         ),
-        ("a.jsonl", '{"response": "", "context": {"k": 1, "k": 2}}\n', "the key 'k' stands there twice"),
+        ("a.jsonl", '{"response": "", "context": {"k": 1, "k": 2}}\n', "the key 'k' appears twice"),
         ("a.jsonl", '"text"\n', "a.jsonl:1: expected a JSON object on each line, found 'text'"),
         ("a.jsonl", '{"prompt": "a"}\n', "a.jsonl:1: response: is missing"),
         ("a.jsonl", '{"response": "a", "usage": 3}\n', "a.jsonl:1: usage: expected a mapping, found 3"),
         ("a.jsonl", '{"response": "a", "cost": "dear"}\n', "a.jsonl:1: cost: expected a number, found 'dear'"),
         ("a.jsonl", '{"response": "a", "promt": "b"}\n', "a.jsonl:1: promt: unknown field (did you mean 'prompt'?)"),
         ("a.jsonl", '{"sessionId": 1, "session_id": 2, "response": ""}\n', "also as 'sessionId'"),
-        ("a.jsonl", '{"response": "", "context": "x", "context.y": 1}\n', "context is no mapping here"),
+        ("a.jsonl", '{"response": "", "context": "x", "context.y": 1}\n', "context is not a mapping here"),
         ("a.jsonl", b'{"response": "a"}\n{"response": "\xff"}\n', "a.jsonl:2: not UTF-8"),
         ("a.jsonl", "[" * 100_000 + "\n", "nested too deeply"),
         ("a.jsonl", '{"response": ' + "9" * 5000 + "}\n", "a.jsonl:1: not JSON: Exceeds the limit"),
@@ -133,10 +133,10 @@ def test_what_is_no_field_is_kept_in_the_metadata(tmp_path: Path) -> None:
         ("a.json", '[{"response": "a"}]\n', "jq -c '.[]' FILE"),
         ("a.csv", "prompt\na\n", "a.csv:1: no column 'response'"),
         ("a.csv", "response,grountruth\na,b\n", "column 'grountruth': unknown field (did you mean 'ground_truth'?)"),
-        ("a.csv", "response,Response\na,b\n", "column 'Response' stands there twice"),
+        ("a.csv", "response,Response\na,b\n", "column 'Response' appears twice"),
         ("a.csv", "response,\na,b\n", "a.csv:1: a column without a name"),
         ("a.csv", 'response,prompt\n"a\nb",c\nd\n', "a.csv:4: 1 cells, but the header has 2 columns"),
-        ("a.csv", 'response,prompt\na,b\n"c,d\ne,f\n', "a.csv:3: not CSV: a cell's quote is opened here"),
+        ("a.csv", 'response,prompt\na,b\n"c,d\ne,f\n', "a.csv:3: not CSV: a quote is opened here"),
         ("a.csv", 'response\n"a"b\n', "a.csv:2: not CSV"),
         ("a.csv", "response\ra\rb\r", "a.csv:1: not CSV: a carriage return alone"),
         ("a.csv", "response,context\na,b\n", "a.csv:2: context: not JSON"),
@@ -160,7 +160,7 @@ def test_everything_wrong_is_told_up_to_a_bound(tmp_path: Path) -> None:
     ]  # fmt: skip
     told = problems(written(tmp_path, "b.jsonl", "nothing\n" * 1000))
     assert len(told) == MAX_PROBLEMS + 1
-    assert told[-1] == f"and more; the first {MAX_PROBLEMS} are told"
+    assert told[-1] == f"and more; these are the first {MAX_PROBLEMS}"
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
@@ -174,12 +174,12 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     assert told[0].endswith("none.jsonl: cannot be read: No such file or directory")
     assert "directory" in told[1]
     assert told[2].startswith("bad.jsonl:1: not JSON")
-    assert "is no path" in told[3]
+    assert "is not a valid path" in told[3]
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No line takes more memory than the bound."""
-    monkeypatch.setattr(sources, "MAX_LINE_BYTES", 1024 * 1024)
+    monkeypatch.setattr(dataset_module, "MAX_LINE_BYTES", 1024 * 1024)
     path = written(tmp_path, "a.jsonl", '{"response": "' + "a" * 1024 * 1024 + '"}\n')
     assert problems(path) == ["a.jsonl:1: a line of more than 1 MiB"]
 
@@ -261,7 +261,6 @@ def test_a_file_that_changed_meanwhile_is_told(tmp_path: Path) -> None:
     """What was right when it was checked and is wrong now ends the run with its line."""
     path = written(tmp_path, "a.jsonl", '{"response": "a"}\n')
     with Dataset([str(path)]) as dataset:
-        assert "a.jsonl" in repr(dataset)
         dataset.check()
         path.write_text('x\n{"response": "b"}\n')
         with pytest.raises(SettingsError, match=r"a\.jsonl:1: not JSON"):
@@ -276,5 +275,5 @@ def test_a_file_that_grows_meanwhile_ends_where_it_was_checked(tmp_path: Path) -
         path.write_text('{"response": "a"}\n' * 5)
         assert len(list(dataset)) == 2
         path.write_text('{"response": "a"}\n')
-        with pytest.raises(ConfigurationError, match=r"a\.jsonl changed meanwhile: 1 inputs are there, 2 were before"):
+        with pytest.raises(ConfigurationError, match=r"a\.jsonl changed during the run: 2 inputs before, 1 now"):
             list(dataset)

@@ -15,10 +15,10 @@ from rich.cells import cell_len
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig
 from agenteval_otel.cli.evaluate.dataset import Row
-from agenteval_otel.cli.evaluate.reports import KINDS, Summary
-from agenteval_otel.cli.evaluate.reports.table import TableReport
-from agenteval_otel.cli.evaluate.tallies import Tallies
-from agenteval_otel.cli.evaluate.targets import FailUnder, missed
+from agenteval_otel.cli.evaluate.outputs import KINDS
+from agenteval_otel.cli.evaluate.table import TableReport
+from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, missed_targets
+from agenteval_otel.cli.evaluate.totals import Totals
 from agenteval_otel.engine import run_evaluations_sync
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
@@ -45,7 +45,7 @@ class Run:
     def __init__(self, kind: str, *criteria: EvaluationCriteria, limits: tuple[str, ...] = (), **options: Any) -> None:
         self.file = io.StringIO()
         self.report = KINDS[kind](self.file, **options)
-        self.tallies = Tallies(criteria or [EvaluationCriteria(name="tone")])
+        self.totals = Totals(criteria or [EvaluationCriteria(name="tone")])
         self.limits = [FailUnder.parse(limit) for limit in limits]
         self.sources: dict[str, None] = {}
         self.line = 0
@@ -57,13 +57,13 @@ class Run:
         normalized = [one.normalized for one in results if one.normalized is not None]
         overall = sum(normalized) / len(normalized) if normalized else None
         aggregated = AggregatedEvaluationResult(results=results, overall_score=overall, **fields)
-        self.tallies.add(row, aggregated)
+        self.totals.add(aggregated, place=row.place)
         self.report.add(row, aggregated)
         return self
 
     def text(self) -> str:
-        found = missed(self.tallies, self.limits)
-        self.report.finish(Summary(self.tallies, list(self.sources), self.limits, found, 1.5))
+        missed = missed_targets(self.totals, self.limits)
+        self.report.finish(Summary(self.totals, list(self.sources), self.limits, missed, 1.5))
         self.report.close()
         return self.file.getvalue()
 
@@ -182,7 +182,7 @@ def test_the_table_shows_categories_and_long_times() -> None:
     run = Run("table", width=80)
     for label in ("neutral", "positive", "neutral"):
         run.add(result(score=label, label=label))
-    run.report.finish(Summary(run.tallies, ["a.jsonl"], [], [], 83.0))
+    run.report.finish(Summary(run.totals, ["a.jsonl"], [], [], 83.0))
     assert re.search(r"Labels +tone +neutral 2, positive 1", run.file.getvalue())
     assert "in 1 min 23 s" in run.file.getvalue()
 
@@ -192,28 +192,28 @@ def test_the_table_in_ascii() -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")
     report = TableReport(file, width=80)
-    tallies = Tallies([EvaluationCriteria(name="tone", objective=0.5)])
-    tallies.add(Row("a", 1, EvaluationInput()), AggregatedEvaluationResult(results=(scored(),), overall_score=1.0))
-    report.finish(Summary(tallies, ["a"], [], [], 0.1))
+    totals = Totals([EvaluationCriteria(name="tone", objective=0.5)])
+    totals.add(AggregatedEvaluationResult(results=(scored(),), overall_score=1.0))
+    report.finish(Summary(totals, ["a"], [], [], 0.1))
     file.flush()
     assert b"50 % ok:" in raw.getvalue()
 
 
 def test_sums_do_not_grow_with_the_inputs() -> None:
     """Words and inputs that are kept are few, whatever the results say."""
-    tallies = Tallies([EvaluationCriteria(name="tone")])
+    totals = Totals([EvaluationCriteria(name="tone")])
     for number in range(3000):
         results = (
             scored(None, label=f"label {number}"), result(error="x", error_type=f"type {number}"),
             result(skip_reason=f"reason {number}"), scored(criterion=f"criterion {number}"),
         )  # fmt: skip
         aggregated = AggregatedEvaluationResult(results=results, overall_score=1 - number / 3000)
-        tallies.add(Row("a", number, EvaluationInput()), aggregated)
-    (tone, *others) = tallies.criteria
+        totals.add(aggregated, place=f"a:{number}")
+    (tone, *others) = totals.criteria
     assert len(others) < 1000
     assert max(len(words) for words in (tone.labels, tone.errors, tone.skips)) <= 32
     assert (tone.scored, tone.failed, tone.skipped) == (3000, 3000, 3000)
-    assert [low.place for low in tallies.lowest] == [f"a:{number}" for number in range(2999, 2989, -1)]
+    assert [low.place for low in totals.lowest] == [f"a:{number}" for number in range(2999, 2989, -1)]
 
 
 def test_a_slow_input_holds_the_others_within_reach() -> None:

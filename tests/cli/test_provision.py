@@ -45,9 +45,9 @@ def test_it_writes_tells_what_is_alerted_and_what_comes_next(
         f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 3 unchanged", "5 criteria, 1 agent named",
         "  response_health of support: alerts on its objective of 99 %",
         "  response_health of all but support: alerts on its objective of 95 %",
-        "  more: no alert: it has an objective, but no threshold that says what passes",
+        "  more: no alert: it has an objective, but no threshold that decides what passes",
         "  words: alerts where its mean falls below its threshold",
-        "  all_words: no alert: no mean can be held against its threshold; give it an objective",
+        "  all_words: no alert: its mean cannot be compared with its threshold; give it an objective",
         "  told: no alert: it has neither an objective nor a threshold",
         f"Next: promtool check rules {folder}/prometheus/rules/*.yaml && promtool test rules "
         f"{folder}/prometheus/tests/*.yaml",
@@ -74,7 +74,7 @@ def test_check_compares_and_writes_nothing(tmp_path: Path, capsys: pytest.Captur
     assert (code, folder.exists()) == (1, False)
     assert f"{folder}/alertmanager/alertmanager.yml: is missing" in out
     provision(capsys, *asked)
-    assert provision(capsys, *asked, "--check")[:2] == (0, "1 of 1 files are as the settings say\n")
+    assert provision(capsys, *asked, "--check")[:2] == (0, "1 of 1 files are up to date\n")
     written = folder / "alertmanager/alertmanager.yml"
     written.write_text(written.read_text() + "# mine\n")
     code, out, _ = provision(capsys, *asked, "--check")
@@ -88,7 +88,7 @@ def test_a_dashboard_of_a_criterion_that_is_gone_is_told(tmp_path: Path, capsys:
     folder = tmp_path / "out"
     provision(capsys, "grafana", "--settings", said(tmp_path, SETTINGS), "--output", folder)
     asked = ("grafana", "--settings", said(tmp_path, SETTINGS.replace("name: told", "name: other")), "--output", folder)
-    told = f"{folder}/grafana/dashboards/criterion-told.json: is left over: no setting asks for it any more; remove it"
+    told = f"{folder}/grafana/dashboards/criterion-told.json: is obsolete: no setting needs it any more; remove it"
     code, out, _ = provision(capsys, *asked)
     assert code == 0
     assert told in out.splitlines()

@@ -41,7 +41,7 @@ def test_check_shows_names_without_their_controls(
     assert "red" in _said(capsys)
     assert main(["check", str(file), "--format", "json"]) == code
     told = json.loads(_said(capsys))
-    assert told["right"] is (code == 0)
+    assert told["valid"] is (code == 0)
     if code == 0:
         assert EVIL in told["agents"]
 

@@ -1,9 +1,7 @@
-"""``agenteval-otel demo``: a support agent under live traffic, monitored; its quality drops half-way, and it shows.
+"""``agenteval-otel demo``: a monitored support agent under live traffic, whose quality drops half-way.
 
-`script` plans the traffic, `agent` answers it, `ledger` collects what the evaluators find, `view` and `progress` show
-it while it runs, `changes` finds what got worse and `summary` says so. `replay` puts recorded conversations in the
-agent's place, `outlet` sends everything to a Collector too. Nothing of this but the options is imported before the demo
-runs.
+`agent` plans the traffic and answers it, `replay` plays recorded conversations instead, `scores` collects the results,
+`screen` shows them, `session` puts it together. Only the options are imported before the demo runs.
 """
 
 from __future__ import annotations
@@ -15,25 +13,27 @@ __all__ = ["DESCRIPTION", "add_arguments", "run"]
 
 DESCRIPTION = (
     "A support agent (tools, streams, slow answers, failures, conversations of several turns) takes live traffic "
-    "through @monitor while real evaluators score it in the background. Half-way a worse prompt is released: watch "
-    "the scores find it. No server, no key; nothing leaves this process unless --otlp-endpoint or OTEL_EXPORTER_OTLP_* "
-    "says where to. Exit code: 0 when every call is accounted for, 1 when not, 2 for wrong use, 130 after Ctrl-C."
+    "through @monitor, and real evaluators score it in the background. Half-way a worse prompt is released: watch the "
+    "scores drop and the objectives raise the alarm. No server, no key; nothing leaves this process unless "
+    "--otlp-endpoint or OTEL_EXPORTER_OTLP_* names a Collector. Exit codes: 0 every call is accounted for and all "
+    "telemetry was delivered; 1 not; 2 wrong use; 130 interrupted by Ctrl-C."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the subcommand."""
     parser.add_argument("--seconds", type=_seconds, help="how long the traffic lasts (default: 20)")
-    parser.add_argument("--calls", type=_positive, help="how many calls; spread over --seconds (default: 30 a second)")
-    parser.add_argument("--seed", type=int, default=7, help="of the traffic (default: %(default)s)")
-    parser.add_argument("--no-drop", action="store_true", help="release a prompt that is as good as the one before")
-    parser.add_argument("--no-live", action="store_true", help="plain lines of progress instead of the live view")
+    parser.add_argument("--calls", type=_positive, help="number of calls, spread over --seconds (default: 30 a second)")
+    parser.add_argument("--seed", type=int, default=7, help="seed of the traffic (default: %(default)s)")
+    parser.add_argument("--no-drop", action="store_true", help="release a prompt that is as good as the first")
+    parser.add_argument("--no-live", action="store_true", help="print lines of progress instead of the live view")
     parser.add_argument(
-        "--otlp-endpoint", metavar="URL", help="send it all to a Collector too: http://localhost:4317 (gRPC) or :4318"
+        "--otlp-endpoint", metavar="URL", help="also send it to a Collector: http://localhost:4317 (gRPC) or :4318"
     )
     parser.add_argument(
         "--traffic", metavar="FILE.jsonl",
-        help='replay recorded conversations instead: lines of {"messages": [...]} or {"prompt": ..., "response": ...}',
+        help='replay recorded conversations instead: lines of {"messages": [...]}, or the inputs that evaluate reads, '
+        'such as {"prompt": ..., "response": ...}',
     )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the demo; gives the exit code.
 
     Raises:
-        ConfigurationError: A file that cannot be replayed, or an endpoint that is none.
+        ConfigurationError: A wrong file or endpoint.
     """
     from agenteval_otel.cli.demo.session import run_demo
 
@@ -60,6 +60,6 @@ def _seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or not 0.5 <= value <= 3600:
+    if not 0.5 <= value <= 3600:
         raise argparse.ArgumentTypeError("must be a number of seconds between 0.5 and 3600")
     return value

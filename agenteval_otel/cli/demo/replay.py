@@ -1,82 +1,94 @@
-"""Replay: the recorded agent says again what it said, as fast as the queue takes it."""
+"""Recorded conversations in the agent's place. A turn is one answer, with the tool calls that led to it."""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from agenteval_otel import annotate, monitor
-from agenteval_otel.cli.demo.recording import RecordedTurn, Recording
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.semconv import AGENT_NAME, CONVERSATION_ID, OPERATION_INVOKE_AGENT, OPERATION_NAME
+from agenteval_otel.cli.evaluate.dataset import Source
+from agenteval_otel.cli.evaluate.parsing import input_of, json_object, values_of
+from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["ReplayTraffic"]
-
-_AGENT = "recorded"
-_WAITING = 256
-_WAITING_BYTES = 16 * 1024 * 1024
-_PAUSE_S = 0.005
+__all__ = ["RecordedTurn", "recorded_turns"]
 
 
-class ReplayTraffic:
-    """A recording in the agent's place.
+class RecordedTurn(NamedTuple):
+    """The messages before an answer, the answer, and its tool calls with their results."""
 
-    Args:
-        pipeline: Where the answers are evaluated; its queue sets the pace.
-        recording: What is replayed.
-        limit: At most so many calls.
-        tracer: The application's own, or None.
+    conversation: str
+    messages: list[dict[str, Any]]
+    answer: str
+    tool_calls: list[Any]
+
+
+def recorded_turns(path: str) -> Iterator[RecordedTurn]:
+    """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate`` reads.
+
+    Raises:
+        ConfigurationError: It cannot be read, or a line is neither, with its number.
     """
+    with Source(path) as source:
+        for number, line in enumerate(source.lines(), 1):
+            if not line.strip():
+                continue
+            try:
+                record = json_object(line)
+                conversation = str(record.get("id", f"line-{number}"))[:128]
+                if "messages" in record:
+                    yield from _turns(_checked(record["messages"]), conversation)
+                else:
+                    yield _single_turn(record, conversation)
+            except ConfigurationError as error:
+                place = f"{source.name}:{number}"
+                raise ConfigurationError.of(
+                    [(place, f"{name}: {message}" if name else message) for name, message in error.problems]
+                ) from None
 
-    def __init__(self, pipeline: Pipeline, recording: Recording, *, limit: int | None, tracer: Any) -> None:
-        self._recording, self._limit, self._tracer = recording, limit, tracer
-        self._queue = pipeline.dispatcher.state
-        self._say = monitor(agent=_AGENT, pipeline=pipeline)(self._recorded_answer)
-        self._stopped = False
-        self.calls = 0
 
-    @property
-    def done(self) -> float:
-        """Share of the file, or of the limit, that is over."""
-        by_calls = self.calls / self._limit if self._limit else 0.0
-        return max(self._recording.done, by_calls)
+def _single_turn(record: Mapping[str, Any], conversation: str) -> RecordedTurn:
+    recorded = input_of(values_of(record.items()))
+    messages = [{"role": "user", "content": recorded.prompt}] if recorded.prompt is not None else []
+    calls = [call.model_dump(by_alias=True, exclude_none=True) for call in recorded.tool_calls or ()]
+    return RecordedTurn(conversation, messages, recorded.response_text, calls)
 
-    @property
-    def news(self) -> str:
-        """How far the file is read."""
-        return f"line {self._recording.line} of {self._recording.path.name}"
 
-    def stop(self) -> None:
-        """Replay nothing more."""
-        self._stopped = True
+def _checked(messages: Any) -> list[dict[str, Any]]:
+    if not isinstance(messages, list) or not all(
+        isinstance(message, dict) and isinstance(message.get("role"), str) for message in messages
+    ):
+        raise ConfigurationError("expected a list of objects with a role", path="messages")
+    if not any(message["role"] == "assistant" for message in messages):
+        raise ConfigurationError("no message of the assistant", path="messages")
+    return messages
 
-    async def run(self) -> None:
-        """Replay until the end of the file, the limit or `stop`."""
-        turns = self._recording.turns()
-        try:
-            for turn in turns:
-                while self._is_crowded() and not self._stopped:  # noqa: ASYNC110 - a queue that empties tells nobody
-                    await asyncio.sleep(_PAUSE_S)
-                if self._stopped:
-                    return
-                self.calls += 1
-                attributes = {OPERATION_NAME: OPERATION_INVOKE_AGENT, AGENT_NAME: _AGENT,
-                              CONVERSATION_ID: turn.conversation}  # fmt: skip
-                with self._tracer.start_as_current_span(f"invoke_agent {_AGENT}", attributes=attributes) if (
-                    self._tracer is not None
-                ) else nullcontext():  # fmt: skip
-                    await self._say(turn.messages, turn)
-                await asyncio.sleep(0)
-                if self.calls == self._limit:
-                    return
-        finally:
-            turns.close()
 
-    async def _recorded_answer(self, messages: list[dict[str, Any]], turn: RecordedTurn) -> str:
-        annotate(model="recorded", conversation_id=turn.conversation, tool_calls=turn.tool_calls)
-        return turn.answer
+def _turns(messages: list[dict[str, Any]], conversation: str) -> Iterator[RecordedTurn]:
+    """Split a conversation before each message of the user that follows the assistant."""
+    begin = 0
+    for end in range(1, len(messages) + 1):
+        if end < len(messages) and messages[end]["role"] != "user":
+            continue
+        first = next((i for i in range(begin, end) if messages[i]["role"] == "assistant"), None)
+        if first is None:
+            continue
+        texts = [_text(message.get("content")) for message in messages[first:end] if message["role"] == "assistant"]
+        answer = next((text for text in reversed(texts) if text), "")
+        yield RecordedTurn(conversation, messages[:first], answer, _tool_calls(messages[first:end]))
+        begin = end
 
-    def _is_crowded(self) -> bool:
-        queue = self._queue()
-        return queue["size"] >= _WAITING or queue["bytes"] >= _WAITING_BYTES
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def _tool_calls(messages: list[dict[str, Any]]) -> list[Any]:
+    results = {str(message.get("tool_call_id")): _text(message.get("content"))
+               for message in messages if message["role"] == "tool"}  # fmt: skip
+    return [
+        {**call, "result": results.get(str(call.get("id")))}
+        for message in messages if isinstance(message.get("tool_calls"), list)
+        for call in message["tool_calls"] if isinstance(call, dict)
+    ]  # fmt: skip

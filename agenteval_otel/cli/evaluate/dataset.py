@@ -1,29 +1,35 @@
-"""The dataset: evaluation inputs from JSONL and CSV files, read lazily, each with where it stands.
+"""The dataset: evaluation inputs from JSONL and CSV files, read lazily, each with its place.
 
-Everything is read twice: once to find what is wrong before anything is evaluated, once to evaluate. Neither keeps it.
+Everything is read twice: first to find what is wrong before anything is evaluated, then to evaluate. Nothing is kept.
 """
 
 from __future__ import annotations
 
+import codecs
+import os
+import stat
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
-from agenteval_otel.cli.evaluate.fields import field_of, input_of, values_of
-from agenteval_otel.cli.evaluate.forms import FORMS, Text, form_of
-from agenteval_otel.cli.evaluate.sources import Source
+from agenteval_otel.cli.evaluate.parsing import MAX_LINE_BYTES, PARSERS, field_of, input_of, values_of
 from agenteval_otel.config import Problem, SettingsError
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 
-__all__ = ["MAX_PROBLEMS", "Contents", "Dataset", "Row"]
+__all__ = ["MAX_PROBLEMS", "Contents", "Dataset", "Row", "Source"]
 
 MAX_PROBLEMS = 20
+_STDIN = "-"
+_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv"}
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Row(NamedTuple):
-    """One input, and where it stands: the source's name and the line on which it begins."""
+    """One input, the name of its source and the line on which it begins."""
 
     source: str
     line: int
@@ -31,15 +37,80 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> str:
-        """As messages and reports say it: ``answers.jsonl:12``."""
+        """As messages and reports show it: ``answers.jsonl:12``."""
         return f"{self.source}:{self.line}"
 
 
 class Contents(NamedTuple):
-    """What the first reading found: how many inputs, and the names that are no fields, which go into ``metadata``."""
+    """The number of inputs, and the names that are no fields of an input."""
 
     inputs: int
-    kept_in_metadata: tuple[str, ...]
+    unknown_names: tuple[str, ...]
+
+
+class Source:
+    """The lines of one file, or of standard input, as often as needed.
+
+    A file is opened each time. Standard input and pipes are copied to a temporary file during the first reading.
+
+    Args:
+        path: The file; ``-`` for standard input.
+
+    Attributes:
+        name: As messages and reports show it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._copy: IO[bytes] | None = None
+        self.name = "stdin" if path == _STDIN else os.path.basename(path) or path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._copy is not None:
+            self._copy.close()
+
+    def lines(self) -> Iterator[str]:
+        """The lines with their ends; blocks for as long as the file system or the pipe takes.
+
+        Raises:
+            ConfigurationError: It cannot be read, is no UTF-8, or has a line of more than `MAX_LINE_BYTES`.
+        """
+        try:
+            if self._copy is not None:
+                self._copy.seek(0)
+                yield from self._decoded(self._copy)
+            elif self._path == _STDIN and sys.stdin is None:
+                raise ConfigurationError("standard input is closed", path=self.name)
+            elif self._path == _STDIN:
+                yield from self._decoded(sys.stdin.buffer, once=True)
+            else:
+                with open(self._path, "rb") as file:
+                    yield from self._decoded(file, once=not stat.S_ISREG(os.fstat(file.fileno()).st_mode))
+        except OSError as error:
+            raise ConfigurationError(f"cannot be read: {error.strerror or error}", path=self._path) from None
+        except ValueError:  # a NUL in the path
+            raise ConfigurationError("is not a valid path", path=repr(self._path)) from None
+
+    def _decoded(self, file: IO[bytes], *, once: bool = False) -> Iterator[str]:
+        if once:
+            self._copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the source
+        number = 0
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            place = f"{self.name}:{number}"
+            if len(line) > MAX_LINE_BYTES:
+                raise ConfigurationError(f"a line of more than {MAX_LINE_BYTES // 1024 // 1024} MiB", path=place)
+            if once and self._copy is not None:
+                self._copy.write(line)
+            if number == 1 and line.startswith(_UTF16):
+                raise ConfigurationError("UTF-16; it must be UTF-8 (spreadsheets: 'CSV UTF-8')", path=place)
+            try:
+                yield (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).decode()
+            except UnicodeDecodeError:
+                raise ConfigurationError("not UTF-8", path=place) from None
 
 
 class Dataset:
@@ -47,9 +118,9 @@ class Dataset:
 
     Args:
         paths: Files; ``-`` for standard input.
-        form: ``jsonl`` or ``csv``; each source's own, by its suffix or else its first character, when left out.
-        limit: How many inputs at most.
-        check: Raises `ConfigurationError` for an input that could not be evaluated.
+        form: ``jsonl`` or ``csv``; by each source's suffix, else by its first character, when left out.
+        limit: Maximum number of inputs.
+        check: Raises `ConfigurationError` for an input that cannot be evaluated.
     """
 
     def __init__(
@@ -64,18 +135,15 @@ class Dataset:
         self._form, self._limit, self._check = form, limit, check
         self._checked = 0
         self._open = ExitStack()
-        self._names: dict[str, None] = {}
+        self._unknown: dict[str, None] = {}
         names = [source.name for source in self._sources]
         for source, path in zip(self._sources, paths, strict=True):
-            if names.count(source.name) > 1:  # of two files by one name the folder tells them apart
+            if names.count(source.name) > 1:  # the folders tell two files of one name apart
                 source.name = path
-
-    def __repr__(self) -> str:
-        return f"<Dataset {self._sources}>"
 
     @property
     def names(self) -> list[str]:
-        """What its sources are called."""
+        """The names of its sources."""
         return [source.name for source in self._sources]
 
     def __enter__(self) -> Self:
@@ -87,38 +155,38 @@ class Dataset:
         self._open.close()
 
     def __iter__(self) -> Iterator[Row]:
-        """The inputs, in order; after `check` as many as that found, also of a file that grows meanwhile.
+        """The inputs, in order; after `check` as many as it counted, even where a file grows meanwhile.
 
         Raises:
-            ConfigurationError: A source that has changed since it was checked, and is wrong now.
+            ConfigurationError: A source has changed since it was checked, and is wrong now.
         """
         problems: list[Problem] = []
-        given = 0
+        count = 0
         for row in islice(self._rows(problems), self._limit):
             if problems:
                 break
-            given += 1
+            count += 1
             yield row
         if problems:
             raise SettingsError(problems)
-        if given < self._checked:
-            changed = f"{', '.join(self.names)} changed meanwhile"
-            raise ConfigurationError(f"{changed}: {given} inputs are there, {self._checked} were before")
+        if count < self._checked:
+            names = ", ".join(self.names)
+            raise ConfigurationError(f"{names} changed during the run: {self._checked} inputs before, {count} now")
 
     def check(self) -> Contents:
         """Read everything once; blocks meanwhile.
 
         Raises:
-            SettingsError: What is wrong, each with file and line: the first `MAX_PROBLEMS`.
+            SettingsError: The first `MAX_PROBLEMS` problems, each with file and line.
         """
         problems: list[Problem] = []
         inputs = sum(1 for _ in islice(self._rows(problems), self._limit))
         if problems:
             if len(problems) > MAX_PROBLEMS:
-                problems[MAX_PROBLEMS:] = [Problem(None, None, f"and more; the first {MAX_PROBLEMS} are told")]
+                problems[MAX_PROBLEMS:] = [Problem(None, None, f"and more; these are the first {MAX_PROBLEMS}")]
             raise SettingsError(problems)
         self._limit = self._checked = inputs
-        return Contents(inputs, tuple(self._names))
+        return Contents(inputs, tuple(self._unknown))
 
     def _rows(self, problems: list[Problem]) -> Iterator[Row]:
         for source in self._sources:
@@ -130,12 +198,15 @@ class Dataset:
                 return
 
     def _rows_of(self, source: Source, problems: list[Problem]) -> Iterator[Row]:
-        lines = Text(source)
-        for line, found in FORMS[self._form or form_of(lines)](lines):
+        lines = source.lines()
+        first = next(lines, "")
+        known = (form for suffix, form in _SUFFIXES.items() if source.name.lower().endswith(suffix))
+        form = self._form or next(known, "jsonl" if first.lstrip().startswith(("{", "[")) else "csv")
+        for line, parse in PARSERS[form](source.name, first, lines):
             place = f"{source.name}:{line}"
             try:
-                named = found()
-                self._note(named)
+                named = parse()
+                self._note_unknown(named)
                 evaluation_input = input_of(values_of(named))
                 self._check(evaluation_input)
             except ConfigurationError as error:
@@ -145,7 +216,7 @@ class Dataset:
             else:
                 yield Row(source.name, line, evaluation_input)
 
-    def _note(self, named: list[tuple[str, Any]]) -> None:
+    def _note_unknown(self, named: list[tuple[str, Any]]) -> None:
         for name, _ in named:
-            if name not in self._names and field_of(name) == ("metadata", name.strip()) and len(self._names) < 50:
-                self._names[name] = None
+            if name not in self._unknown and field_of(name) == ("metadata", name.strip()) and len(self._unknown) < 50:
+                self._unknown[name] = None

@@ -1,129 +1,194 @@
-"""A session: settings and dataset are checked, the inputs evaluated as they are read, the reports written."""
+"""A session: check settings and dataset, evaluate the inputs as they are read, write the reports."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
+from typing import Any
 
-from agenteval_otel.cli.evaluate.configuration import configuration_of, criteria_of
 from agenteval_otel.cli.evaluate.dataset import Dataset, Row
 from agenteval_otel.cli.evaluate.outputs import Outputs
-from agenteval_otel.cli.evaluate.reports import Summary
-from agenteval_otel.cli.evaluate.tallies import Tallies
-from agenteval_otel.cli.evaluate.targets import FailUnder, check_names, missed
-from agenteval_otel.cli.evaluate.words import counted, plural
+from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, check_names, missed_targets
+from agenteval_otel.cli.evaluate.totals import Totals
+from agenteval_otel.cli.figures import count_of
+from agenteval_otel.components import choices, near
+from agenteval_otel.config.assemble import build_loaded
+from agenteval_otel.config.files import read_file
+from agenteval_otel.config.load import load_settings, located
+from agenteval_otel.config.tree import Section, plain
 from agenteval_otel.engine import EvaluationRunConfig, run_evaluations
 from agenteval_otel.engine.progress import Silence, progress_for
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.masking import printable
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
 
 __all__ = ["run_session"]
 
+_RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
+
 
 def run_session(arguments: argparse.Namespace) -> int:
-    """Evaluate a dataset and report; 0, or 1 when a target was missed. Blocks.
+    """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed. Blocks.
 
     Raises:
-        ConfigurationError: The options, the settings or the dataset are wrong, or no result is a score.
+        ConfigurationError: Options, settings or dataset are wrong, or no result is a score.
         StorageError: A report cannot be written.
     """
     limits = [FailUnder.parse(text) for text in arguments.fail_under]
     outputs = Outputs(arguments)
-    config, idle = configuration_of(arguments)
-    criteria = criteria_of(config)
+    config, unscored = _configuration(arguments)
+    criteria = _scored_criteria(config)
     check_names(limits, [criterion.name for criterion in criteria])
     with Dataset(arguments.datasets, form=arguments.format, limit=arguments.limit, check=config.check_input) as dataset:
         contents = dataset.check()
         if contents.inputs == 0:
             raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
-        _note(config, contents.kept_in_metadata)
-        tallies = Tallies(criteria)
+        if config.selection.left_out:
+            _print(f"left out: {', '.join(map(str, config.selection.left_out))}")
+        if contents.unknown_names:
+            _print(f"unknown fields, kept in metadata: {', '.join(contents.unknown_names)}")
+        totals = Totals(criteria)
         began = time.monotonic()
         with outputs:
             with progress_for(contents.inputs, quiet=arguments.quiet) as progress:
-                flow = _Flow(dataset, tallies, outputs, progress)
-                # For evaluators that print: reports go to the standard output from before.
-                with redirect_stdout(sys.stderr), observed_by(tallies.judged):
+                flow = _Flow(dataset, totals, outputs, progress)
+                # The reports already have standard output; what evaluators print goes to standard error.
+                with redirect_stdout(sys.stderr), observed_by(totals.judges):
                     asyncio.run(_evaluate(flow, config, arguments.concurrency))
-            found = missed(tallies, limits)
-            outputs.finish(Summary(tallies, dataset.names, limits, found, time.monotonic() - began))
-    if idle:
-        _say(f"scored by no evaluator of the configuration: {', '.join(idle)}")
-    return _told(tallies, [str(one) for one in found])
+            missed = missed_targets(totals, limits)
+            outputs.finish(Summary(totals, dataset.names, limits, missed, time.monotonic() - began))
+    if unscored:
+        _print(f"criteria that no evaluator scores: {', '.join(unscored)}")
+    return _exit_code(totals, list(map(str, missed)))
 
 
 async def _evaluate(flow: _Flow, config: EvaluationRunConfig, concurrency: int) -> None:
     try:
-        await run_evaluations(flow.inputs(), config, concurrency=concurrency, on_result=flow.take, keep_results=False)
+        await run_evaluations(flow.inputs(), config, concurrency=concurrency, on_result=flow.add, keep_results=False)
     finally:
         if hasattr(config.storage_provider, "close"):
             await config.storage_provider.close()
 
 
 class _Flow:
-    """From the dataset into the runner, and from there, back in order, into sums and files.
+    """Passes inputs to the runner, and its results in the order of the dataset to totals and outputs.
 
-    What waits for an input before it is held: the runner keeps that bounded.
+    Results wait for those of earlier inputs; the runner bounds how many.
     """
 
-    def __init__(self, dataset: Dataset, tallies: Tallies, outputs: Outputs, progress: Silence) -> None:
-        self._dataset, self._tallies, self._outputs, self._progress = dataset, tallies, outputs, progress
+    def __init__(self, dataset: Dataset, totals: Totals, outputs: Outputs, progress: Silence) -> None:
+        self._dataset, self._totals, self._outputs, self._progress = dataset, totals, outputs, progress
         self._rows: dict[int, Row] = {}
         self._ready: dict[int, AggregatedEvaluationResult] = {}
         self._next = 0
 
     def inputs(self) -> Iterator[EvaluationInput]:
-        """The inputs, one by one as the runner has room for them."""
+        """The inputs, as the runner has room for them."""
         for position, row in enumerate(self._dataset):
             self._rows[position] = row
             yield row.evaluation_input
 
-    def take(self, position: int, aggregated: AggregatedEvaluationResult) -> None:
-        """The results of one input are there; inputs end in any order."""
+    def add(self, position: int, aggregated: AggregatedEvaluationResult) -> None:
+        """Add the results of one input, in any order."""
         self._ready[position] = aggregated
         while self._next in self._ready:
             row, ready = self._rows.pop(self._next), self._ready.pop(self._next)
             self._next += 1
-            self._tallies.add(row, ready)
+            self._totals.add(ready, place=row.place, criteria=row.evaluation_input.criteria)
             self._outputs.add(row, ready)
-        self._progress.advance(self._tallies.broken)
+        self._progress.advance(self._totals.broken)
 
 
-def _note(config: EvaluationRunConfig, kept: Sequence[str]) -> None:
-    """What is other than somebody might think, on standard error."""
-    if config.selection.left_out:
-        _say(f"left out: {', '.join(map(str, config.selection.left_out))}")
-    if kept:
-        _say(f"no fields of an input, kept in its metadata: {', '.join(kept)}")
-
-
-def _told(tallies: Tallies, found: Sequence[str]) -> int:
-    """The exit code; says on standard error why it is not 0.
+def _exit_code(totals: Totals, missed: Sequence[str]) -> int:
+    """The exit code, explained on standard error where it is not 0.
 
     Raises:
-        EvaluationError: No result is a score, and there was no target that would have said so.
+        EvaluationError: No result is a score, and no target was missed because of that.
     """
-    if tallies.judged:
-        _say(str(tallies.judged))
-    for label, count in tallies.run_errors.items():
-        _say(f"{label} broke for {plural(count, 'input')}")
-    for one in found:
-        _say(f"missed: {one}")
-    if found:
-        return 1
-    if tallies.scored == 0:
-        parts = [f"{tally.name}: {counted(tally)}" for tally in tallies.criteria]
-        raise EvaluationError(f"nothing was scored ({'; '.join(parts)})")
-    return 0
+    if totals.judges:
+        _print(str(totals.judges))
+    for label, count in totals.run_errors.items():
+        _print(f"{label} failed for {count_of(count, 'input')}")
+    for line in missed:
+        _print(f"missed: {line}")
+    if not missed and totals.scored == 0:
+        details = "; ".join(f"{criterion.name}: {criterion}" for criterion in totals.criteria)
+        raise EvaluationError(f"nothing was scored ({details})")
+    return 1 if missed else 0
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     if sys.stdout is not None:
-        sys.stdout.flush()  # where both go to one place, the table stands first
+        sys.stdout.flush()  # on a terminal the table comes first
     print(printable(text), file=sys.stderr)
+
+
+def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, list[str]]:
+    """The configuration, and the criteria it names that no evaluator scores.
+
+    Raises:
+        ConfigurationError: Everything that is wrong, with the place in the file.
+    """
+    chosen: dict[str, Any] = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
+    tree = _run_configuration(arguments.settings)
+    if tree is None:
+        fields, named = _from_settings(arguments)
+        config = EvaluationRunConfig(**fields, **chosen)
+    else:
+        for option in ("profile", "agent"):
+            if getattr(arguments, option) is not None:
+                raise ConfigurationError("only applies to settings files, not to run configurations",
+                                         path=f"--{option}")  # fmt: skip
+        tree.take("$schema")
+        overrides = {name: value for name, value in chosen.items() if value}
+        try:
+            config = EvaluationRunConfig.model_validate({**plain(tree), **overrides})
+        except ConfigurationError as error:
+            raise located(error, tree) from None
+        named = config.criteria
+    scored = sorted({criterion.name for evaluator in config.evaluators for criterion in evaluator.criteria()})
+    names = dict.fromkeys(criterion.name for criterion in named)
+    return config, [f"{name}{near(name, scored)}" for name in names if name not in scored]
+
+
+def _run_configuration(path: str | None) -> Section | None:
+    """The file's mapping, where it is a run configuration and not a settings file."""
+    if path is None:
+        return None
+    if not os.path.exists(path):
+        raise ConfigurationError("there is no such file", path=path)
+    try:
+        tree = read_file(path)
+    except ConfigurationError:
+        return None  # `load_settings` reports it together with everything else that is wrong
+    return tree if any(name in tree for name in _RUN_CONFIGURATION) else None
+
+
+def _from_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Sequence[EvaluationCriteria]]:
+    """The fields of the run configuration, and the criteria set of the file."""
+    loaded = load_settings(arguments.settings, profile=arguments.profile)
+    settings, agent = loaded.settings, arguments.agent
+    if agent is not None and agent not in settings.agents:
+        raise ConfigurationError(f"no agent {agent!r}{choices(agent, sorted(settings.agents))}", path="--agent")
+    runner = build_loaded(loaded).handler(agent or "").runner
+    fields = {
+        "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redactors,
+        "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,
+    }  # fmt: skip
+    return fields, settings.criteria_of(agent)
+
+
+def _scored_criteria(config: EvaluationRunConfig) -> list[EvaluationCriteria]:
+    """The criteria that the chosen evaluators score, each once, as the configuration defines them."""
+    configured = {criterion.name: criterion for criterion in config.criteria}
+    declared: dict[str, EvaluationCriteria] = {}
+    for evaluator in config.selection.evaluators:
+        for criterion in evaluator.criteria():
+            declared.setdefault(criterion.name, configured.get(criterion.name, criterion))
+    return list(declared.values())

@@ -1,4 +1,4 @@
-"""Targets: what must be reached for exit code 0: objectives of criteria, and what ``--fail-under`` asks for."""
+"""Targets that decide the exit code: the criteria's objectives and ``--fail-under``; and the summary with both."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from agenteval_otel.cli.evaluate.tallies import ROUNDING, Tallies, Tally
-from agenteval_otel.cli.evaluate.words import counted, exactly
+from agenteval_otel.cli.evaluate.totals import ROUNDING, CriterionTotals, Totals
+from agenteval_otel.cli.figures import exactly, setting
 from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["FailUnder", "Missed", "check_names", "missed"]
+__all__ = ["FailUnder", "Missed", "Summary", "check_names", "missed_targets"]
 
 
 class FailUnder(NamedTuple):
-    """A limit of the command line: for the mean of one criterion, or (no name) of the overall scores."""
+    """A limit of the command line: for the mean of one criterion, or (None) of the overall scores."""
 
     criterion: str | None
     limit: float
 
     @property
     def target(self) -> str:
-        """In words."""
+        """As messages show it."""
         return f"--fail-under is {self.limit:g}"
 
     @classmethod
     def parse(cls, text: str) -> FailUnder:
-        """From ``criterion=0.8``, or ``0.8`` for all together.
+        """From ``criterion=0.8``, or ``0.8`` for the overall scores.
 
         Raises:
             ConfigurationError: It is neither.
@@ -45,7 +45,7 @@ class FailUnder(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """A target that was not reached: whose (no name: all together), what it was, and what was found instead."""
+    """A missed target: its criterion (None: the overall scores), the target, and what was found instead."""
 
     criterion: str | None
     target: str
@@ -55,11 +55,48 @@ class Missed(NamedTuple):
         return f"{self.criterion or 'overall score'}: {self.found}, {self.target}"
 
 
+class Summary(NamedTuple):
+    """The results of a run.
+
+    Attributes:
+        sources: Names of the sources, in order.
+        limits: The values of ``--fail-under``.
+        missed: The targets that were missed.
+        duration_s: How long the evaluation took.
+    """
+
+    totals: Totals
+    sources: Sequence[str]
+    limits: Sequence[FailUnder]
+    missed: Sequence[Missed]
+    duration_s: float
+
+    def targets_of(self, criterion: CriterionTotals | None) -> list[tuple[str, bool]]:
+        """The targets of a criterion (None: of the overall scores), and whether each is met.
+
+        A percentage applies to the pass rate (an objective), a plain number to the mean.
+        """
+        name = None if criterion is None else criterion.name
+        targets = []
+        if criterion is not None and criterion.objective is not None:
+            targets.append((setting(criterion.objective), criterion.objective_met is True))
+        missed = {(target.criterion, target.target) for target in self.missed}
+        return targets + [
+            (f"{limit.limit:g}", (name, limit.target) not in missed)
+            for limit in self.limits if limit.criterion == name
+        ]  # fmt: skip
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether any target is set."""
+        return any(map(self.targets_of, (None, *self.totals.criteria)))
+
+
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
-    """Refuse limits for criteria that nobody scores.
+    """Refuse limits for criteria that no evaluator scores.
 
     Raises:
-        ConfigurationError: With those that are scored.
+        ConfigurationError: With the scored ones.
     """
     problems: list[tuple[str | None, str]] = [
         ("--fail-under", f"no criterion {limit.criterion!r} is scored{choices(limit.criterion, known)}")
@@ -69,31 +106,31 @@ def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
         raise ConfigurationError.of(problems)
 
 
-def missed(tallies: Tallies, limits: Sequence[FailUnder]) -> list[Missed]:
-    """The targets that were not reached: objectives first, in the order of the criteria."""
-    found = [*_objectives(tallies.criteria)]
+def missed_targets(totals: Totals, limits: Sequence[FailUnder]) -> list[Missed]:
+    """The missed targets: objectives first, in the order of the criteria."""
+    missed = list(_missed_objectives(totals.criteria))
     for limit in limits:
         if limit.criterion is None:
-            mean = tallies.overall
-            words = "no input has one" if mean is None else exactly(mean)
+            mean = totals.overall
+            found = "no input has one" if mean is None else exactly(mean)
         else:
-            tally = tallies.of(limit.criterion) or Tally(limit.criterion)
-            mean = tally.mean
-            words = f"no mean ({counted(tally)})" if mean is None else f"mean {exactly(mean)}"
+            criterion = totals.get(limit.criterion) or CriterionTotals(limit.criterion)
+            mean = criterion.mean
+            found = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
         if mean is None or mean.mean < limit.limit - ROUNDING:
-            found.append(Missed(limit.criterion, limit.target, words))
-    return found
+            missed.append(Missed(limit.criterion, limit.target, found))
+    return missed
 
 
-def _objectives(criteria: Iterable[Tally]) -> Iterator[Missed]:
-    for tally in criteria:
-        if tally.objective_met is not False or tally.objective is None:
+def _missed_objectives(criteria: Iterable[CriterionTotals]) -> Iterator[Missed]:
+    for criterion in criteria:
+        if criterion.objective_met is not False or criterion.objective is None:
             continue
-        rate = tally.pass_rate
+        rate = criterion.pass_rate
         if rate is not None:
-            words = f"{tally.passed:,} of {rate.scores:,} passed, {exactly(rate, percent=True)}"
+            found = f"{criterion.passed:,} of {rate.scores:,} passed, {exactly(rate, rate=True)}"
         else:
-            words = f"no pass rate ({counted(tally)})"
-            if tally.scored:
-                words += ": a score passes or fails by its criterion's threshold, which has none"
-        yield Missed(tally.name, f"the objective is {tally.objective * 100:g} %", words)
+            found = f"no pass rate ({criterion})"
+            if criterion.scored:
+                found += ": the criterion needs a threshold, which decides whether a score passes"
+        yield Missed(criterion.name, f"the objective is {setting(criterion.objective)}", found)

@@ -1,4 +1,4 @@
-"""What the counts mean, as lines of text: shares first, then in full what was lost or broke."""
+"""Explains counts as lines of text: shares first, then losses and failures in full."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import textwrap
 import time
 from collections.abc import Sequence
 
-from agenteval_otel.cli.explain.reading import Counts
+from agenteval_otel.cli.explain.counts import Counts
+from agenteval_otel.cli.figures import percent
 from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.telemetry.explanations import (
@@ -25,8 +26,8 @@ __all__ = ["full", "overview", "report"]
 
 _MAX_AGENTS = 20
 _REACH = {
-    "delivered": "delivered by our own exporters; flush() says whether the receiver took them",
-    "handed_over": "handed over to the application's provider; what its exporter delivers is not known",
+    "delivered": "delivered by our own exporters; flush() returns whether the receiver accepted them",
+    "handed_over": "handed over to the application's provider; whether its exporter delivers them is unknown",
 }
 _CROWDED = 0.8
 _WIDEST = max(map(len, OUTCOMES))
@@ -37,30 +38,29 @@ def overview() -> list[str]:
     lines = ["Every call of a monitored handler ends in exactly one outcome. It ...", ""]
     for name, found in OUTCOMES.items():
         lines += _wrapped(found.means, first=f"  {name:<{_WIDEST}}  ", rest=" " * (_WIDEST + 4))
-    lines += ["", f"Parts that may break: {', '.join(FAILURES)}", f"Error types: {', '.join(ERROR_TYPES)}", ""]
-    return [*lines, "In full: agenteval-otel explain WORD ...", "From a process: agenteval-otel explain --from SOURCE"]
+    lines += ["", f"Parts that may fail: {', '.join(FAILURES)}", f"Error types: {', '.join(ERROR_TYPES)}", ""]
+    return [*lines, "In full: agenteval-otel explain NAME ...", "From a process: agenteval-otel explain --from SOURCE"]
 
 
-def full(words: Sequence[str], counts: Counts | None) -> list[str]:
-    """The words in full, with their share of the calls where there are counts.
+def full(names: Sequence[str], counts: Counts | None) -> list[str]:
+    """The names explained in full, with their share of the calls where there are counts.
 
     Raises:
-        ConfigurationError: An unknown word.
+        ConfigurationError: An unknown name.
     """
     totals = counts.totals if counts is not None else {}
     blocks = []
-    for word in words:
-        found = OUTCOMES.get(word) or ERROR_TYPES.get(word) or explanation_of_failure(word)
-        if found is None:
-            known = (*OUTCOMES, *FAILURES, *ERROR_TYPES)
-            raise ConfigurationError(f"unknown{choices(word, known)}", path=word[:64])
-        shown = f": {_of_calls(totals.get(word, 0), totals)}" if counts is not None and word in OUTCOMES else ""
-        blocks.append([word + shown, *_in_full(found, is_outcome=word in OUTCOMES)])
+    for name in names:
+        explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or explanation_of_failure(name)
+        if explanation is None:
+            raise ConfigurationError(f"unknown{choices(name, (*OUTCOMES, *FAILURES, *ERROR_TYPES))}", path=name[:64])
+        share = f": {_of_calls(totals.get(name, 0), totals)}" if counts is not None and name in OUTCOMES else ""
+        blocks.append([name + share, *_in_full(explanation, is_outcome=name in OUTCOMES)])
     return _joined(blocks)
 
 
 def report(counts: Counts) -> list[str]:
-    """What the counts say: outcomes with their shares, then everything that wants a look."""
+    """The outcomes with their shares, then every loss and failure."""
     totals = counts.totals
     calls = sum(totals.values())
     if not calls:
@@ -69,27 +69,26 @@ def report(counts: Counts) -> list[str]:
     lost = [name for name, count in totals.items() if count and not (name in OUTCOMES and OUTCOMES[name].harmless)]
     for name in sorted(lost, key=lambda name: -totals[name]):
         title = f"{name}: {_of_calls(totals[name], totals)}"
-        known = OUTCOMES.get(name)
-        blocks.append([title, *(_in_full(known, is_outcome=True) if known else ["  Not known to this version."])])
+        outcome = OUTCOMES.get(name)
+        blocks.append([title, *(_in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."])])
     for part, count in sorted(counts.failures.items(), key=lambda item: -item[1]):
         if count:
-            found = explanation_of_failure(part)
-            blocks.append([f"{part} broke {_times(count)}", *(_in_full(found) if found else [])])
+            failure = explanation_of_failure(part)
+            blocks.append([f"{part} failed {_times(count)}", *(_in_full(failure) if failure else [])])
     blocks += _lost_on_the_way(counts)
-    for (criterion, word), count in sorted(counts.errors.items(), key=lambda item: -item[1]):
+    for (criterion, error_type), count in sorted(counts.errors.items(), key=lambda item: -item[1]):
         if count:
-            title = f"{criterion or 'an evaluator'} failed {_times(count)} with {word or 'an error'}"
-            blocks.append([title, *_in_full(explanation_of_error(word))])
+            title = f"{criterion or 'an evaluator'} failed {_times(count)} with {error_type or 'an error'}"
+            blocks.append([title, *_in_full(explanation_of_error(error_type))])
     failed = counts.results.get("failed", 0)
     if failed:
         hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
         blocks.append([f"Failed results: {failed:,}", f"  {hint}"])
-    broken = (counts.failures, counts.errors, counts.lost)
-    if not (lost or failed or any(any(counted.values()) for counted in broken)):
-        told = bool(counts.failures or counts.results)
-        unknown = "Nothing was lost. What broke is not in this source: give failures and results beside the outcomes."
-        blocks.append(["Nothing was lost, and nothing broke." if told else unknown])
-        most = max(totals, key=lambda name: totals[name])  # harmless, but it may be why somebody misses a score
+    if not (lost or failed or any(any(part.values()) for part in (counts.failures, counts.errors, counts.lost))):
+        unknown = "Nothing was lost. This source does not contain failures: add failures and results to the outcomes."
+        complete = counts.failures or counts.results
+        blocks.append(["Nothing was lost, and nothing failed." if complete else unknown])
+        most = max(totals, key=lambda name: totals[name])  # harmless, but possibly the reason for a missing score
         blocks.append([f"{most}: {_of_calls(totals[most], totals)}", *_in_full(OUTCOMES[most], is_outcome=True)])
     return _joined([block for block in blocks if block])
 
@@ -97,7 +96,7 @@ def report(counts: Counts) -> list[str]:
 def _lost_on_the_way(counts: Counts) -> list[list[str]]:
     return [
         [
-            f"{count:,} {signal} lost on the way out: {reason}",
+            f"{count:,} {signal} lost during export: {reason}",
             *_wrapped(LOST_REASONS.get(reason, "Not known to this version."), first="  ", rest="  "),
         ]
         for (signal, reason), count in sorted(counts.lost.items(), key=lambda item: -item[1])
@@ -106,9 +105,12 @@ def _lost_on_the_way(counts: Counts) -> list[list[str]]:
 
 
 def _table(totals: dict[str, int]) -> list[str]:
-    counted = {name: count for name, count in totals.items() if count}
     calls = sum(totals.values())
-    return [f"  {name:<{_WIDEST}} {count:>10,} {_percent(count, calls):>9}" for name, count in _descending(counted)]
+    return [
+        f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}"
+        for name, count in _descending(totals)
+        if count
+    ]
 
 
 def _by_agent(counts: Counts) -> list[str]:
@@ -118,7 +120,7 @@ def _by_agent(counts: Counts) -> list[str]:
     by_calls = sorted(counts.outcomes.items(), key=lambda item: -sum(item[1].values()))
     for agent, cell in by_calls[:_MAX_AGENTS]:
         calls = sum(cell.values())
-        shares = ", ".join(f"{_percent(count, calls)} {name}" for name, count in _descending(cell) if count)
+        shares = ", ".join(f"{percent(count / calls, 1)} {name}" for name, count in _descending(cell) if count)
         lines += _wrapped(f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}", first="  ", rest="    ")
     if len(by_calls) > _MAX_AGENTS:
         lines.append(f"  and {len(by_calls) - _MAX_AGENTS} more")
@@ -126,7 +128,7 @@ def _by_agent(counts: Counts) -> list[str]:
 
 
 def _state(counts: Counts) -> list[str]:
-    """What is known beside the outcomes: results, queue, the last delivery."""
+    """Results, the queue and the last delivery."""
     lines = []
     if counts.results:
         lines.append("Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items()))
@@ -143,14 +145,14 @@ def _state(counts: Counts) -> list[str]:
     return lines
 
 
-def _in_full(found: Explanation, *, is_outcome: bool = False) -> list[str]:
-    means = f"The call {found.means}." if is_outcome else found.means
-    return [*_wrapped(means, first="  ", rest="  "), *_causes_and_remedies(found)]
+def _in_full(explanation: Explanation, *, is_outcome: bool = False) -> list[str]:
+    means = f"The call {explanation.means}." if is_outcome else explanation.means
+    return [*_wrapped(means, first="  ", rest="  "), *_causes_and_remedies(explanation)]
 
 
-def _causes_and_remedies(found: Explanation) -> list[str]:
+def _causes_and_remedies(explanation: Explanation) -> list[str]:
     lines = []
-    for title, entries in (("Causes", found.causes), ("To do", found.remedies)):
+    for title, entries in (("Causes", explanation.causes), ("To do", explanation.remedies)):
         for index, entry in enumerate(entries):
             lines += _wrapped(entry, first=f"  {title if not index else '':<7} - ", rest=" " * 12)
     return lines
@@ -162,12 +164,7 @@ def _descending(counted: dict[str, int]) -> list[tuple[str, int]]:
 
 def _of_calls(count: int, totals: dict[str, int]) -> str:
     calls = sum(totals.values())
-    return f"{count:,} of {calls:,} calls, {_percent(count, calls)}"
-
-
-def _percent(count: int, calls: int) -> str:
-    share = 100 * count / calls if calls else 0.0
-    return "< 0.1 %" if 0 < share < 0.1 else f"{share:.1f} %"
+    return f"{count:,} of {calls:,} calls, {percent(count / calls if calls else 0, 1)}"
 
 
 def _times(count: int) -> str:

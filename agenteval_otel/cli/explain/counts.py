@@ -1,4 +1,4 @@
-"""Counts from outside: JSON as `accounting()` gives it, or a Prometheus page; bounded in size and time."""
+"""Reads counts: JSON as `accounting()` gives it, or a Prometheus page; bounded in size and time."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Counts(NamedTuple):
-    """What was counted, summed over the processes that a page tells of.
+    """Counts, summed over the processes of a page.
 
     Attributes:
-        outcomes: By agent, then by outcome; the agent of counts that name none is the empty text.
-        failures: By the part that broke.
+        outcomes: By agent (the empty text without one), then by outcome.
+        failures: By the part that failed.
         results: ``scored``, ``skipped``, ``failed``.
         errors: Failed results by criterion and `error.type`.
         queue: ``size``, ``bytes``, ``max_bytes``.
         last_success: Unix time of the last delivered result.
-        lost: What was lost on the way out, by signal and reason.
-        reach: Signals by what is known of their way: ``delivered``, ``handed_over``.
+        lost: Telemetry that was lost, by signal and reason.
+        reach: Signals by how far they are known to get: ``delivered``, ``handed_over``.
     """
 
     outcomes: dict[str, dict[str, int]]
@@ -61,31 +61,31 @@ class Counts(NamedTuple):
 
 
 def counts_from(source: str) -> Counts:
-    """The counts at a place: a file, ``-`` for standard input, or an ``http`` address. Blocks for at most five seconds.
+    """The counts of a file, of standard input (``-``) or of an ``http`` address. Blocks for at most five seconds.
 
     Raises:
-        ConfigurationError: Nothing can be read there, or what is there holds no counts of ours.
+        ConfigurationError: It cannot be read, or contains no counts.
     """
     try:
         if source == "-":
-            found = sys.stdin.buffer.read(MAX_BYTES + 1)
+            content = sys.stdin.buffer.read(MAX_BYTES + 1)
         elif "://" in source:
-            found = _fetched(source)
+            content = _fetched(source)
         else:
             with Path(source).open("rb") as file:
-                found = file.read(MAX_BYTES + 1)
+                content = file.read(MAX_BYTES + 1)
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _wrong(f"{mask_text(source)!r} cannot be read: {_reason(error)}") from None
-    if len(found) > MAX_BYTES:
+    if len(content) > MAX_BYTES:
         raise _wrong(f"{mask_text(source)!r} is larger than {MAX_BYTES // 1024 // 1024} MiB")
-    return counts_of(found.decode("utf-8", "replace"))
+    return counts_of(content.decode("utf-8", "replace"))
 
 
 def counts_of(text: str) -> Counts:
-    """The counts in a text: JSON where it begins with a brace, else the lines of a Prometheus page.
+    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a Prometheus page.
 
     Raises:
-        ConfigurationError: It holds none of ours.
+        ConfigurationError: It contains none.
     """
     return _of_json(text) if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")) else _of_page(text)
 
@@ -97,8 +97,8 @@ def _wrong(message: str, path: str = "--from") -> ConfigurationError:
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"it answered {error.code}" + (", and redirects are not followed" if 300 <= error.code < 400 else "")
-    said = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-    return mask_text(str(said))[:200] or type(error).__name__
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+    return mask_text(str(reason))[:200] or type(error).__name__
 
 
 def _fetched(address: str) -> bytes:
@@ -109,49 +109,49 @@ def _fetched(address: str) -> bytes:
     request = urllib.request.Request(plain, headers={"Accept": "text/plain;version=0.0.4"})
     if user is not None:
         request.add_header("Authorization", user)
-    # Assembled by hand: the usual opener follows redirects and takes the credentials along.
+    # The default opener would follow redirects and send the credentials along.
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler({} if parts.hostname in _LOOPBACK else None), urllib.request.HTTPHandler(),
         urllib.request.HTTPSHandler(), urllib.request.HTTPDefaultErrorHandler(), urllib.request.HTTPErrorProcessor(),
     ):  # fmt: skip
         opener.add_handler(handler)
-    deadline, found = time.monotonic() + TIMEOUT_S, b""
-    with opener.open(request, timeout=TIMEOUT_S) as answer:
-        # In pieces: the limit holds for each wait, and a page may come a byte at a time.
-        while len(found) <= MAX_BYTES and (piece := answer.read1(65_536)):
-            found += piece
+    deadline, content = time.monotonic() + TIMEOUT_S, b""
+    with opener.open(request, timeout=TIMEOUT_S) as response:
+        # The timeout applies to each read, and a page may arrive one byte at a time.
+        while len(content) <= MAX_BYTES and (piece := response.read1(65_536)):
+            content += piece
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no end within {TIMEOUT_S:g} s")
-    return found
+    return content
 
 
 def _of_json(text: str) -> Counts:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         try:
-            found = json.loads(text.replace("'", '"'))  # a dictionary as Python prints it
+            value = json.loads(text.replace("'", '"'))  # a dictionary as Python prints it
         except (ValueError, RecursionError):
             raise _wrong(f"not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise _wrong(f"expected a mapping of outcomes, found {type(found).__name__}")
+    if not isinstance(value, dict):
+        raise _wrong(f"expected a mapping of outcomes, found {type(value).__name__}")
     sections = {"outcomes": names.OUTCOMES, "failures": None, "results": ("scored", "skipped", "failed")}
-    if not found.keys() & sections.keys():
-        found = {"outcomes": found}
-    for name in found:
+    if not value.keys() & sections.keys():
+        value = {"outcomes": value}
+    for name in value:
         if name not in sections:
             raise _wrong(f"unknown field{choices(name, sections)}", path=name)
-    counted = {name: _numbers(found.get(name, {}), name, known) for name, known in sections.items()}
-    return Counts({"": counted["outcomes"]}, counted["failures"], counted["results"], {}, {})
+    counts = {name: _numbers(value.get(name, {}), name, allowed) for name, allowed in sections.items()}
+    return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"], {}, {})
 
 
-def _numbers(value: Any, path: str, known: tuple[str, ...] | None) -> dict[str, int]:
+def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> dict[str, int]:
     if not isinstance(value, Mapping):
         raise _wrong(f"expected a mapping of counts, found {type(value).__name__}", path=path)
     for name, count in value.items():
-        if known is not None and name not in known:
-            raise _wrong(f"unknown{choices(name, known)}", path=f"{path}.{name}")
+        if allowed is not None and name not in allowed:
+            raise _wrong(f"unknown{choices(name, allowed)}", path=f"{path}.{name}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise _wrong(f"expected a whole number from 0, found {count!r}"[:200], path=f"{path}.{name}")
     return dict(value)
@@ -164,67 +164,56 @@ _QUEUE = {"size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_B
 
 
 def _of_page(text: str) -> Counts:
-    counts = Counts({}, {}, {}, {}, {})
-    moments: list[float] = []
-    lost: dict[tuple[str, str], int] = {}
-    reach: dict[str, set[str]] = {}
+    counts = Counts({}, {}, {}, {}, {}, None, {}, {})
+    last_success: list[float] = []
     series = 0
     for name, labels, value in _samples(text):
         series += 1
+
+        def label(attribute: str, labels: dict[str, str] = labels) -> str:
+            return labels.get(attribute.replace(".", "_"), "")
+
         if _is(name, names.METRIC_RESPONSES):
-            cell = counts.outcomes.setdefault(labels.get(_label(names.AGENT_NAME), ""), {})
-            _add(cell, labels.get(_label(names.OUTCOME), ""), value)
+            _add(counts.outcomes.setdefault(label(names.AGENT_NAME), {}), label(names.OUTCOME), value)
         elif _is(name, names.METRIC_ERRORS):
-            criterion, word = labels.get(_label(names.EVALUATION_NAME), ""), labels.get(_label(names.ERROR_TYPE), "")
-            counts.errors[criterion, word] = counts.errors.get((criterion, word), 0) + int(value)
+            _add(counts.errors, (label(names.EVALUATION_NAME), label(names.ERROR_TYPE)), value)
         elif _is(name, names.METRIC_EXPORT_LOST):
-            key = labels.get(_label(names.EXPORT_SIGNAL), ""), labels.get(_label(names.EXPORT_REASON), "")
-            lost[key] = lost.get(key, 0) + int(value)
+            _add(counts.lost, (label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)), value)
         elif _is(name, names.METRIC_EXPORT_SIGNALS):
-            known = reach.setdefault(labels.get(_label(names.EXPORT_REACH), ""), set())
-            known.add(labels.get(_label(names.EXPORT_SIGNAL), ""))
+            counts.reach.setdefault(label(names.EXPORT_REACH), set()).add(label(names.EXPORT_SIGNAL))
         elif _is(name, names.METRIC_LAST_SUCCESS):
-            moments.append(value)
-        else:
-            for part, instrument in _QUEUE.items():
-                if _is(name, instrument):
-                    _add(counts.queue, part, value)
+            last_success.append(value)
+        elif part := next((part for part, instrument in _QUEUE.items() if _is(name, instrument)), None):
+            _add(counts.queue, part, value)
     if not counts.outcomes:
         raise _wrong(
             f"{series} series, and no {names.METRIC_RESPONSES.prometheus_name} among them: is it a page with metrics, "
             "and have the application's arrived there? They come with the first evaluated answer, then every 60 s "
             "(OTEL_METRIC_EXPORT_INTERVAL)"
         )
-    return counts._replace(last_success=max(moments, default=None), lost=lost, reach=reach)
+    return counts._replace(last_success=max(last_success, default=None))
 
 
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
     for line in text.splitlines():
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             continue
         try:
-            value = float(found[3])
+            value = float(match[3])
         except ValueError:
             continue
         if math.isfinite(value) and value >= 0:
-            labels = {name: _ESCAPED.sub(_meant, said) for name, said in _LABEL.findall(found[2] or "")}
-            yield found[1], labels, value
-
-
-def _meant(escaped: re.Match[str]) -> str:
-    return "\n" if escaped[1] == "n" else escaped[1]
+            labels = {name: _ESCAPED.sub(lambda escaped: "\n" if escaped[1] == "n" else escaped[1], text)
+                      for name, text in _LABEL.findall(match[2] or "")}  # fmt: skip
+            yield match[1], labels, value
 
 
 def _is(name: str, instrument: names.Instrument) -> bool:
-    """Whether a series is the instrument's, also behind a prefix of the Collector's or without suffixes."""
+    """Whether a series is the instrument's, with a prefix of the Collector or without suffixes too."""
     forms = (instrument.prometheus_name, instrument.name.replace(".", "_"))
     return name.endswith(forms) and any(name == form or name.endswith(f"_{form}") for form in forms)
 
 
-def _label(attribute: str) -> str:
-    return attribute.replace(".", "_")
-
-
-def _add(cell: dict[str, int], key: str, value: float) -> None:
-    cell[key] = cell.get(key, 0) + int(value)
+def _add(counts: dict[Any, int], key: Any, value: float) -> None:
+    counts[key] = counts.get(key, 0) + int(value)

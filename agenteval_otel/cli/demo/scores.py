@@ -1,0 +1,174 @@
+"""What the demo scores, and the storage provider that collects the scores for the screen."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from agenteval_otel import EvaluationCriteria, EvaluationInput, Score
+from agenteval_otel.cli.evaluate.totals import CriterionTotals, Totals
+from agenteval_otel.cli.figures import setting
+from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased
+from agenteval_otel.intervals import Estimate, estimate_of
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
+
+__all__ = ["OBJECTIVES", "Scores", "demo_criteria", "demo_evaluators"]
+
+OBJECTIVES = {
+    "response_health": 0.8, "short_enough": 0.85, "courtesy": 0.8, "names_the_topic": 0.85, "next_step": 0.8,
+    "tools_worked": 0.8,
+}  # fmt: skip
+_BREACH = BreachSettings(false_alarm_every=1_000)
+"""A run has hundreds of answers, so an alarm a month would be late."""
+_MAX_VERDICTS = 20_000
+_WORD = re.compile(r"\b(?!(?:about|anything|hello|order|please|thanks?|there|where|which|would)\b)[^\W\d_]{5,}")
+"""Words that may name a topic."""
+_NEXT_STEP = re.compile(
+    r"\?\s*$|\b(?:repl(?:y|ies)|ticket|let me know|please (?:confirm|provide|reply|share|send)|would you like)\b",
+    re.IGNORECASE,
+)
+_COURTESY = {"type": "includes", "keywords": ["thank", "please", "happy"], "expected_outcome": "any"}
+
+
+def demo_criteria() -> tuple[EvaluationCriteria, ...]:
+    """The objectives of the criteria."""
+    return tuple(EvaluationCriteria(name=name, objective=objective) for name, objective in OBJECTIVES.items())
+
+
+def demo_evaluators(*, max_characters: int = 320) -> tuple[Evaluator, ...]:
+    """The evaluators of a run; answers longer than `max_characters` fail `short_enough`."""
+    rules = [
+        {"criterion_name": "short_enough", "config": {"type": "length", "max": max_characters}},
+        {"criterion_name": "courtesy", "config": _COURTESY},
+    ]
+    functions = (Func.of(names_the_topic), Func.of(next_step), Func.of(tools_worked, threshold=1.0))
+    return (ResponseHealth(), RuleBased.load({"rules": rules}), *functions)
+
+
+def names_the_topic(evaluation_input: EvaluationInput) -> Score:
+    """Whether the answer repeats a telling word of the question; skips questions without one."""
+    telling = set(_WORD.findall((evaluation_input.prompt or "").lower()))
+    if not telling:
+        raise EvaluationSkipped("the question has no telling word")
+    named = not telling.isdisjoint(_WORD.findall(evaluation_input.response_text.lower()))
+    return Score(value=named, passed=named, reason_code=None if named else "topic_missing")
+
+
+def next_step(evaluation_input: EvaluationInput) -> Score:
+    """Whether the answer says or asks what happens next; skips answers without text."""
+    if not evaluation_input.response_text.strip():
+        raise EvaluationSkipped("no text")
+    present = _NEXT_STEP.search(evaluation_input.response_text) is not None
+    return Score(value=present, passed=present, reason_code=None if present else "no_next_step")
+
+
+def tools_worked(evaluation_input: EvaluationInput) -> Score:
+    """Share of the tool calls with a result that is no error; skips turns without tool calls."""
+    calls = evaluation_input.tool_calls or []
+    if not calls:
+        raise EvaluationSkipped("no tool was called")
+    results = [call.result for call in calls]
+    failed = sum(
+        bool(result.get("error")) if isinstance(result, dict) else str(result).lower().startswith("error")
+        for result in results
+    )
+    return Score(value=1 - failed / len(calls), reason_code="tool_failed" if failed else None)
+
+
+class Verdict(NamedTuple):
+    """A result that passed or failed."""
+
+    ended_ns: int
+    passed: bool
+    weight: float
+    reason: str | None
+    trace_id: str | None
+
+
+class Scores:
+    """A storage provider that keeps totals, the latest verdicts, and the first breach of each criterion's objective.
+
+    `save_result` and `on_breach` run on threads of the pipeline, the screen reads on the event loop's.
+    """
+
+    def __init__(self) -> None:
+        self.totals = Totals(demo_criteria())
+        self.breaches: dict[str, ObjectiveCrossing] = {}
+        self.probabilities: Counter[float | None] = Counter()
+        self._verdicts: dict[str, deque[Verdict]] = {}
+        self._lags_ms: deque[float] = deque(maxlen=_MAX_VERDICTS)
+
+    @property
+    def objectives(self) -> ObjectiveSettings:
+        """The pipeline's settings of objectives, which report breaches here."""
+        return ObjectiveSettings(breach=_BREACH, on_breach=self.on_breach)
+
+    def on_breach(self, crossing: ObjectiveCrossing) -> None:
+        """Note a breached objective."""
+        self.breaches.setdefault(crossing.criterion, crossing)
+
+    async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
+        """Add the results of one answer."""
+        self.totals.add(aggregated)
+        self.probabilities[aggregated.sampling_probability] += 1
+        if aggregated.ended_ns is not None and aggregated.response_ended_ns is not None:
+            self._lags_ms.append(max(0.0, (aggregated.ended_ns - aggregated.response_ended_ns) / 1e6))
+        trace_id = aggregated.span.trace_id if aggregated.span else None
+        for result in aggregated.results:
+            if result.passed is not None and result.probability:
+                self._verdicts.setdefault(result.criterion_name, deque(maxlen=_MAX_VERDICTS)).append(
+                    Verdict(result.ended_ns or 0, result.passed, 1 / result.probability, result.reason_code, trace_id)
+                )
+
+    def targets_of(self, criterion: CriterionTotals | None) -> list[tuple[str, bool]]:
+        """The objective of a criterion, and whether it was never breached."""
+        if criterion is None or criterion.objective is None:
+            return []
+        return [(setting(criterion.objective), criterion.name not in self.breaches)]
+
+    def verdicts(self, criterion: str) -> Sequence[Verdict]:
+        """The latest results of a criterion that passed or failed, oldest first."""
+        return list(self._verdicts.get(criterion, ()))
+
+    def trends(self, levels: str, width: int) -> dict[str, str]:
+        """The pass rate of each criterion over time, each sign a level from 0 to 1."""
+        trends = {}
+        for name in list(self._verdicts):
+            verdicts = self.verdicts(name)
+            count = min(width, len(verdicts) // 4)
+            bins = [verdicts[i * len(verdicts) // count : (i + 1) * len(verdicts) // count] for i in range(count)]
+            rates = [rate.mean for part in bins if (rate := pass_rate(part)) is not None]
+            trends[name] = "".join(levels[min(len(levels) - 1, int(rate * len(levels)))] for rate in rates)
+        return trends
+
+    def position(self, breach: ObjectiveCrossing) -> int:
+        """How many results of the criterion there were when the alarm was raised."""
+        return sum(verdict.ended_ns <= breach.at_ns for verdict in self.verdicts(breach.criterion))
+
+    def around(self, breach: ObjectiveCrossing) -> tuple[Estimate | None, Sequence[Verdict]]:
+        """The pass rate before the results that raised the alarm, and these results."""
+        verdicts = self.verdicts(breach.criterion)[: self.position(breach)]
+        return pass_rate(verdicts[: -breach.count]), verdicts[-breach.count :]
+
+    def failing_trace(self) -> str | None:
+        """The trace of an answer that failed: of a breached criterion, else of any."""
+        for name in [*self.breaches, *self._verdicts]:
+            for verdict in reversed(self.verdicts(name)):
+                if not verdict.passed and verdict.trace_id:
+                    return verdict.trace_id
+        return None
+
+    def lag_ms(self) -> tuple[float, float] | None:
+        """From the end of an answer to its scores: median and 95th percentile, in milliseconds."""
+        lags = sorted(self._lags_ms.copy())
+        return (statistics.median(lags), lags[int(0.95 * (len(lags) - 1))]) if lags else None
+
+
+def pass_rate(verdicts: Sequence[Verdict]) -> Estimate | None:
+    """The weighted share that passed, with its interval."""
+    return estimate_of((1.0 if verdict.passed else 0.0, verdict.weight) for verdict in verdicts)

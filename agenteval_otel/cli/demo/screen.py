@@ -1,0 +1,279 @@
+"""What the demo shows: the live view or lines of progress, then the summary."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from agenteval_otel.cli.demo.scores import Scores
+from agenteval_otel.cli.evaluate.table import criteria_table
+from agenteval_otel.cli.figures import Glyphs, count_of, frequencies, glyphs_of, percent, setting, with_interval
+from agenteval_otel.objectives import ObjectiveCrossing
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.semconv import NOT_SAMPLED
+
+__all__ = ["Delivery", "Run", "print_progress", "print_summary", "render", "show_live"]
+
+_EVERY_S, _PROGRESS_S = 0.25, 4.0
+_WIDE = 78
+_PASS_RATE = (
+    "sum by (gen_ai_evaluation_name) (rate(agenteval_evaluation_weight_total",
+    '    {gen_ai_evaluation_score_label="pass"}[1m]))',
+    "/ sum by (gen_ai_evaluation_name) (rate(agenteval_evaluation_weight_total",
+    '    {gen_ai_evaluation_score_label=~"pass|fail"}[1m]))',
+)
+
+
+@dataclass
+class Run:
+    """The state of a run; `seconds` is None for a replay, `destination` None where telemetry goes nowhere."""
+
+    pipeline: Pipeline
+    scores: Scores
+    sampling: str
+    total: int
+    seconds: float | None = None
+    destination: str | None = None
+    calls: int = 0
+    release: int = 1
+    interrupted: bool = False
+    started: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the first call, until the last answer."""
+        return (self.ended or time.monotonic()) - self.started
+
+    @property
+    def done(self) -> float:
+        """Share of the traffic that is over."""
+        return min(1.0, self.elapsed_s / self.seconds if self.seconds else self.calls / max(1, self.total))
+
+    @property
+    def news(self) -> str:
+        """The prompt in force, or the progress of a replay."""
+        if self.seconds is None:
+            return f"{self.calls:,} of {self.total:,} recorded answers"
+        return "prompt v1" if self.release == 1 else f"prompt v2, released at {self.seconds / 2:.1f} s"
+
+    @property
+    def accounting(self) -> str:
+        """The calls as the sum of their outcomes."""
+        outcomes = self.pipeline.accounting.outcomes()
+        parts = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
+        pending = self.calls - sum(outcomes.values())
+        parts += [f"{pending:,} under way"] if pending else []
+        return f"{self.calls:,} calls = {' + '.join(parts) or '0'}"
+
+
+@dataclass
+class Delivery:
+    """Whether all telemetry, or at least the spans, reached the address (None: nowhere), and whether it listens."""
+
+    address: str | None = None
+    service: str = ""
+    complete: bool = False
+    spans: bool = False
+    listens: bool = False
+    disabled: bool = False
+
+
+async def show_live(run: Run, console: Console) -> None:
+    """Show the run on the terminal's alternate screen until cancelled."""
+    with Live(render(run, console), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            began = time.perf_counter()
+            live.update(render(run, console), refresh=True)
+            # Drawing takes at most a tenth of the event loop's time.
+            await asyncio.sleep(max(_EVERY_S, 10 * (time.perf_counter() - began)))
+
+
+async def print_progress(run: Run, console: Console) -> None:
+    """Print a line every few seconds until cancelled."""
+    while True:
+        await asyncio.sleep(min(_PROGRESS_S, run.seconds / 5) if run.seconds else _PROGRESS_S)
+        evaluated, queued = run.scores.totals.inputs, run.pipeline.dispatcher.state()["size"]
+        line = f"{run.elapsed_s:6.1f} s  {run.calls:,} calls, {evaluated:,} evaluated, queue {queued:,}; {run.news}"
+        if run.scores.breaches:
+            line += f"; objectives breached: {', '.join(run.scores.breaches)}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def render(run: Run, console: Console) -> RenderableType:
+    """The live view at this moment."""
+    width, glyphs = console.width, glyphs_of(console)
+    end = f"{run.elapsed_s:.1f}" + (f" of {run.seconds:g} s" if run.seconds else " s")
+    title = Text.assemble(("agenteval-otel demo", "bold cyan"), " " * max(1, width - 19 - len(end)), end)
+    filled = int(width * run.done)
+    bar = Text.assemble((glyphs.bar * filled, "cyan"), (glyphs.rest * (width - filled), "dim"), no_wrap=True)
+    return Group(
+        title, bar, Text(), _lines(_facts(run, glyphs)), Text(), _table(run, width, glyphs), Text(),
+        _lines([("Outcomes", run.accounting)]),
+        _lines(((f"{glyphs.down} alarm", text) for text in _breaches(run, glyphs)), style="red"),
+        Text(f"\n95 % intervals {glyphs.dot} Ctrl-C ends early, with the summary", style="dim"),
+    )  # fmt: skip
+
+
+def _facts(run: Run, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    dot, queue, outcomes = glyphs.dot, run.pipeline.dispatcher.state(), run.pipeline.accounting.outcomes()
+    seen = sum(outcomes.values()) + queue["size"]
+    sampled = seen - outcomes[NOT_SAMPLED]
+    yield "Agent", f"{run.calls:,} calls {dot} {run.calls / max(run.elapsed_s, 0.1):,.0f} a second {dot} {run.news}"
+    yield "Sampling", f"{sampled:,} of {seen:,} ({percent(sampled / max(1, seen))}) {dot} {run.sampling}"
+    lag = run.scores.lag_ms()
+    delay = f" {dot} scored {lag[0]:.0f} ms after the answer" if lag else ""
+    yield "Queue", f"{queue['size']:,} calls {dot} {queue['bytes'] / 1024:,.0f} KiB{delay}"
+    if run.destination:
+        yield "OTLP", run.destination
+
+
+def _lines(named: Iterable[tuple[str, str]], style: str = "") -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, min_width=8, style=style or "dim")
+    grid.add_column(style=style)
+    for name, text in named:
+        grid.add_row(Text(name), Text(text))
+    return grid
+
+
+def _table(run: Run, width: int, glyphs: Glyphs) -> Table:
+    bins = min(40, width - 50)
+    return criteria_table(
+        run.scores.totals, run.scores.targets_of, width=width, glyphs=glyphs,
+        columns=("criterion", "pass rate", "scored", "target", *(["trend"] if bins > 3 else [])),
+        trends=run.scores.trends(glyphs.levels, bins),
+    )  # fmt: skip
+
+
+def _breaches(run: Run, glyphs: Glyphs) -> Iterator[str]:
+    for name, breach in list(run.scores.breaches.items()):
+        rate = f"{percent(breach.rate)} ({100 * breach.low:.0f}{glyphs.dash}{100 * breach.high:.0f})"
+        before, _, place = *run.scores.around(breach), _place(run, breach)
+        start = f"{with_interval(before, glyphs.dash, rate=True)} {glyphs.arrow} " if before else ""
+        yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
+
+
+def _place(run: Run, breach: ObjectiveCrossing) -> str:
+    if run.seconds is None:
+        return f"after {run.scores.position(breach):,} scores"
+    return f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
+
+
+def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: bool, planted: bool) -> None:
+    """Print the last page: `planted` where a worse prompt was released."""
+    page, glyphs = _Page(console), glyphs_of(console)
+    ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"
+    page.heading(f"The traffic is {ended} {run.elapsed_s:.1f} s", "bold cyan")
+    adds_up = sum(run.pipeline.accounting.outcomes().values()) == run.calls
+    sign, verdict = (glyphs.good, "adds up") if adds_up else (glyphs.bad, "does not add up")
+    page.line(f"{run.accounting} {sign} {verdict}", "bold" if adds_up else "bold red")
+    counts = sorted(run.scores.probabilities.items(), key=lambda item: -(item[0] or 0.0))
+    by_probability = ", ".join(f"{count:,} at p = {p or 0:.2g}" for p, count in counts) or "none evaluated"
+    page.line(f"Sampling: {run.sampling} {glyphs.dot} {by_probability}")
+    if (lag := run.scores.lag_ms()) is not None:
+        page.line(f"Scored in the background: {lag[0]:.0f} ms after the answer (median), 95 % within {lag[1]:.0f} ms")
+    if not evaluated:
+        page.line("Some answers were not evaluated in time.", "red")
+    page.heading(f"Scores {glyphs.dot} weighted by 1 / probability, with 95 % intervals")
+    page.show(_table(run, console.width - 2, glyphs))
+    _print_breaches(page, run, glyphs, planted=planted)
+    _print_delivery(page, delivery, run.scores.failing_trace(), glyphs)
+    page.heading("Next")
+    page.step("your handler", "from agenteval_otel import monitor", "@monitor",
+              "async def answer(question: str) -> str: ...")  # fmt: skip
+    page.step("your settings", "agenteval-otel check agenteval.yaml")
+    page.step("your stack", f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}" if delivery.address else
+              "agenteval-otel demo --otlp-endpoint http://localhost:4317")  # fmt: skip
+    page.step("your alerts", "agenteval-otel provision all --settings agenteval.yaml")
+    page.step("your recordings", "agenteval-otel demo --traffic conversations.jsonl")
+
+
+def _print_breaches(page: _Page, run: Run, glyphs: Glyphs, *, planted: bool) -> None:
+    breaches = run.scores.breaches
+    if not breaches:
+        page.heading(f"{glyphs.good} No quality drop found", "bold green")
+        page.line("No objective was breached.")
+        if planted:
+            page.line("A worse prompt was released half-way; more traffic (--seconds) would show it.")
+        return
+    news = f" ({run.news})" if run.seconds else ""
+    page.heading(f"{glyphs.down} Quality dropped: {count_of(len(breaches), 'objective')} breached{news}", "bold red")
+    for breach, text in zip(list(breaches.values()), _breaches(run, glyphs), strict=False):
+        page.line(text)
+        results = run.scores.around(breach)[1]
+        reasons = Counter(result.reason for result in results if not result.passed and result.reason)
+        if reasons:
+            page.line(f"    why: {frequencies(reasons)} of the last {len(results)}", "dim")
+    kept = [item.name for item in run.scores.totals.criteria if item.name not in breaches]
+    page.line(f"No breach: {', '.join(kept) or 'none'}")
+
+
+def _print_delivery(page: _Page, delivery: Delivery, trace_id: str | None, glyphs: Glyphs) -> None:
+    if delivery.disabled:
+        page.heading("Nothing was sent: OTEL_SDK_DISABLED is true", "bold yellow")
+        return
+    if delivery.address is None:
+        page.heading("Nothing left this process", "dim")
+        return
+    if delivery.complete:
+        page.heading(f"{glyphs.good} Sent to {delivery.address} as service {delivery.service}", "bold green")
+    else:
+        page.heading(f"{glyphs.bad} Not everything reached {delivery.address}", "bold yellow")
+        page.line(
+            "Nobody listens there. Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)?"
+            if not delivery.listens else
+            "The spans did; events or metrics did not. Jaeger by itself takes only spans: send to a Collector."
+            if delivery.spans else
+            "Something listens there. Does it speak gRPC (OTLP on port 4318: HTTP; on other ports set "
+            "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf), and can it take the load?"
+        )  # fmt: skip
+        page.line("The scores above are complete all the same.")
+    if trace_id and (delivery.complete or delivery.spans):
+        page.line("Traces: a failing answer, with its scores on its evaluation span, is")
+        page.command(trace_id)
+        page.command(f"http://localhost:16686/trace/{trace_id}    # in Jaeger")
+    if delivery.complete:
+        page.line("Metrics: the pass rate of each criterion, in PromQL, is")
+        for line in _PASS_RATE:
+            page.command(line)
+        page.line("and the outcomes of the calls are")
+        page.command("sum by (agenteval_outcome) (agenteval_responses_total)")
+        page.line("Events: gen_ai.evaluation.result, one for each score, with the trace's ids")
+
+
+class _Page:
+    """Prints sections, indented by two."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def heading(self, text: str, style: str = "bold") -> None:
+        self._console.print(Text(f"\n{text}", style=style))
+
+    def line(self, text: str, style: str = "") -> None:
+        self.show(Text(text, style=style))
+
+    def show(self, shown: RenderableType) -> None:
+        self._console.print(Padding(shown, (0, 0, 0, 2), expand=False))
+
+    def command(self, text: str, label: str = "    ") -> None:
+        """Print something to be copied, never wrapped."""
+        self._console.print(Text.assemble(label, (text, "cyan")), soft_wrap=True)
+
+    def step(self, name: str, *commands: str) -> None:
+        """Print commands beside their name, or below it where the terminal is narrow."""
+        beside = self._console.width >= _WIDE
+        if not beside:
+            self.line(name)
+        for number, command in enumerate(commands):
+            self.command(command, f"  {name if number == 0 else '':<18}" if beside else "    ")

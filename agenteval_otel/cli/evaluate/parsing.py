@@ -1,0 +1,270 @@
+"""From the text of a dataset to `EvaluationInput`: JSONL (one object a line) and CSV (a header, then rows).
+
+Names are those of the input's fields, in snake_case, camelCase, or with spaces or hyphens. CSV cells are text; where
+the field is a list or a mapping they are JSON. A wrong input costs that input only; a wrong form ends the source.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import lru_cache, partial
+from typing import Any, NoReturn, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from agenteval_otel.components import choices, explain_validation
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import EvaluationInput
+
+__all__ = ["MAX_LINE_BYTES", "PARSERS", "Parsed", "field_of", "input_of", "json_object", "values_of"]
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+# The columns of the specification's files with reference answers.
+_OTHER_NAMES = {
+    "userprompt": ("prompt",),
+    "expectedoutput": ("ground_truth",),
+    "category": ("metadata", "category"),
+    "module": ("metadata", "module"),
+}
+_FIELDS = {name.replace("_", ""): name for name in EvaluationInput.model_fields}
+_TYPOS = 0.85
+"""An unknown name of at least this likeness to a field counts as misspelled."""
+
+Parsed = tuple[int, Callable[[], list[tuple[str, Any]]]]
+"""The line on which an input begins, and a function that gives its named values or raises what is wrong with them."""
+
+
+def parse_jsonl(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
+    """An input for each line that is not blank.
+
+    Raises:
+        ConfigurationError: It is JSON over several lines.
+    """
+    if first.strip() in ("{", "["):
+        raise ConfigurationError(
+            "expected one JSON object on each line, found one that spans several; `jq -c . FILE` makes lines of "
+            "objects, `jq -c '.[]' FILE` of a list", path=f"{source}:1",
+        )  # fmt: skip
+    for number, line in enumerate(_chain(first, lines), 1):
+        if line.strip():
+            yield number, partial(_items, line)
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """The JSON object on a line.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    value = _json(line.rstrip())
+    if not isinstance(value, dict):
+        what = "a list (`jq -c '.[]' FILE` makes lines of it)" if isinstance(value, list) else repr(value)[:40]
+        raise ConfigurationError(f"expected a JSON object on each line, found {what}")
+    return value
+
+
+def parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
+    """An input for each row below the header; the separator is the most frequent of comma, semicolon and tab there.
+
+    Raises:
+        ConfigurationError: The header is wrong, or a row is not CSV.
+    """
+    csv.field_size_limit(MAX_LINE_BYTES)  # of the process; by default 128 KiB a cell
+    header: list[str] = []
+    begins = 1
+    reader = csv.reader(_chain(first, lines), strict=True, delimiter=max(",;\t", key=first.count))
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise ConfigurationError(_csv_problem(error), path=f"{source}:{begins}") from None
+        if cells is None:
+            return
+        if not header and any(cells):
+            header = _checked_header(cells, f"{source}:{begins}")
+        elif any(cells):
+            yield begins, partial(_named_cells, header, cells)
+        begins = reader.line_num + 1
+
+
+PARSERS: dict[str, Callable[[str, str, Iterator[str]], Iterator[Parsed]]] = {"jsonl": parse_jsonl, "csv": parse_csv}
+"""By the name of the form on the command line: a function of the source's name, first line and other lines."""
+
+
+@lru_cache(maxsize=1024)
+def field_of(name: str) -> tuple[str, ...]:
+    """The path of a named value: its field, and the keys within. An unknown name is a key of ``metadata``.
+
+    Raises:
+        ConfigurationError: The name is nearly that of a field.
+    """
+    root, *keys = name.strip().split(".")
+    plain = root.lower().replace("_", "").replace("-", "").replace(" ", "")
+    if plain in _FIELDS:
+        return _FIELDS[plain], *keys
+    if not keys and plain in _OTHER_NAMES:
+        return _OTHER_NAMES[plain]
+    if get_close_matches(plain, [*_FIELDS, *_OTHER_NAMES], n=1, cutoff=_TYPOS):
+        fields = sorted(EvaluationInput.model_fields)
+        raise ConfigurationError(f"unknown field{choices(root, fields)}; to keep it anyway: metadata.{root}",
+                                 path=name.strip()[:80])  # fmt: skip
+    return "metadata", name.strip()
+
+
+def values_of(named: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of an input from named values.
+
+    Raises:
+        ConfigurationError: A misspelled name, or two names for one value.
+    """
+    fields: dict[str, Any] = {}
+    names: dict[tuple[str, ...], str] = {}
+    # Whole fields first: single keys override what they contain.
+    for name, value in sorted(named, key=lambda pair: len(field_of(pair[0]))):
+        path = field_of(name)
+        if path in names:
+            raise ConfigurationError(f"appears twice, also as {names[path]!r}", path=name)
+        names[path] = name
+        *parents, last = path
+        inner = fields
+        for key in parents:
+            current = inner.get(key)
+            if current is not None and not isinstance(current, Mapping):
+                raise ConfigurationError(f"{key} is not a mapping here, so it has no {last!r}", path=name)
+            inner[key] = dict(current or {})
+            inner = inner[key]
+        inner[last] = value
+    return fields
+
+
+def input_of(fields: Mapping[str, Any]) -> EvaluationInput:
+    """The input with these fields.
+
+    Raises:
+        ConfigurationError: Everything that is wrong. Without an `error_type` a response is required.
+    """
+    if "response" not in fields and fields.get("error_type") is None:
+        raise ConfigurationError(
+            "is missing: the answer to evaluate (or error_type, where the agent raised)", path="response"
+        )
+    try:
+        return EvaluationInput.model_validate(dict(fields))
+    except ValidationError as error:
+        raise explain_validation(error, EvaluationInput) from None
+
+
+def _chain(first: str, lines: Iterator[str]) -> Iterator[str]:
+    if first:
+        yield first
+    yield from lines
+
+
+def _items(line: str) -> list[tuple[str, Any]]:
+    return list(json_object(line).items())
+
+
+def _csv_problem(error: csv.Error) -> str:
+    message = str(error)
+    if "unexpected end" in message or "larger than field limit" in message:
+        return "not CSV: a quote is opened here or below and never closed"
+    if "new-line" in message:
+        return "not CSV: a carriage return alone in a cell without quotes; lines end with a line feed, or both"
+    return f"not CSV: {message}; write a quote within a quoted cell twice"
+
+
+def _checked_header(cells: list[str], place: str) -> list[str]:
+    """The names of the columns.
+
+    Raises:
+        ConfigurationError: Names that are misspelled or appear twice, or none for the answer.
+    """
+    problems: list[tuple[str | None, str]] = []
+    paths: set[tuple[str, ...]] = set()
+    for name in cells:
+        try:
+            path = field_of(name) if name.strip() else ()
+        except ConfigurationError as error:
+            problems += [(place, f"column {column!r}: {message}") for column, message in error.problems]
+            continue
+        if path in paths or not path:
+            problems.append((place, f"column {name!r} appears twice" if path else "a column without a name"))
+        paths.add(path)
+    if not problems and not paths & {("response",), ("error_type",)}:
+        fields = sorted(EvaluationInput.model_fields)
+        problems.append((place, f"no column 'response' with the answers to evaluate{choices('', fields)}"))
+    if problems:
+        raise ConfigurationError.of(problems)
+    return cells
+
+
+def _named_cells(header: list[str], cells: list[str]) -> list[tuple[str, Any]]:
+    if len(cells) != len(header):
+        raise ConfigurationError(f"{len(cells)} cells, but the header has {len(header)} columns")
+    named = []
+    for name, cell in zip(header, cells, strict=True):
+        path = field_of(name)
+        if path == ("response",) or cell.strip():
+            try:
+                named.append((name, _json(cell) if path in _AS_JSON else cell))
+            except ConfigurationError as error:
+                raise error.under(name) from None
+    return named
+
+
+def _is_container(annotation: Any) -> bool:
+    """Whether a field accepts a list, a mapping or a model."""
+    if get_origin(annotation) in (list, tuple, dict):
+        return True
+    if isinstance(annotation, type):
+        return issubclass(annotation, BaseModel)
+    return any(map(_is_container, get_args(annotation)))
+
+
+_AS_JSON = {(name,) for name, field in EvaluationInput.model_fields.items() if _is_container(field.annotation)}
+
+
+def _json(text: str) -> Any:
+    """Strict JSON: no NaN, no number beyond a float, no key twice. Lone surrogates become question marks.
+
+    Raises:
+        ConfigurationError: It is none; with the place in the text.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique)
+        if "\\u" in text:
+            whole = json.dumps(value, ensure_ascii=False)
+            try:
+                whole.encode()
+            except UnicodeEncodeError:
+                value = json.loads(whole.encode("utf-8", "replace"))
+        return value
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ConfigurationError("JSON that is nested too deeply") from None
+    except ValueError as error:
+        raise ConfigurationError(f"not JSON: {str(error)[:80]}") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        _refuse(text)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:40]!r} appears twice")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")

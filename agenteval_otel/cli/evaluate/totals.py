@@ -1,0 +1,233 @@
+"""Totals: running sums of the results for each criterion. Their size does not grow with the number of inputs."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from agenteval_otel.cli.figures import frequencies
+from agenteval_otel.intervals import Estimate, WeightedSums
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
+from agenteval_otel.models.judge_calls import CACHED, JudgeCall
+from agenteval_otel.scoring.probability import weight
+
+__all__ = ["ROUNDING", "CriterionTotals", "JudgeTotals", "Low", "Totals"]
+
+ROUNDING = 1e-9
+"""Tolerance for sums of floating-point numbers: a mean of 0.8 reaches a limit of 0.8."""
+_MAX_KEYS = 32
+_LOWEST = 10
+_CRITERIA = 1000
+
+
+class CriterionTotals:
+    """The totals of one criterion.
+
+    Attributes:
+        objective: Share of passing results that the criterion should reach; None where none is set.
+        scored, skipped, failed: How many results of each kind; they add up to all of its results.
+        passed: How many of the scored results pass.
+        labels, errors, skips: Count of each label, `error_type` and reason for a skip; the first 32 of each.
+    """
+
+    def __init__(self, name: str, objective: float | None = None) -> None:
+        self.name, self.objective = name, objective
+        self.scored = self.skipped = self.failed = self.passed = 0
+        self.labels: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.skips: Counter[str] = Counter()
+        self._scores, self._passes = WeightedSums(), WeightedSums()
+
+    def __repr__(self) -> str:
+        return f"<CriterionTotals {self.name}: {self}>"
+
+    def __str__(self) -> str:
+        """How many results of each kind, and why: ``0 scored, 12 failed: timeout 12``."""
+        parts = [f"{self.scored:,} scored"]
+        for count, kind, reasons in ((self.skipped, "skipped", self.skips), (self.failed, "failed", self.errors)):
+            parts += [f"{count:,} {kind}: {frequencies(reasons)}"] if count else []
+        return ", ".join(parts)
+
+    @property
+    def mean(self) -> Estimate | None:
+        """Mean of the normalized scores, 0 to 1, with its interval; None without any. Failures are no scores."""
+        return self._scores.estimate()
+
+    @property
+    def pass_rate(self) -> Estimate | None:
+        """Share of the results that pass, with its interval; None where no result passes or fails."""
+        return self._passes.estimate()
+
+    @property
+    def objective_met(self) -> bool | None:
+        """Whether the pass rate reaches the objective; False without a pass rate. None without an objective."""
+        if self.objective is None:
+            return None
+        return self.pass_rate is not None and self.pass_rate.mean >= self.objective - ROUNDING
+
+    def add(self, result: EvaluationResult) -> None:
+        """Add one result, weighted by 1 / its probability."""
+        if result.status == "failed":
+            self.failed += 1
+            _count(self.errors, result.error_type or "error")
+            return
+        if result.status == "skipped":
+            self.skipped += 1
+            _count(self.skips, (result.skip_reason or "skipped")[:80])
+            return
+        self.scored += 1
+        if result.label is not None:
+            _count(self.labels, result.label)
+        represents = weight(result.probability)
+        if result.normalized is not None:
+            self._scores.add(result.normalized, represents)
+        if result.passed is not None:
+            self.passed += result.passed
+            self._passes.add(1.0 if result.passed else 0.0, represents)
+
+
+class JudgeTotals:
+    """Sums over the questions to judges: a `models.judge_calls.CallObserver`.
+
+    Attributes:
+        calls: Questions that were sent, failed ones included.
+        cached: Questions answered from the cache.
+        refused: Questions that a guard rejected.
+        tokens: Of questions and answers, as far as providers report them.
+        cost_usd: US dollars, as far as prices are known; None where none is.
+    """
+
+    def __init__(self) -> None:
+        self.calls = self.cached = self.refused = self.tokens = 0
+        self.cost_usd: float | None = None
+
+    def __str__(self) -> str:
+        counts = ((self.cached, "from the cache"), (self.refused, "refused by a guard"))
+        more = [f"{count:,} {words}" for count, words in counts if count]
+        cost = [] if self.cost_usd is None else [f"{self.cost_usd:.4f} US dollars"]
+        return ", ".join([f"{self.calls:,} judge calls", *more, f"{self.tokens:,} tokens", *cost])
+
+    def __bool__(self) -> bool:
+        return bool(self.calls or self.cached or self.refused)
+
+    def on_call(self, call: JudgeCall) -> None:
+        """Add one question."""
+        self.calls += call.asked
+        self.cached += call.outcome == CACHED
+        self.refused += not call.asked and call.outcome != CACHED
+        if call.usage is not None:
+            usage = call.usage
+            self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+        if call.cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
+
+    def as_json(self) -> dict[str, Any]:
+        """The sums by name."""
+        return {**vars(self)}
+
+
+class Low(NamedTuple):
+    """An input with a low overall score, and the criteria that did not pass there, or failed."""
+
+    place: str
+    overall_score: float
+    criteria: tuple[str, ...]
+
+
+class Totals:
+    """The totals of a run.
+
+    Args:
+        criteria: The scored criteria, in the order of the reports.
+
+    Attributes:
+        inputs: How many inputs were evaluated.
+        broken: Inputs with at least one failed result or run error.
+        run_errors: Inputs for which another part than an evaluator failed, by its label.
+        judges: Calls of judges, and their cost.
+    """
+
+    def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
+        self.inputs = self.broken = 0
+        self.run_errors: Counter[str] = Counter()
+        self.judges = JudgeTotals()
+        self._by_name = {criterion.name: CriterionTotals(criterion.name, criterion.objective) for criterion in criteria}
+        self._overall = WeightedSums()
+        self._lowest: list[tuple[float, int, Low]] = []
+
+    @property
+    def criteria(self) -> list[CriterionTotals]:
+        """The criteria, in order."""
+        return list(self._by_name.values())
+
+    @property
+    def overall(self) -> Estimate | None:
+        """Mean of the overall scores of the inputs, with its interval; None where no input has one."""
+        return self._overall.estimate()
+
+    @property
+    def lowest(self) -> list[Low]:
+        """The inputs with the lowest overall scores below 1, lowest first; equal ones in their order."""
+        return [low for _, _, low in sorted(self._lowest, reverse=True)]
+
+    @property
+    def scored(self) -> int:
+        """How many scores there are."""
+        return sum(criterion.scored for criterion in self.criteria)
+
+    def get(self, name: str) -> CriterionTotals | None:
+        """The totals of a criterion."""
+        return self._by_name.get(name)
+
+    def add(
+        self, aggregated: AggregatedEvaluationResult, *, place: str = "", criteria: Iterable[EvaluationCriteria] = ()
+    ) -> None:
+        """Add the results of one input.
+
+        Args:
+            aggregated: The results.
+            place: Where the input stands.
+            criteria: The input's own; their objectives apply where the configuration sets none.
+        """
+        self.inputs += 1
+        for criterion in criteria:
+            totals = self._by_name.get(criterion.name)
+            if totals is not None and totals.objective is None:
+                totals.objective = criterion.objective
+        for result in aggregated.results:
+            totals = self._by_name.get(result.criterion_name)
+            if totals is None and len(self._by_name) < _CRITERIA:
+                totals = self._by_name[result.criterion_name] = CriterionTotals(result.criterion_name)
+            if totals is not None:
+                totals.add(result)
+        evaluators = (aggregated.evaluation_config_snapshot or {}).get("evaluatorTypes", ())
+        others = [error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators]
+        for error in others:
+            _count(self.run_errors, error.evaluator_type or "a part")
+        self.broken += bool(others) or any(result.status == "failed" for result in aggregated.results)
+        if aggregated.overall_score is not None:
+            self._add_overall(place, aggregated.overall_score, aggregated.results)
+
+    def _add_overall(self, place: str, overall: float, results: Iterable[EvaluationResult]) -> None:
+        self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
+        # The smallest of the heap is the highest score, and the latest of several equal ones.
+        key = (-overall, -self.inputs)
+        if overall >= 1.0 or (len(self._lowest) == _LOWEST and key < self._lowest[0][:2]):
+            return
+        names = dict.fromkeys(
+            _described(result) for result in results if result.passed is False or result.status == "failed"
+        )
+        entry = (*key, Low(place, overall, tuple(names)))
+        (heapq.heappush if len(self._lowest) < _LOWEST else heapq.heapreplace)(self._lowest, entry)
+
+
+def _described(result: EvaluationResult) -> str:
+    reason = f"failed: {result.error_type or 'error'}" if result.status == "failed" else result.reason_code
+    return f"{result.criterion_name} ({reason})" if reason else result.criterion_name
+
+
+def _count(counter: Counter[str], key: str) -> None:
+    if key in counter or len(counter) < _MAX_KEYS:
+        counter[key] += 1

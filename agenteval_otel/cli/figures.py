@@ -1,0 +1,87 @@
+"""Figures and signs as every command prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from agenteval_otel.intervals import Estimate
+
+__all__ = [
+    "Glyphs", "count_of", "duration_of", "exactly", "frequencies", "glyphs_of", "number", "percent", "setting",
+    "with_interval",
+]  # fmt: skip
+
+
+class Glyphs(NamedTuple):
+    """The signs that not every terminal can show."""
+
+    levels: str = "▁▂▃▄▅▆▇█"
+    dash: str = "\u2013"
+    down: str = "▼"
+    arrow: str = "→"
+    dot: str = "·"
+    bar: str = "━"
+    rest: str = "─"
+    good: str = "✓"
+    bad: str = "✗"
+
+
+_ASCII = Glyphs("_.,-~=+#", "-", "v", "->", "|", "=", ".", "ok:", "!!")
+
+
+def glyphs_of(console: Console) -> Glyphs:
+    """Signs that the console's encoding can show."""
+    return Glyphs() if console.encoding.lower().startswith("utf") else _ASCII
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share as a percentage. Only exactly 0 and 1 are shown as 0 % and 100 %."""
+    step = 10.0**-digits
+    shown = share * 100 if share in (0, 1) else min(max(round(share * 100, digits), step), 100 - step)
+    return f"{shown:.{digits}f} %"
+
+
+def setting(share: float) -> str:
+    """A share from the settings as a percentage, unrounded."""
+    return f"{share * 100:g} %"
+
+
+def number(value: float) -> str:
+    """A number from 0 to 1 with two digits, with more where only they tell it from 0 and 1."""
+    digits = next((digits for digits in (2, 3, 4) if round(value, digits) not in (0.0, 1.0)), 2)
+    return f"{value:.{digits}f}"
+
+
+def with_interval(estimate: Estimate, dash: str = "\u2013", *, rate: bool = False) -> str:
+    """A mean with its 95 % interval, ``0.82 (0.77-0.86)``, or a rate, ``82 % (77-86)``."""
+    if not rate:
+        return f"{number(estimate.mean)} ({number(estimate.low)}{dash}{number(estimate.high)})"
+    low, high = (percent(end).removesuffix(" %") for end in (estimate.low, estimate.high))
+    return f"{percent(estimate.mean)} ({low}{dash}{high})"
+
+
+def exactly(estimate: Estimate, *, rate: bool = False) -> str:
+    """A mean or a rate with enough digits to compare it with a limit, and its 95 % interval."""
+    if rate:
+        return f"{100 * estimate.mean:.4g} % (95 % interval {100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+    return f"{estimate.mean:.4g} (95 % interval {estimate.low:.3f} to {estimate.high:.3f})"
+
+
+def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:
+    """The most frequent keys with their counts."""
+    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
+    shown = [f"{key} {count:,}" for key, count in ordered[:most]]
+    return ", ".join([*shown, f"{len(ordered) - most} more"] if len(ordered) > most else shown)
+
+
+def count_of(count: int, singular: str, plural: str | None = None) -> str:
+    """``1 input``, ``1,200 inputs``."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def duration_of(seconds: float) -> str:
+    """``1.5 s``, ``2 min 3 s``."""
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60} s"

@@ -1,0 +1,150 @@
+"""``agenteval-otel provision``: rules, alerts, dashboards and Collectors for the criteria of the settings."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agenteval_otel.cli.figures import count_of, setting
+from agenteval_otel.config.assemble import build_loaded
+from agenteval_otel.config.load import load_settings
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.masking import printable
+from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
+from agenteval_otel.provisioning.files import differing, left_over, write
+from agenteval_otel.provisioning.prometheus.recording import alerted_thresholds
+from agenteval_otel.provisioning.targets import ALL, TARGETS, files_for, options_of
+
+__all__ = ["DESCRIPTION", "add_arguments", "plan_for", "run"]
+
+DESCRIPTION = (
+    "Write Grafana dashboards, Prometheus rules and alerts, Alertmanager routes and Collector configurations for the "
+    "criteria of a settings file, with their scales, thresholds and objectives. A criterion gets a quality alert if it "
+    "has an objective or a threshold. Existing files that were not generated are kept (see --force). Exit codes: 0 "
+    "written or up to date; 1 with --check, if a file differs or is obsolete; 2 could not run."
+)
+_EPILOG = (
+    "examples: `agenteval-otel provision all --settings agenteval.yaml --output monitoring`; in CI, "
+    "`agenteval-otel provision prometheus --settings agenteval.yaml --output monitoring --check`"
+)
+_ALERTING = ("prometheus", ALL)
+_OBSOLETE = "is obsolete: no setting needs it any more; remove it"
+_NEXT = {
+    "grafana": "mount {0}/grafana/provisioning and {0}/grafana/dashboards: docs/dashboards.md",
+    "prometheus": "promtool check rules {0}/prometheus/rules/*.yaml && promtool test rules {0}/prometheus/tests/*.yaml",
+    "alertmanager": "amtool check-config {0}/alertmanager/alertmanager.yml",
+    "collector": "otelcol-contrib validate --config={0}/otel-collector.yaml",
+    ALL: "docker compose --file {0}/compose.yaml up --detach",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the subcommand."""
+    parser.epilog = _EPILOG
+    targets = "; ".join(f"{name}: {target.says}" for name, target in TARGETS.items())
+    parser.add_argument("target", choices=(*TARGETS, ALL), help=f"{targets}; {ALL}: all of these")
+    parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
+    parser.add_argument("--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)")
+    parser.add_argument("--output", metavar="DIR", default="monitoring", help="default: %(default)s")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit code 1 if a file is missing, differs or is obsolete"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite files that were not generated")
+    parser.add_argument(
+        "--time-scale", type=_factor, default=1.0, metavar="X",
+        help="multiply every window and waiting time of the alerts: 0.002 makes 6 hours 43 seconds, for a live test",
+    )  # fmt: skip
+    for name, meaning in options_of(ALL).items():
+        of_targets = ", ".join(target for target in TARGETS if name in options_of(target))
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="URL", help=f"{of_targets}: {meaning}")
+
+
+def _factor(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1_000:
+        raise argparse.ArgumentTypeError("must be a number above 0, at most 1000")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the files of the target, or compare them; gives the exit code.
+
+    Raises:
+        ConfigurationError: Wrong settings or options, a missing extra, or a folder that cannot be written to.
+    """
+    target: str = arguments.target
+    options = {name: getattr(arguments, name) for name in options_of(ALL)}
+    for name, value in options.items():
+        if value is not None and name not in options_of(target):
+            users = ", ".join(other for other in TARGETS if name in options_of(other))
+            raise ConfigurationError(f"is an option of {users}, not of {target}", path=f"--{name.replace('_', '-')}")
+    plan = plan_for(arguments)
+    files, folder = files_for(target, plan, options), Path(arguments.output)
+    if arguments.check:
+        return _compare(folder, differing(folder, files), left_over(folder, files), len(files))
+    written = write(folder, files, force=arguments.force)
+    obsolete = (f"{folder / name}: {_OBSOLETE}" for name in left_over(folder, files))
+    unchanged = f"{len(files) - len(written)} of {len(files)} unchanged"
+    _print([*(f"wrote {folder / name}" for name in written), *obsolete, unchanged])
+    # Scaled rules have no tests.
+    after = _NEXT[target] if plan.time_scale == 1.0 else _NEXT[target].partition(" && ")[0]
+    _print(["", *_summary(plan, target), "", f"Next: {after.format(folder)}"])
+    return 0
+
+
+def plan_for(arguments: argparse.Namespace) -> MonitoringPlan:
+    """The plan of the settings that the arguments name.
+
+    Raises:
+        ConfigurationError: No file is named, or a `SettingsError` with everything that is wrong.
+    """
+    loaded = load_settings(arguments.settings, profile=arguments.profile)
+    if loaded.file is None:
+        raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
+    return MonitoringPlan.of(build_loaded(loaded), time_scale=arguments.time_scale)
+
+
+def _compare(folder: Path, differs: Sequence[str], obsolete: Sequence[str], count: int) -> int:
+    lines = [f"{folder / name}: {'differs' if (folder / name).exists() else 'is missing'}" for name in differs]
+    lines += [f"{folder / name}: {_OBSOLETE}" for name in obsolete]
+    _print([*lines, f"{count - len(differs)} of {count} files are up to date"])
+    return 1 if differs or obsolete else 0
+
+
+def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
+    """The criteria of the settings, and which get alerts."""
+    agents = f", {count_of(len(plan.agents), 'agent')} named" if plan.agents else ""
+    judges = f", judged by {', '.join(plan.judge_models)}" if plan.judge_models else ""
+    yield f"{count_of(len(plan.names), 'criterion', 'criteria')}{agents}{judges}"
+    if target not in _ALERTING:
+        return
+    for criterion in plan.criteria:
+        alerts = _alerts_of(criterion, has_limit=criterion in alerted_thresholds(plan))
+        yield f"  {criterion.name}{_where(criterion)}: {alerts}"
+
+
+def _alerts_of(criterion: PlannedCriterion, *, has_limit: bool) -> str:
+    if criterion.is_alerted:
+        return f"alerts on its objective of {setting(criterion.objective or 0)}"
+    if criterion.objective and not criterion.has_verdicts:
+        return "no alert: it has an objective, but no threshold that decides what passes"
+    if has_limit:
+        return "alerts where its mean falls below its threshold"
+    if criterion.criterion.threshold is not None:
+        return "no alert: its mean cannot be compared with its threshold; give it an objective"
+    return "no alert: it has neither an objective nor a threshold"
+
+
+def _where(criterion: PlannedCriterion) -> str:
+    if criterion.agents:
+        return f" of {', '.join(criterion.agents)}"
+    return f" of all but {', '.join(criterion.other_agents)}" if criterion.other_agents else ""
+
+
+def _print(lines: Sequence[str]) -> None:
+    print("\n".join(map(printable, lines)))
