@@ -15,8 +15,8 @@ from agenteval_otel.evaluators.health import ResponseHealth
 
 if TYPE_CHECKING:
     from agenteval_otel.evaluators.keywords import KeywordCoverage
-    from agenteval_otel.evaluators.llm_judge import LLMJudge
-    from agenteval_otel.evaluators.llm_judge_catalogue import (
+    from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
+    from agenteval_otel.evaluators.llm_judge.presets import (
         AnswerQuality,
         Bias,
         CodeVulnerability,
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
         UngroundedAttributes,
         Violence,
     )
+    from agenteval_otel.evaluators.llm_judge.rubric import Rubric
     from agenteval_otel.evaluators.operational import CompletedWithin, Contains, CostWithin, ExactMatch
-    from agenteval_otel.evaluators.rubric import Rubric
     from agenteval_otel.evaluators.rule_based import RuleBased
-    from agenteval_otel.evaluators.semantic import NLPAccuracy
     from agenteval_otel.evaluators.sentiment.evaluator import Sentiment
-    from agenteval_otel.evaluators.similarity import LexicalSimilarity
-    from agenteval_otel.evaluators.tool_usage import ToolUsage
-    from agenteval_otel.evaluators.tool_use import ToolUse
+    from agenteval_otel.evaluators.similarity.lexical import LexicalSimilarity
+    from agenteval_otel.evaluators.similarity.semantic import NLPAccuracy
+    from agenteval_otel.evaluators.tools.tool_usage import ToolUsage
+    from agenteval_otel.evaluators.tools.tool_use import ToolUse
     from agenteval_otel.evaluators.toxicity import Toxicity
 
 __all__ = [
@@ -99,8 +99,8 @@ __all__ = [
 # Each evaluator's name is the word of its type.
 _EVALUATORS = {
     "keywords": ("KeywordCoverage",),
-    "llm_judge": ("LLMJudge",),
-    "llm_judge_catalogue": (
+    "llm_judge.evaluator": ("LLMJudge",),
+    "llm_judge.presets": (
         "AnswerQuality", "Bias", "CodeVulnerability", "Coherence", "Completeness", "ContentHarm", "Equivalence",
         "Fluency", "Groundedness", "HateAndUnfairness", "IndirectAttack", "IntentResolution", "ProtectedMaterial",
         "Relevance", "Retrieval", "SelfHarm", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToxicLanguage", "Truth",
@@ -108,17 +108,17 @@ _EVALUATORS = {
     ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
     "rule_based": ("RuleBased",),
-    "semantic": ("NLPAccuracy",),
+    "similarity.semantic": ("NLPAccuracy",),
     "sentiment.evaluator": ("Sentiment",),
-    "similarity": ("LexicalSimilarity",),
-    "tool_usage": ("ToolUsage",),
-    "tool_use": ("ToolUse",),
+    "similarity.lexical": ("LexicalSimilarity",),
+    "tools.tool_usage": ("ToolUsage",),
+    "tools.tool_use": ("ToolUse",),
     "toxicity": ("Toxicity",),
 }  # fmt: skip
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names}
 for _name, _module in _MODULE_OF.items():
     Evaluator.registry.announce(_module, _name)
-_MODULE_OF["Rubric"] = f"{__name__}.rubric"
+_MODULE_OF["Rubric"] = f"{__name__}.llm_judge.rubric"
 # A suite runs evaluators, so it stands in the runner's room, above; it is looked for here, beside what it runs.
 _MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.engine")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import LexicalSimilarity
-from agenteval_otel.evaluators.similarity_measures import jaro_winkler, sorensen_dice, utf16_units
+from agenteval_otel.evaluators.similarity.lexical import jaro_winkler, sorensen_dice, utf16_units
 from agenteval_otel.evaluators.whitespace import WHITESPACE, collapsed
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.testing import check_component, check_evaluator

@@ -12,14 +12,14 @@ from pydantic.json_schema import SkipJsonSchema
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.operational import OperationalEvaluator
-from agenteval_otel.evaluators.tool_usage_arguments import (
+from agenteval_otel.evaluators.tools.arguments import (
     ArgumentTerms,
     answer_of,
     synchronous,
     with_functions,
     with_names,
 )
-from agenteval_otel.evaluators.tool_usage_calls import MadeCall, calls_of, raw_arguments
+from agenteval_otel.evaluators.tools.calls import MadeCall, calls_of, raw_arguments
 from agenteval_otel.models import EvaluationInput, Score
 
 __all__ = ["Expectation", "ToolUse"]

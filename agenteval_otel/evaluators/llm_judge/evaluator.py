@@ -12,20 +12,21 @@ from pydantic import AliasChoices, Field, SerializeAsAny, ValidationInfo, field_
 from agenteval_otel.components import PartError
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Execution, failure_of, result_of
-from agenteval_otel.evaluators.llm_judge_asked import Asked, asked_of
-from agenteval_otel.evaluators.llm_judge_case import CaseFields, case_of, fields_shown, missing_of
-from agenteval_otel.evaluators.llm_judge_originals import as_ours
-from agenteval_otel.evaluators.llm_judge_question import (
+from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
+from agenteval_otel.evaluators.llm_judge.inputs import CaseFields, case_of, fields_shown, missing_of
+from agenteval_otel.evaluators.llm_judge.originals import as_ours
+from agenteval_otel.evaluators.llm_judge.prompt import (
     NAMES,
+    Asked,
     ReplyForm,
     Template,
+    asked_of,
     fields_of,
     question,
     unknown_placeholders,
 )
-from agenteval_otel.evaluators.llm_judge_replies import judge_facts, judgement_of, reply_of
-from agenteval_otel.evaluators.llm_judge_signs import injection_signs, no_answer
-from agenteval_otel.evaluators.rubric import Levels, NamedRubric, Rubric
+from agenteval_otel.evaluators.llm_judge.replies import judge_facts, judgement_of, reply_of
+from agenteval_otel.evaluators.llm_judge.rubric import Levels, NamedRubric, Rubric
 from agenteval_otel.judges import GivenJudge, Judge, JudgeRequest, Verdict, as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score

@@ -14,11 +14,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from agenteval_otel.evaluators.catalogue import entry_of, rubric_fields
-from agenteval_otel.evaluators.llm_judge import LLMJudge
-from agenteval_otel.evaluators.llm_judge_asked import Asked
-from agenteval_otel.evaluators.llm_judge_case import CaseFields
-from agenteval_otel.evaluators.llm_judge_question import ReplyForm
-from agenteval_otel.evaluators.rubric import Levels, Rubric
+from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
+from agenteval_otel.evaluators.llm_judge.inputs import CaseFields
+from agenteval_otel.evaluators.llm_judge.prompt import Asked, ReplyForm
+from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
 from agenteval_otel.judges import Verdict
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationResult

@@ -23,8 +23,8 @@ from agenteval_otel.components import Explained, PartError
 from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.catalogue import names, rubric_fields
-from agenteval_otel.evaluators.llm_judge_case import CaseField, CaseFields
-from agenteval_otel.evaluators.llm_judge_scales import bounds_of_levels
+from agenteval_otel.evaluators.llm_judge.inputs import CaseField, CaseFields
+from agenteval_otel.evaluators.llm_judge.scales import bounds_of_levels
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.scoring.scales import bounds_of
 
