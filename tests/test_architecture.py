@@ -16,7 +16,7 @@ LAYERS = {
     "scoring": 2, "intervals": 2, "patterns": 2, "plugins": 2, "hosted": 2,
     "judges": 3, "embedders": 3, "ground_truth": 3, "sampling": 3, "capture": 3, "dispatch": 3,
     "telemetry": 4, "evaluators": 4,
-    "storage": 5,
+    "storage": 5, "compat": 5,
     "execution": 5, "objectives": 5,
     "engine": 6,
     "pipeline": 7,

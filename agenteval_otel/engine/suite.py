@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.compat import load_evaluator
 from agenteval_otel.components import load_each
 from agenteval_otel.engine.base import RunModel, expect_input
 from agenteval_otel.engine.blocking import blocking
@@ -19,7 +20,7 @@ from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluation
 from agenteval_otel.engine.suite_result import SuiteResult, result_of_suite
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, as_evaluator
+from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import replaced
 
@@ -61,7 +62,7 @@ class Suite(RunModel):
         given = fields.get("evaluators", ())
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise ConfigurationError(f"expected a list, found {type(given).__name__}", path="evaluators")
-        fields["evaluators"] = load_each(lambda one, path: as_evaluator(one, path=path), given, path="evaluators")
+        fields["evaluators"] = load_each(lambda one, path: load_evaluator(one, path=path), given, path="evaluators")
         return fields
 
     @field_validator("evaluators")

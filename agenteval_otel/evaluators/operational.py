@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of, find_criterion, result_of
@@ -135,8 +135,8 @@ class CostWithin(OperationalEvaluator, type="CostWithin"):
 
     @field_validator("max_cost_usd")
     @classmethod
-    def _can_be_kept(cls, value: float, info: ValidationInfo) -> float:
-        return _not_negative(value, info)
+    def _can_be_kept(cls, value: float) -> float:
+        return _not_negative(value)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Compare the cost."""
@@ -181,8 +181,8 @@ class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
 
     @field_validator("limit_s")
     @classmethod
-    def _can_be_kept(cls, value: float, info: ValidationInfo) -> float:
-        return _not_negative(value, info)
+    def _can_be_kept(cls, value: float) -> float:
+        return _not_negative(value)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Compare the duration."""
@@ -210,9 +210,8 @@ def share_within(observed: float, limit: float) -> float:
     return limit / observed if limit > 0 else 0.0
 
 
-def _not_negative(value: float, info: ValidationInfo) -> float:
-    # The original takes a negative limit, which nothing keeps.
-    if value < 0 and not (info.context and info.context.get("original")):
+def _not_negative(value: float) -> float:
+    if value < 0:
         raise ValueError("must not be negative")
     return value
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
@@ -80,10 +80,8 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
         return value
 
     @model_validator(mode="after")
-    def _terms_are_given(self, info: ValidationInfo) -> Self:
-        # The original takes a list of empty terms, and finds every text clean.
-        original = bool(info.context and info.context.get("original"))
-        if not (self.toxic_terms if original else any(term.strip() for term in self.toxic_terms)):
+    def _terms_are_given(self) -> Self:
+        if not any(term.strip() for term in self.toxic_terms):
             raise ValueError("toxic_terms or terms_file must name at least one term")
         return self
 

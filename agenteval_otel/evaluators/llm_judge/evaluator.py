@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import AliasChoices, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.components import PartError
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Execution, failure_of, result_of
 from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
 from agenteval_otel.evaluators.llm_judge.inputs import CaseFields, case_of, fields_shown, missing_of
-from agenteval_otel.evaluators.llm_judge.originals import as_ours
 from agenteval_otel.evaluators.llm_judge.prompt import (
     NAMES,
     Asked,
@@ -94,16 +93,6 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     max_field_chars: int = Field(default=16_000, ge=200, le=1_000_000)
     max_tokens: int = Field(default=2_048, ge=16)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _original_form(cls, data: Any, info: ValidationInfo) -> Any:
-        if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
-            return data
-        try:
-            return as_ours(data, known=set(cls.model_fields))
-        except ConfigurationError as failure:
-            raise PartError(failure, of_model=True) from None
-
     @field_validator("judge", mode="before")
     @classmethod
     def _load_judge(cls, value: Any) -> Any:
@@ -114,15 +103,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @field_validator("rubric", "prompt_template", check_fields=False)
     @classmethod
-    def _is_said(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _is_not_blank(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
             raise ValueError("must not be blank")
-        original = info.context and info.context.get("original")
-        if info.field_name == "prompt_template" and value is not None and not original:
-            unknown = unknown_placeholders(value)
-            if unknown:
-                raise ValueError(f"{unknown[0]} stands for nothing; known: {', '.join(NAMES.values())}, context.<key>, "
-                                 f"criterion_name, criterion_description, criterion_scale")  # fmt: skip
         return value
 
     @model_validator(mode="after")
@@ -144,6 +127,12 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             raise ValueError("reply_form number is for a scale of whole numbers, such as likert5 or 0-10")
         if self.reply_form != "evidence" and (len(names) > 1 or self.all_rubrics[0].claims):
             raise ValueError(f"reply_form {self.reply_form} is for one criterion, and for none with claims")
+        unknown = unknown_placeholders(self.prompt_template or "") if self.reply_form not in ("score", "lines") else []
+        if unknown:
+            raise PartError(ConfigurationError(
+                f"{unknown[0]} stands for nothing; known: {', '.join(NAMES.values())}, context.<key>, criterion_name, "
+                f"criterion_description, criterion_scale", path="prompt_template",
+            ), of_model=True)  # fmt: skip
         if self.placement == "inline" and self.prompt_template is None:
             raise ValueError("placement inline needs a prompt_template")
         return self

@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
-from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
-from agenteval_otel.evaluators.sentiment.lexicon import AFINN, BUILTIN, Lexicon, load_lexicon
+from agenteval_otel.evaluators.sentiment.lexicon import BUILTIN, Lexicon, load_lexicon
 from agenteval_otel.evaluators.sentiment.tokens import NEGATORS, ORIGINAL_NEGATORS, original_tokens, tokens
 from agenteval_otel.evaluators.whitespace import WHITESPACE
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score, ScoreValue
@@ -25,7 +24,6 @@ OutputType = Literal["comparativeNormalized", "rawScore", "category"]
 _INLINE_UP_TO = 100_000
 _KEPT_WORDS = 1_000
 _SHOWN_WORDS = 20
-_ORIGINAL: dict[str, Any] = {"lexicon": AFINN, "original_tokens": True}
 _SCALES: dict[OutputType, str] = {"comparativeNormalized": "numeric", "rawScore": "raw", "category": "category"}
 
 
@@ -61,15 +59,10 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
 
     @model_validator(mode="before")
     @classmethod
-    def _implied(cls, data: Any, info: ValidationInfo) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        original = bool(info.context and info.context.get("original"))
-        form = {name: value for name, value in _ORIGINAL.items() if original and to_camel(name) not in data}
-        output_type = data.get("output_type", data.get("outputType"))
-        if isinstance(output_type, str) and output_type in _SCALES:
-            form["scale"] = _SCALES[output_type]
-        return form | dict(data)
+    def _scale_of_output(cls, data: Any) -> Any:
+        output_type = data.get("output_type", data.get("outputType")) if isinstance(data, Mapping) else None
+        scales: Mapping[Any, str] = _SCALES
+        return {"scale": scales[output_type], **data} if output_type in (*scales,) else data
 
     @field_validator("lexicon")
     @classmethod

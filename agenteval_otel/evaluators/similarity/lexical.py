@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, model_validator
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
@@ -145,7 +144,6 @@ Algorithm = Literal["sorensen-dice", "jaro-winkler", "levenshtein"]
 # What takes less than a millisecond on the loop.
 _INLINE_UP_TO: dict[Algorithm, int] = {"sorensen-dice": 10_000, "jaro-winkler": 2_000, "levenshtein": 2_000}
 _SHOWN_CHARACTERS = 100
-_ORIGINAL: dict[str, Any] = {"ngram_size": 1, "unit": "utf16", "without_reference": "fail"}
 
 
 class LexicalSimilarity(CriterionEvaluator, type="LexicalSimilarity"):
@@ -181,16 +179,6 @@ class LexicalSimilarity(CriterionEvaluator, type="LexicalSimilarity"):
     max_characters: int = Field(default=10_000, ge=1, le=100_000)
     score_cutoff: float | None = Field(default=None, ge=0, le=1)
     without_reference: Literal["skip", "fail"] = "skip"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _original_form(cls, data: Any, info: ValidationInfo) -> Any:
-        if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
-            return data
-        form = {name: value for name, value in _ORIGINAL.items() if to_camel(name) not in data} | dict(data)
-        if form.get("algorithm") not in tuple(_INLINE_UP_TO):
-            form["algorithm"] = "sorensen-dice"  # as the original does with a name that it does not know
-        return form
 
     @model_validator(mode="after")
     def _libraries_are_loaded(self) -> Self:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
 from agenteval_otel.components import PartError
 from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder, as_embedder
@@ -71,19 +71,6 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
     )
     similarity_threshold: float | None = Field(default=None, ge=-1, le=1)
     without_reference: Literal["skip", "fail"] = "skip"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _original_form(cls, data: Any, info: ValidationInfo) -> Any:
-        if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
-            return data
-        if all(data.get(name) is None for name in _EMBEDDER_NAMES):
-            said = (
-                'required field is missing: "hashing", which is built in and compares wording, or an object that embeds'
-            )
-            failure = ConfigurationError(said, path="embedder")
-            raise PartError(failure, of_model=True)
-        return data if "withoutReference" in data else {"without_reference": "fail", **data}
 
     @field_validator("embedder", mode="before")
     @classmethod

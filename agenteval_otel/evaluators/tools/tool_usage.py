@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, field_validator, model_validator
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Execution, failure_of, find_criterion, result_of
@@ -46,6 +45,8 @@ class ToolRule(ArgumentTerms):
         max_calls: The largest number of calls.
         forbidden_tools: Tools that must not be called.
         sequence: Tools that must be called in this order; others may be called in between.
+        invalid_reason: Why nothing can decide the rule: it gives a failed result each time. Set for a rule of an
+            AgentDock document that names no tool.
     """
 
     criterion_name: str
@@ -56,6 +57,7 @@ class ToolRule(ArgumentTerms):
     max_calls: int | None = Field(default=None, ge=0)
     forbidden_tools: tuple[str, ...] = ()
     sequence: tuple[str, ...] = ()
+    invalid_reason: str | None = None
 
     @field_validator("criterion_name")
     @classmethod
@@ -64,22 +66,13 @@ class ToolRule(ArgumentTerms):
             raise ValueError("must not be blank")
         return value
 
-    @model_validator(mode="before")
-    @classmethod
-    def _as_the_originals_write_it(cls, data: Any, info: ValidationInfo) -> Any:
-        if not _is_original(info) or not isinstance(data, Mapping):
-            return data
-        # The original ignores unknown fields; null and an empty tool name are to it as if they were left out.
-        known = {name for field in cls.model_fields for name in (field, to_camel(field))}
-        return {key: value for key, value in data.items() if key in known and value is not None and value != ""}
-
     @model_validator(mode="after")
-    def _makes_sense(self, info: ValidationInfo) -> Self:
+    def _makes_sense(self) -> Self:
         if self.expected_tool_name is None:
             if self.is_required or not self.says_nothing:
                 raise ValueError("argument checks and is_required need expected_tool_name")
             others = (self.min_calls, self.max_calls, self.forbidden_tools or None, self.sequence or None)
-            if others == (None,) * 4 and not _is_original(info):
+            if others == (None,) * 4 and self.invalid_reason is None:
                 raise ValueError("expected expected_tool_name, forbidden_tools, sequence, min_calls or max_calls")
         if self.max_calls is not None and self.max_calls < max(self.min_calls or 0, int(self.is_required)):
             raise ValueError("no number of calls is enough and not too many")
@@ -91,18 +84,18 @@ class ToolRule(ArgumentTerms):
         """Judge the calls.
 
         Raises:
-            EvaluationError: (``invalid_rule``) The rule names no tool, and says nothing else either.
+            EvaluationError: (``invalid_rule``) The rule has an `invalid_reason`.
             Exception: Whatever a function that checks arguments raises.
         """
+        if self.invalid_reason is not None:
+            raise EvaluationError(self.invalid_reason, error_type="invalid_rule")
         found = self._of_all_tools(calls)
         if found is not None:
             return found
         if self.expected_tool_name is not None:
             return self._of_its_tool([call for call in calls if call.name == self.expected_tool_name])
         if self.min_calls is None and self.max_calls is None:
-            if self.forbidden_tools or self.sequence:
-                return Finding(None, "no forbidden tool, and the order is kept")
-            raise EvaluationError("the rule names no tool", error_type="invalid_rule")
+            return Finding(None, "no forbidden tool, and the order is kept")
         return self._counted(len(calls), "calls") or Finding(None, f"{len(calls)} calls")
 
     def _of_all_tools(self, calls: Sequence[MadeCall]) -> Finding | None:
@@ -156,10 +149,6 @@ def _missing_step(names: Iterable[Any], sequence: Sequence[str]) -> str | None:
     return next((step for step in sequence if not any(name == step for name in left)), None)
 
 
-def _is_original(info: ValidationInfo) -> bool:
-    return bool(info.context and info.context.get("original"))
-
-
 class ToolUsage(RulesEvaluator, type="ToolUsage"):
     """Passes or fails criteria by rules on the agent's tool calls; several rules may decide one criterion.
 
@@ -179,13 +168,6 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
     rules: tuple[ToolRule, ...] = Field(json_schema_extra={"minItems": 1})
     tool_data_source: Source = "messageHistory"
     zero_when_unused: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_the_originals_write_it(cls, data: Any, info: ValidationInfo) -> Any:
-        if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
-            return data
-        return {"zero_when_unused": True, **{key: value for key, value in data.items() if value is not None}}
 
     @cached_property
     def _preferred_execution(self) -> Execution | None:
