@@ -23,8 +23,9 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel.cli": [
         "main",
     ],
+    "agenteval_otel.compat": ["ENTRIES", "load_entries", "load_evaluator"],
     "agenteval_otel.components": [
-        "Component", "Explained", "PartError", "choices", "explain_validation", "load_each", "near", "resolve",
+        "Component", "Explained", "ListOf", "PartError", "choices", "explain_validation", "load_each", "near", "resolve",
         "resolve_or_wrap",
     ],
     "agenteval_otel.config": [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import (
     Field,
@@ -32,6 +32,7 @@ from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.masking import mask
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
@@ -81,6 +82,10 @@ class EvaluationRunConfig(RunModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
     escalation: Escalation | None = None
     redactors: tuple[SerializeAsAny[Redactor], ...] = Field(default_factory=default_redactors)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, evaluators: Sequence[EvaluatorLike] = (), **fields: Any) -> None: ...
 
     @field_validator("ground_truth", mode="before")
     @classmethod

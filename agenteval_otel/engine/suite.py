@@ -7,7 +7,7 @@ redaction of what models see.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -21,6 +21,7 @@ from agenteval_otel.engine.offline import run_evaluation
 from agenteval_otel.engine.suite_result import SuiteResult, result_of_suite
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import replaced
 
@@ -52,6 +53,10 @@ class Suite(RunModel):
     name: str = "suite"
     continue_on_error: bool = False
     redactors: tuple[SerializeAsAny[Redactor], ...] = Field(default_factory=default_redactors)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, evaluators: Sequence[EvaluatorLike] = (), **fields: Any) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
-from agenteval_otel.components import Component
+from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import made
@@ -54,7 +54,7 @@ class Evaluator(Component, contract="evaluator"):
     execution: Execution | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     sample_rate: float | None = Field(default=None, ge=0, le=1)
-    tags: tuple[str, ...] = ()
+    tags: ListOf[str] = ()
 
     @field_validator("tags")
     @classmethod

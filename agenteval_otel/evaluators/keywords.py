@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
@@ -45,7 +46,7 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
 
     reason_codes: ClassVar[tuple[str, ...]] = ("missing_keyword",)
 
-    expected_keywords: tuple[str, ...] | None = Field(
+    expected_keywords: ListOf[str] | None = Field(
         default=None,
         validation_alias=AliasChoices("expectedKeywords", "keywords"),
         serialization_alias="expectedKeywords",

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator, model_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of, find_criterion, result_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
@@ -99,7 +100,7 @@ class Contains(OperationalEvaluator, type="Contains"):
     reason_codes: ClassVar[tuple[str, ...]] = ("missing_substring",)
 
     criterion_name: str = "contains"
-    substrings: tuple[str, ...]
+    substrings: ListOf[str]
 
     def preferred_execution(self) -> Execution | None:
         """``inline`` for a short list: each is looked for in the whole text."""

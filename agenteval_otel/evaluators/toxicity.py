@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import field_validator, model_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
@@ -45,7 +46,7 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
     reason_codes: ClassVar[tuple[str, ...]] = ("toxic_term",)
 
     scale: str = "binary"
-    toxic_terms: tuple[str, ...] = ()
+    toxic_terms: ListOf[str] = ()
     terms_file: str | None = None
     source_text_field: TextField = "response"
     case_sensitive: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -39,11 +39,15 @@ class JsonFileStorageProvider(EvaluationStorageProvider, type="json_file"):
             that nothing counts as saved before it is on the disk.
     """
 
-    path: Path = Field(alias="filePath")
+    path: Path = Field(validation_alias="filePath", serialization_alias="filePath")
     max_bytes: int | None = Field(default=None, ge=1024)
     keep: int = Field(default=5, ge=1, le=1000)
     fsync: Literal["never", "batch"] = "never"
     fsync_interval_s: float = Field(default=1.0, ge=0.0)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, path: str | Path, **fields: Any) -> None: ...
 
     @cached_property
     def _files(self) -> dict[int, Batches[bytes]]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
-from agenteval_otel.components import PartError
+from agenteval_otel.components import ListOf, PartError
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Execution, failure_of, result_of
 from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
@@ -47,8 +47,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     scale is a failed result, as is everything that goes wrong with the call, each with its ``error_type`` and with what
     was used in the metadata. Inputs that lack what is needed, and answers that are none, are skipped without a call.
 
-    ``rubric`` alone is GoGrid's judge: 0 to 10, the score divided by ten, passed from 0.7 on. The originals' form is
-    read as they read it: `evaluators.llm_judge_originals`.
+    ``rubric`` alone is a judge as GoGrid has it: 0 to 10, the score divided by ten, passed from 0.7 on.
 
     Attributes:
         judge: The `Judge` that is asked, its settings, or an object that generates text; also ``llm``, ``provider``.
@@ -65,8 +64,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         needs: What an input has to have; without it the criteria are skipped. ``a|b`` is the first that there is.
         takes: What is shown too, where there is no template, if the input has it.
         placement: Texts of the case as ``data``, or ``inline`` in the template: any text can then say anything.
-        reply_form: ``evidence``; or as the originals' models answer, ``score`` (JSON), ``lines``, or a bare
-            ``number``.
+        reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare ``number``. With
+            ``score`` and ``lines``, unknown placeholders of a template stay text; else they are refused.
         refuse_degenerate: Whether answers without any content are skipped; judges take them for right ones.
         max_field_chars: Of a longer text the middle is left out, and the judge told so.
         max_tokens: Most tokens of the judge's answer, its thinking included.
@@ -82,11 +81,11 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     description: str = ""
     levels: Levels = Field(default_factory=dict)
     rubric: str | None = None
-    rubrics: tuple[NamedRubric, ...] = ()
+    rubrics: ListOf[NamedRubric] = ()
     prompt_template: str | None = None
     system_prompt: str | None = None
-    needs: tuple[CaseFields, ...] = ("response",)
-    takes: tuple[CaseFields, ...] = ("question", "ground_truth")
+    needs: ListOf[CaseFields] = ("response",)
+    takes: ListOf[CaseFields] = ("question", "ground_truth")
     placement: Literal["data", "inline"] = "data"
     reply_form: ReplyForm = "evidence"
     refuse_degenerate: bool = True
@@ -155,8 +154,12 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     def all_rubrics(self) -> tuple[Rubric, ...]:
         """The criteria, each as a rubric."""
         if self.rubrics:
-            return self.rubrics
-        given = {"criterion_name": self.criterion_name, "weight": self.weight, "objective": self.objective}
+            return tuple(self.rubrics)
+        given: dict[str, Any] = {
+            "criterion_name": self.criterion_name,
+            "weight": self.weight,
+            "objective": self.objective,
+        }
         if self.rubric is not None:
             threshold = _RUBRIC_PASSES if self.threshold is None else self.threshold
             return (Rubric(**given, description=self.rubric, scale="numeric", threshold=threshold),)

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 
-from agenteval_otel.components import Explained, PartError
+from agenteval_otel.components import Explained, ListOf, PartError
 from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.catalogue import names, rubric_fields
@@ -105,13 +105,13 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
 
     criterion_name: str
     description: str = ""
-    steps: tuple[str, ...] = ()
+    steps: ListOf[str] = ()
     scale: str = "pass/fail"
     levels: Levels = Field(default_factory=dict)
-    edge_cases: tuple[str, ...] = ()
+    edge_cases: ListOf[str] = ()
     claims: Claims | None = None
-    needs: tuple[CaseFields, ...] | None = None
-    takes: tuple[CaseFields, ...] | None = None
+    needs: ListOf[CaseFields] | None = None
+    takes: ListOf[CaseFields] | None = None
     threshold: float | None = None
     weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)

@@ -32,7 +32,7 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
 
     A value changes its sign when a negator ("not", "don't", ...) stands directly before the word. The comparative score
     is the sum divided by the number of all words (AFINN's arithmetic, F. A. Nielsen 2011). A blank text is neutral; a
-    missing one gives a failed result. The originals' form implies ``lexicon`` ``afinn`` and ``original_tokens``.
+    missing one gives a failed result.
 
     Attributes:
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
@@ -40,7 +40,7 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
             ``category`` is ``positive``, ``negative`` or ``neutral``.
         positive_threshold: Comparative score above which the category is ``positive``.
         negative_threshold: Comparative score below which it is ``negative``.
-        original_tokens: Split text and find negations as the original does, with its oddities: a tab joins two words,
+        original_tokens: Split text and find negations as AgentDock does, with its oddities: a tab joins two words,
             typographic apostrophes negate nothing, an emoji counts only where it stands alone.
         lexicon: ``builtin`` is the package's own English one; ``afinn`` is AFINN-165, from the extra ``sentiment``,
             with the package's own emoji; anything else is the path of a file with ``word<TAB>value`` lines.
@@ -134,7 +134,7 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
         return load_lexicon(self.lexicon, _split(self.original_tokens))
 
     def _summed(self, words: list[str]) -> tuple[int | float, list[str], list[str]]:
-        """The sum, and the words on either side of zero after negation, from the end of the text as in the original."""
+        """The sum, and the words on either side of zero after negation, from the end of the text, as AgentDock lists them."""
         values = self._lexicon.values
         negators = ORIGINAL_NEGATORS if self.original_tokens else NEGATORS
         raw: int | float = 0

@@ -153,7 +153,7 @@ class LexicalSimilarity(CriterionEvaluator, type="LexicalSimilarity"):
     1945, Sorensen 1948); ``levenshtein`` is 1 - distance / longer length, with the least number of inserted, deleted
     and replaced characters as distance; ``jaro-winkler`` looks for equal characters that stand near each other, and is
     made for names. Two empty texts are alike, an empty one is like no other. A text that is missing gives a failed
-    result. The originals' form implies ``ngram_size`` 1, ``unit`` ``utf16`` and ``without_reference`` ``fail``.
+    result.
 
     Attributes:
         algorithm: ``sorensen-dice``, ``jaro-winkler`` or ``levenshtein``.

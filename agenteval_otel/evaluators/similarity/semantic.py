@@ -44,11 +44,10 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
 
     Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
     on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
-    0 and 1 fails. On ``numeric`` a negative cosine is 0; in the originals' form it is kept and enters no average.
+    0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept and enters no average.
 
     A response that is a message counts whole, as JSON; so does a ground truth that is no text. Without a response, and
-    when the embedder breaks, the result is a failed one. The originals' form implies ``without_reference`` ``fail``
-    and has to name an embedder.
+    when the embedder breaks, the result is a failed one.
 
     Attributes:
         embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Execution, failure_of, find_criterion, result_of
 from agenteval_otel.evaluators.rules import RulesEvaluator
@@ -39,7 +40,7 @@ class ToolRule(ArgumentTerms):
         criterion_name: The criterion that it decides; several rules may decide one, each with its own result.
         expected_tool_name: The tool that it is about; case counts.
         is_required: The tool must be called; without it a call is optional.
-        checked_calls: Whose arguments are checked: the ``first`` call's, as in the original; ``all`` calls', of which
+        checked_calls: Whose arguments are checked: the ``first`` call's; ``all`` calls', of which
             each must hold; or ``any``, of which one must.
         min_calls: The least number of calls: of the tool, or without one of all tools.
         max_calls: The largest number of calls.
@@ -55,8 +56,8 @@ class ToolRule(ArgumentTerms):
     checked_calls: Literal["first", "any", "all"] = "first"
     min_calls: int | None = Field(default=None, ge=0)
     max_calls: int | None = Field(default=None, ge=0)
-    forbidden_tools: tuple[str, ...] = ()
-    sequence: tuple[str, ...] = ()
+    forbidden_tools: ListOf[str] = ()
+    sequence: ListOf[str] = ()
     invalid_reason: str | None = None
 
     @field_validator("criterion_name")
@@ -160,12 +161,12 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
         tool_data_source: Where calls are looked for: the assistant's messages in the history, ``context.toolCalls``,
             or only the answer's own (``toolCalls``: what monitored calls capture), which the others are completed by.
         zero_when_unused: An optional tool that was not called scores 0 on other scales than ``binary`` and
-            ``pass/fail``, where it passes. As in the original, whose form of configuration implies it.
+            ``pass/fail``, where it passes.
     """
 
     reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
 
-    rules: tuple[ToolRule, ...] = Field(json_schema_extra={"minItems": 1})
+    rules: ListOf[ToolRule] = Field(json_schema_extra={"minItems": 1})
     tool_data_source: Source = "messageHistory"
     zero_when_unused: bool = False
 
@@ -207,7 +208,7 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
             filler = 0 if criterion.scale == "numeric" else False
             return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
         except Exception as error:
-            # A function of the user's: as a run error it is where the original has it, and takes no other rule along.
+            # A function of the user's: a run error, which takes no other rule along.
             failed = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
             return replaced(failed, {"raised": True})
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import AliasChoices, Field, field_serializer, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.operational import OperationalEvaluator
@@ -85,7 +86,7 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
     reason_codes: ClassVar[tuple[str, ...]] = ("tool_not_called",)
 
     criterion_name: str = "tool_use"
-    expectations: tuple[Expectation, ...]
+    expectations: ListOf[Expectation]
 
     def preferred_execution(self) -> Execution | None:
         """``process`` with a schema or a pattern that arguments can make slow; nobody knows a function's time."""
