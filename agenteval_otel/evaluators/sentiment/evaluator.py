@@ -134,7 +134,7 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
         return load_lexicon(self.lexicon, _split(self.original_tokens))
 
     def _summed(self, words: list[str]) -> tuple[int | float, list[str], list[str]]:
-        """The sum, and the words on either side of zero after negation, from the end of the text, as AgentDock lists them."""
+        """The sum, and the words on either side of zero after negation, from the end of the text."""
         values = self._lexicon.values
         negators = ORIGINAL_NEGATORS if self.original_tokens else NEGATORS
         raw: int | float = 0
