@@ -61,15 +61,15 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
         path = rest.pop("terms_file", rest.pop("termsFile", None))
         if not isinstance(path, str):
             return data
-        given = rest.pop("toxic_terms", rest.pop("toxicTerms", None)) or ()
-        if not isinstance(given, list | tuple):
+        listed = rest.pop("toxic_terms", rest.pop("toxicTerms", None)) or ()
+        if not isinstance(listed, list | tuple):
             return data  # said of the field itself
         try:
             lines = text_of(path, max_bytes=_MAX_FILE_BYTES).splitlines()
         except ConfigurationError as error:
             raise ValueError(f"terms_file: {error}") from None
         terms = dict.fromkeys(stripped for line in lines if (stripped := line.strip()))
-        return {**rest, "toxic_terms": (*given, *terms)}
+        return {**rest, "toxic_terms": (*listed, *terms)}
 
     @field_validator("toxic_terms")
     @classmethod
@@ -99,14 +99,14 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
         text = evaluation_input.text_at(self.source_text_field)
         if text is None:
             raise EvaluationError(f"no text at {self.source_text_field}", error_type="missing_text")
-        held = self._ready.found(folded(text, case_sensitive=self.case_sensitive))
-        found = [term for _, term in sorted(place for form in held for place in self._forms[form])]
+        forms = self._ready.found(folded(text, case_sensitive=self.case_sensitive))
+        terms = [term for _, term in sorted(place for form in forms for place in self._forms[form])]
         return Score(
-            value=not found,
-            passed=not found,
-            reason_code="toxic_term" if found else None,
-            reasoning=f"{len(found)} of {self._distinct} terms found on {self.source_text_field}{_listed(found)}",
-            metadata={"foundToxicTerms": found},
+            value=not terms,
+            passed=not terms,
+            reason_code="toxic_term" if terms else None,
+            reasoning=f"{len(terms)} of {self._distinct} terms found on {self.source_text_field}{_listed(terms)}",
+            metadata={"foundToxicTerms": terms},
         )
 
     async def evaluate(self, evaluation_input: EvaluationInput, criteria: Sequence[Any]) -> list[EvaluationResult]:
@@ -133,8 +133,8 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
         return Terms(self._forms, whole_words=self.match_whole_word)
 
 
-def _listed(found: list[str]) -> str:
-    if not found:
+def _listed(terms: list[str]) -> str:
+    if not terms:
         return ""
-    more = len(found) - _SHOWN_TERMS
-    return ": " + ", ".join(found[:_SHOWN_TERMS] + ([f"{more} more"] if more > 0 else []))
+    more = len(terms) - _SHOWN_TERMS
+    return ": " + ", ".join(terms[:_SHOWN_TERMS] + ([f"{more} more"] if more > 0 else []))

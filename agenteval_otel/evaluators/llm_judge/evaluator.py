@@ -16,12 +16,12 @@ from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_an
 from agenteval_otel.evaluators.llm_judge.inputs import CaseFields, case_of, fields_shown, missing_of
 from agenteval_otel.evaluators.llm_judge.prompt import (
     NAMES,
-    Asked,
+    CriterionTask,
     ReplyForm,
     Template,
-    asked_of,
     fields_of,
     question,
+    tasks_of,
     unknown_placeholders,
 )
 from agenteval_otel.evaluators.llm_judge.replies import judge_facts, judgement_of, reply_of
@@ -109,20 +109,20 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        said = {one for one in _ONE if self._says(one)}
-        if self.rubrics and (said or self._says("criterion_name")):
+        own_fields = {task for task in _ONE if self._says(task)}
+        if self.rubrics and (own_fields or self._says("criterion_name")):
             raise ValueError("give rubrics, or one criterion of its own, not both")
-        if self.rubric is not None and said - {"rubric"}:
-            other = min(said - {"rubric"})
+        if self.rubric is not None and own_fields - {"rubric"}:
+            other = min(own_fields - {"rubric"})
             raise ValueError(f"rubric is judged from 0 to 10: give description in its place, or no {other}")
         try:
-            names = [one.criterion_name for one in self.all_rubrics]
+            names = [task.criterion_name for task in self.all_rubrics]
         except ConfigurationError as failure:  # of the one rubric that this evaluator's own fields are
             said_of = [(None if path == "configuration" else path, text) for path, text in failure.problems]
             raise PartError(ConfigurationError.of(said_of), of_model=True) from None
         if len(set(names)) < len(names):
             raise ValueError("two rubrics have the same criterion_name")
-        if self.reply_form == "number" and self._asked(self.criteria())[0].scale.schema["type"] != "integer":
+        if self.reply_form == "number" and self._tasks(self.criteria())[0].scale.schema["type"] != "integer":
             raise ValueError("reply_form number is for a scale of whole numbers, such as likert5 or 0-10")
         if self.reply_form != "evidence" and (len(names) > 1 or self.all_rubrics[0].claims):
             raise ValueError(f"reply_form {self.reply_form} is for one criterion, and for none with claims")
@@ -148,23 +148,23 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @property
     def label(self) -> str:
-        return f"{self.type}:{','.join(one.criterion_name for one in self.all_rubrics)}"
+        return f"{self.type}:{','.join(task.criterion_name for task in self.all_rubrics)}"
 
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
         """The criteria, each as a rubric."""
         if self.rubrics:
             return tuple(self.rubrics)
-        given: dict[str, Any] = {
+        common: dict[str, Any] = {
             "criterion_name": self.criterion_name,
             "weight": self.weight,
             "objective": self.objective,
         }
         if self.rubric is not None:
             threshold = _RUBRIC_PASSES if self.threshold is None else self.threshold
-            return (Rubric(**given, description=self.rubric, scale="numeric", threshold=threshold),)
+            return (Rubric(**common, description=self.rubric, scale="numeric", threshold=threshold),)
         return (Rubric(
-            **given, description=self.description, scale=self.scale, levels=self.levels, threshold=self.threshold,
+            **common, description=self.description, scale=self.scale, levels=self.levels, threshold=self.threshold,
         ),)  # fmt: skip
 
     @property
@@ -174,7 +174,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         return "evidence" if of_text and not isinstance(self.judge, GivenJudge) else self.reply_form
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        return tuple(one.criterion for one in self.all_rubrics)
+        return tuple(task.criterion for task in self.all_rubrics)
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
@@ -184,95 +184,101 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         Raises:
             EvaluationSkipped: The input lacks what is needed, or its answer is none.
         """
-        asked = self._asked(criteria)
-        left = {one.key: reason for one in asked if (reason := self._why_not(evaluation_input, one)) is not None}
-        due = [one for one in asked if one.key not in left]
+        tasks = self._tasks(criteria)
+        left = {task.key: reason for task in tasks if (reason := self._why_not(evaluation_input, task)) is not None}
+        due = [task for task in tasks if task.key not in left]
         if left and not due and len(set(left.values())) == 1:
             raise EvaluationSkipped(next(iter(left.values())))
-        judged = dict(zip((one.key for one in due), await self._judged(evaluation_input, due), strict=True))
-        return [judged.get(one.key) or self._skipped(one, left[one.key]) for one in asked]
+        judged = dict(zip((task.key for task in due), await self._judged(evaluation_input, due), strict=True))
+        return [judged.get(task.key) or self._skipped(task, left[task.key]) for task in tasks]
 
-    async def _judged(self, evaluation_input: EvaluationInput, asked: Sequence[Asked]) -> list[EvaluationResult]:
-        if not asked:
+    async def _judged(
+        self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask]
+    ) -> list[EvaluationResult]:
+        if not tasks:
             return []
-        request, case = self.question_for(evaluation_input, asked)
-        signs = injection_signs(one.text if isinstance(one.text, str) else str(one.text) for one in case.values())
-        names, probability = [one.criterion.name for one in asked], 1.0
+        request, case = self.question_for(evaluation_input, tasks)
+        signs = injection_signs(task.text if isinstance(task.text, str) else str(task.text) for task in case.values())
+        names, probability = [task.criterion.name for task in tasks], 1.0
         guarded = self.judge.guarded()
         await asyncio.sleep(0)  # writing the question and sending it are two turns of the loop, each a short one
         try:
             verdict = await guarded.judge(request)
         except EvaluationSkipped as spared:
-            return [self._skipped(one, str(spared)) for one in asked]
+            return [self._skipped(task, str(spared)) for task in tasks]
         except JudgeError as error:
-            found = [self._failure(one, str(error), error.error_type) for one in asked]
+            results = [self._failure(task, str(error), error.error_type) for task in tasks]
             facts = judge_facts(None, error.usage, names) | ({"model": self.judge.model} if self.judge.model else {})
             judgement, probability = judgement_of(None, error.usage, self.judge.model), error.probability
         except Exception as error:  # of a judge from outside
-            said = f"the judge raised {type(error).__name__}: {error}"
-            found, facts = [self._failure(one, said, type(error).__name__) for one in asked], {}
+            message = f"the judge raised {type(error).__name__}: {error}"
+            results, facts = [self._failure(task, message, type(error).__name__) for task in tasks], {}
             judgement = judgement_of(None, None, self.judge.model)
         else:
-            found = [self._result(verdict, one, case, alone=len(asked) == 1) for one in asked]
+            results = [self._result(verdict, task, case, alone=len(tasks) == 1) for task in tasks]
             facts, probability = judge_facts(verdict, verdict.usage, names), verdict.probability
             judgement = judgement_of(verdict, verdict.usage, self.judge.model)
-            if any(result.error_type is not None for result in found):
+            if any(result.error_type is not None for result in results):
                 guarded.forget(request)  # asked for again the next time, not answered in this way for weeks
         # What the call took stands on the first result, or it would add up.
         bare = Judgement(model=judgement.model, response_id=judgement.response_id, from_cache=judgement.from_cache)
         return [
             self._signed(result, {} if index else facts, signs, bare if index else judgement, probability)
-            for index, result in enumerate(found)
+            for index, result in enumerate(results)
         ]
 
     def question_for(
-        self, evaluation_input: EvaluationInput, asked: Sequence[Asked] | None = None
+        self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask] | None = None
     ) -> tuple[JudgeRequest, Mapping[str, CaseText]]:
         """What the judge would be asked about the input, and the case that is in it; nothing is sent."""
-        asked = self._asked(self.criteria()) if asked is None else asked
-        wanted = [field for one in asked for field in (*one.needs, *one.takes)]
+        tasks = self._tasks(self.criteria()) if tasks is None else tasks
+        wanted = [field for task in tasks for field in (*task.needs, *task.takes)]
         fields, template = [(NAMES[field], field) for field in fields_shown(evaluation_input, wanted)], None
         if self.prompt_template is not None:
             template = Template(self.prompt_template, self.placement == "inline", self.rubric)
             fields = fields_of(self.prompt_template, with_rubric=self.rubric is not None)
         case = case_of(evaluation_input, fields, limit=self.max_field_chars)
         request = question(
-            asked, case, template=template, reply_form=self._form, system_prompt=self.system_prompt,
+            tasks, case, template=template, reply_form=self._form, system_prompt=self.system_prompt,
             max_tokens=self.max_tokens,
         )  # fmt: skip
         return request, case
 
-    def _asked(self, criteria: Sequence[EvaluationCriteria]) -> list[Asked]:
-        return asked_of(
+    def _tasks(self, criteria: Sequence[EvaluationCriteria]) -> list[CriterionTask]:
+        return tasks_of(
             self.all_rubrics, criteria, needs=self.needs, takes=self.takes, as_original=self.reply_form == "score",
             in_tenths=self.rubric is not None,
         )  # fmt: skip
 
-    def _why_not(self, evaluation_input: EvaluationInput, one: Asked) -> str | None:
-        missing = missing_of(evaluation_input, one.needs)
+    def _why_not(self, evaluation_input: EvaluationInput, task: CriterionTask) -> str | None:
+        missing = missing_of(evaluation_input, task.needs)
         if missing is not None or not self.refuse_degenerate:
             return missing
-        is_shown = any("response" in wanted.split("|") for wanted in (*one.needs, *one.takes))
+        is_shown = any("response" in wanted.split("|") for wanted in (*task.needs, *task.takes))
         text = evaluation_input.text_at("response") if is_shown or self.prompt_template is not None else None
         return None if text is None else no_answer(text)
 
-    def _result(self, verdict: Verdict, one: Asked, case: Mapping[str, CaseText], *, alone: bool) -> EvaluationResult:
+    def _result(
+        self, verdict: Verdict, task: CriterionTask, case: Mapping[str, CaseText], *, alone: bool
+    ) -> EvaluationResult:
         try:
-            told = reply_of(verdict, one, self._form, case, alone=alone)
+            reply = reply_of(verdict, task, self._form, case, alone=alone)
         except EvaluationError as error:
-            return self._failure(one, str(error), error.error_type)
+            return self._failure(task, str(error), error.error_type)
         except EvaluationSkipped as nothing:
-            return self._skipped(one, str(nothing))
-        metadata = {"rawLlmScore": told.raw, **told.facts}
-        return result_of(self, one.criterion, Score(value=one.put(told.raw), reasoning=told.reason, metadata=metadata))
+            return self._skipped(task, str(nothing))
+        metadata = {"rawLlmScore": reply.raw, **reply.facts}
+        return result_of(
+            self, task.criterion, Score(value=task.put(reply.raw), reasoning=reply.reason, metadata=metadata)
+        )
 
-    def _skipped(self, one: Asked, reason: str) -> EvaluationResult:
-        return replaced(self._failure(one, "", ""), {
+    def _skipped(self, task: CriterionTask, reason: str) -> EvaluationResult:
+        return replaced(self._failure(task, "", ""), {
             "error": None, "error_type": None, "filler": None, "skip_reason": reason or "skipped",
         })  # fmt: skip
 
-    def _failure(self, one: Asked, error: str, error_type: str) -> EvaluationResult:
-        return failure_of(self, one.criterion.name, error, error_type=error_type, filler="error")
+    def _failure(self, task: CriterionTask, error: str, error_type: str) -> EvaluationResult:
+        return failure_of(self, task.criterion.name, error, error_type=error_type, filler="error")
 
     def _signed(
         self, result: EvaluationResult, facts: Mapping[str, Any], signs: Sequence[str], judgement: Judgement,

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.llm_judge.prompt import NAMES, Asked, ReplyForm
+from agenteval_otel.evaluators.llm_judge.prompt import NAMES, CriterionTask, ReplyForm
 from agenteval_otel.evaluators.llm_judge.rubric import Claims
 from agenteval_otel.judges import JudgeUsage, Verdict
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import ScoreValue
 from agenteval_otel.models.judge_calls import Judgement
 
-__all__ = ["Counted", "Told", "counted", "judge_facts", "judgement_of", "reply_of"]
+__all__ = ["Counted", "CriterionReply", "counted", "judge_facts", "judgement_of", "reply_of"]
 
 _GAP = re.compile(r"\.\.\.|\u2026")  # space and brackets around it are no word anyhow
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
@@ -32,7 +32,7 @@ class Counted(NamedTuple):
     unfound: int
 
 
-def counted(given: Any, claims: Claims, source: CaseText | None) -> Counted:
+def counted(listing: Any, claims: Claims, source: CaseText | None) -> Counted:
     """The claims that were given, held to what they were quoted from: ``share = holding / found``.
 
     Args:
@@ -45,32 +45,34 @@ def counted(given: Any, claims: Claims, source: CaseText | None) -> Counted:
             or where most quotes are not in the source; ``out_of_range`` where there are more than were asked for.
         EvaluationSkipped: There are none: a share of nothing is no score.
     """
-    if not isinstance(given, list):
+    if not isinstance(listing, list):
         raise EvaluationError("the judge's answer has no list of claims", error_type="malformed_answer")
-    held = source.text if source is not None else ""
-    entries = held if isinstance(held, list) and claims.source == "tool_calls" else None
+    material = source.text if source is not None else ""
+    entries = material if isinstance(material, list) and claims.source == "tool_calls" else None
     each = None if entries is None else len(entries)
-    if each is None and len(given) > claims.most:
-        raise EvaluationError(f"the judge listed {len(given)} claims, of at most {claims.most}",
+    if each is None and len(listing) > claims.most:
+        raise EvaluationError(f"the judge listed {len(listing)} claims, of at most {claims.most}",
                               error_type="out_of_range")  # fmt: skip
-    if each is not None and len(given) != each:
-        raise EvaluationError(f"the judge gave {len(given)} verdicts for {each} entries", error_type="malformed_answer")
-    listed = [_claim(one) for one in given]
+    if each is not None and len(listing) != each:
+        raise EvaluationError(
+            f"the judge gave {len(listing)} verdicts for {each} entries", error_type="malformed_answer"
+        )
+    listed = [_claim(claim) for claim in listing]
     if not listed:
         raise EvaluationSkipped("no claims")
-    texts = [_text_of(held)] * len(listed) if entries is None else [_text_of(one) for one in entries]
-    found = [one for one, text in zip(listed, texts, strict=True) if _stands_in(one["quote"], text)]
-    unfound = len(listed) - len(found)
-    if unfound > len(found):
+    texts = [_text_of(material)] * len(listed) if entries is None else [_text_of(claim) for claim in entries]
+    quoted = [claim for claim, text in zip(listed, texts, strict=True) if _stands_in(claim["quote"], text)]
+    unfound = len(listed) - len(quoted)
+    if unfound > len(quoted):
         raise EvaluationError(f"{unfound} of {len(listed)} quotes of the judge are not in the {claims.source}",
                               error_type="malformed_answer")  # fmt: skip
-    return Counted(sum(one["holds"] for one in found) / len(found), tuple(found), unfound)
+    return Counted(sum(claim["holds"] for claim in quoted) / len(quoted), tuple(quoted), unfound)
 
 
-def _claim(given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
+def _claim(item: Any) -> dict[str, Any]:
+    if not isinstance(item, Mapping):
         raise EvaluationError("one of the judge's claims is no object", error_type="malformed_answer")
-    quote, evidence, holds = given.get("quote"), given.get("evidence", ""), given.get("holds")
+    quote, evidence, holds = item.get("quote"), item.get("evidence", ""), item.get("holds")
     if not isinstance(quote, str) or not quote.strip():
         raise EvaluationError("one of the judge's claims has no quote", error_type="malformed_answer")
     if not isinstance(holds, bool):
@@ -80,9 +82,9 @@ def _claim(given: Any) -> dict[str, Any]:
     return {"quote": quote[:_MOST_CLAIM_CHARACTERS], "evidence": evidence[:_MOST_CLAIM_CHARACTERS], "holds": holds}
 
 
-def _text_of(held: Any) -> tuple[str, str]:
+def _text_of(value: Any) -> tuple[str, str]:
     """A source as it stands, and its letters and digits only: models change quotation marks, spaces and emphasis."""
-    text = held if isinstance(held, str) else _ESCAPE.sub(" ", json.dumps(held, ensure_ascii=False))
+    text = value if isinstance(value, str) else _ESCAPE.sub(" ", json.dumps(value, ensure_ascii=False))
     return text, _bare(text)
 
 
@@ -126,7 +128,7 @@ _MOST_CHARACTERS = 4_000
 _MOST_QUOTES = 20
 
 
-class Told(NamedTuple):
+class CriterionReply(NamedTuple):
     """A criterion's score as the judge gave it, its reason, and what it rests on, by the names of the metadata."""
 
     raw: ScoreValue
@@ -134,7 +136,9 @@ class Told(NamedTuple):
     facts: Mapping[str, Any]
 
 
-def reply_of(verdict: Verdict, one: Asked, reply_form: ReplyForm, case: Mapping[str, CaseText], *, alone: bool) -> Told:
+def reply_of(
+    verdict: Verdict, task: CriterionTask, reply_form: ReplyForm, case: Mapping[str, CaseText], *, alone: bool
+) -> CriterionReply:
     """What the verdict says of one criterion.
 
     Raises:
@@ -143,58 +147,58 @@ def reply_of(verdict: Verdict, one: Asked, reply_form: ReplyForm, case: Mapping[
         EvaluationSkipped: It was to list claims, and found none.
     """
     if reply_form == "lines":
-        return _of_lines(verdict.raw, one)
+        return _of_lines(verdict.raw, task)
     if reply_form == "number":
-        return Told(_number_in(verdict.raw, one), None, {})
-    found: Any = verdict.answer
-    if reply_form == "evidence" and not (alone and ("claims" if one.claims else "score") in found):
-        found = found.get(one.key)
-    if not isinstance(found, Mapping):
+        return CriterionReply(_number_in(verdict.raw, task), None, {})
+    answer: Any = verdict.answer
+    if reply_form == "evidence" and not (alone and ("claims" if task.claims else "score") in answer):
+        answer = answer.get(task.key)
+    if not isinstance(answer, Mapping):
         raise EvaluationError("the judge's answer has nothing for this criterion", error_type="malformed_answer")
-    if one.claims is not None:
-        counts = counted(found.get("claims"), one.claims, case.get(NAMES[one.claims.source]))
+    if task.claims is not None:
+        counts = counted(answer.get("claims"), task.claims, case.get(NAMES[task.claims.source]))
         facts: dict[str, Any] = {"claims": [dict(claim) for claim in counts.claims]}
-        return Told(
-            counts.share, _reason_in(found), facts | ({"unfoundQuotes": counts.unfound} if counts.unfound else {})
+        return CriterionReply(
+            counts.share, _reason_in(answer), facts | ({"unfoundQuotes": counts.unfound} if counts.unfound else {})
         )
-    if "score" not in found:
+    if "score" not in answer:
         raise EvaluationError("the judge's answer has no score", error_type="malformed_answer")
-    reason, quotes = _reason_in(found), found.get("evidence")
+    reason, quotes = _reason_in(answer), answer.get("evidence")
     quotes = quotes if isinstance(quotes, list) else [quotes]
     evidence = [quote[:_MOST_CHARACTERS] for quote in quotes[:_MOST_QUOTES] if isinstance(quote, str) and quote]
-    return Told(one.scale.read(found["score"]), reason, {"evidence": evidence} if evidence else {})
+    return CriterionReply(task.scale.read(answer["score"]), reason, {"evidence": evidence} if evidence else {})
 
 
-def _reason_in(found: Mapping[str, Any]) -> str | None:
-    reason = found.get("reason", found.get("reasoning"))
+def _reason_in(answer: Mapping[str, Any]) -> str | None:
+    reason = answer.get("reason", answer.get("reasoning"))
     if reason is not None and not isinstance(reason, str):
         raise EvaluationError("the judge's reason is no text", error_type="malformed_answer")
     return reason[:_MOST_CHARACTERS] if reason else None
 
 
-def _number_in(text: str, one: Asked) -> ScoreValue:
+def _number_in(text: str, task: CriterionTask) -> ScoreValue:
     if _WHOLE_NUMBER.fullmatch(text.strip()) is None:
         raise EvaluationError("the judge's answer is no whole number", error_type="malformed_answer")
-    return one.scale.read(int(text))
+    return task.scale.read(int(text))
 
 
-def _of_lines(text: str, one: Asked) -> Told:
+def _of_lines(text: str, task: CriterionTask) -> CriterionReply:
     """``SCORE:`` and ``REASON:`` lines, the last of each; a score line that cannot be read spoils the answer."""
     score: ScoreValue | None = None
     reason = ""
     for line in map(str.strip, text.split("\n")):
-        word, colon, rest = line.partition(":")
+        label, colon, rest = line.partition(":")
         if not colon:
             continue
-        if word.upper() == "SCORE":
+        if label.upper() == "SCORE":
             if _WHOLE_NUMBER.fullmatch(rest.strip()) is None:
                 raise EvaluationError("the score line holds no whole number", error_type="malformed_answer")
-            score = one.scale.read(int(rest))
-        elif word.upper() == "REASON":
+            score = task.scale.read(int(rest))
+        elif label.upper() == "REASON":
             reason = rest.strip()
     if score is None:
         raise EvaluationError("the judge's answer has no score line", error_type="malformed_answer")
-    return Told(score, (reason or _NO_REASON)[:_MOST_CHARACTERS], {})
+    return CriterionReply(score, (reason or _NO_REASON)[:_MOST_CHARACTERS], {})
 
 
 def judgement_of(verdict: Verdict | None, usage: JudgeUsage | None, asked_model: str) -> Judgement:

@@ -35,7 +35,7 @@ def _with_names(value: Any) -> Any:
     # In YAML the level 1 is a number, and yes a truth value.
     if not isinstance(value, Mapping):
         return value
-    return {str(level).lower() if isinstance(level, bool) else str(level): said for level, said in value.items()}
+    return {str(level).lower() if isinstance(level, bool) else str(level): meaning for level, meaning in value.items()}
 
 
 Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
@@ -123,9 +123,9 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
         if not isinstance(named, Mapping) or "type" not in named:
             return data
         ours = {to_camel(field): field for field in cls.model_fields}
-        given = {ours.get(field, field): value for field, value in named.items() if field != "type"}
+        overrides = {ours.get(field, field): value for field, value in named.items() if field != "type"}
         try:
-            return rubric_fields(str(named["type"]), given)
+            return rubric_fields(str(named["type"]), overrides)
         except ConfigurationError as failure:
             raise PartError(failure, of_model=True) from None
 
@@ -144,7 +144,7 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
             known = {str(level) for level in range(bounds[0], bounds[1] + 1)} if bounds[1] - bounds[0] < 1000 else None
         for level in self.levels:
             if known is not None and level not in known:
-                expected = ", ".join(sorted(known, key=lambda one: (len(one), one))[:12])
+                expected = ", ".join(sorted(known, key=lambda name: (len(name), name))[:12])
                 raise ValueError(f"level {level!r} is none of the scale {self.scale!r}: {expected}")
         if self.claims is not None and (self.levels or (self.scale not in _OF_CLAIMS and bounds is None)):
             raise ValueError(f"claims give a share: no levels, and as scale {', '.join(_OF_CLAIMS)} or two ends")

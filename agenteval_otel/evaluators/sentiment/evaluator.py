@@ -94,10 +94,10 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Sum up the words; see `evaluate` for what cannot be."""
-        given = evaluation_input.text_at(self.source_text_field)
-        if given is None:
+        full_text = evaluation_input.text_at(self.source_text_field)
+        if full_text is None:
             raise EvaluationError(f"no text at {self.source_text_field}", error_type="missing_text")
-        text = given[: self.max_characters]
+        text = full_text[: self.max_characters]
         if not text.strip(WHITESPACE):
             return Score(value=self._output(0, 0.0), reasoning="the text is blank")
         words = _split(self.original_tokens)(text)
@@ -109,14 +109,14 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
             "positiveWords": positive[:_KEPT_WORDS],
             "negativeWords": negative[:_KEPT_WORDS],
         }
-        if len(text) < len(given):
+        if len(text) < len(full_text):
             metadata["readCharacters"] = self.max_characters
         return Score(
             value=self._output(raw, comparative),
             reasoning=(
                 f"raw score {raw:g} of {len(words)} words, comparative {comparative:.4f}; "
                 f"positive: {_listed(positive)}; negative: {_listed(negative)}"
-                f"{'; only the start of the text' if len(text) < len(given) else ''}"
+                f"{'; only the start of the text' if len(text) < len(full_text) else ''}"
             ),
             metadata=metadata,
         )
@@ -140,7 +140,7 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
         raw: int | float = 0
         positive: list[str] = []
         negative: list[str] = []
-        for at in reversed([at for at, word in enumerate(words) if word in values]):
+        for at in reversed([at for at, token in enumerate(words) if token in values]):
             value = values[words[at]]
             if at and words[at - 1] in negators:
                 value = -value

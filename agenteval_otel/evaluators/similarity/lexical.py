@@ -61,16 +61,16 @@ def _numbers(text: str, size: int, bits: int) -> Any:
     else:
         chars = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
     count = len(text) - size + 1
-    found = chars[:count]
+    grams = chars[:count]
     for skipped in range(1, size):
-        found = found << bits | chars[skipped : skipped + count]
-    return found
+        grams = grams << bits | chars[skipped : skipped + count]
+    return grams
 
 
 def _distinct(numbers: Any) -> Any:
     np = arrays()
-    found = np.sort(numbers)
-    return found[np.concatenate(([True], found[1:] != found[:-1]))]
+    ordered = np.sort(numbers)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
 @lru_cache(maxsize=1)
@@ -94,14 +94,14 @@ def jaro_winkler(first: str, second: str) -> float:
     matched, other = _matched(first, second)
     if not matched:
         return 0.0
-    found = len(matched)
+    matches = len(matched)
     out_of_order = sum(map(str.__ne__, map(first.__getitem__, matched), map(second.__getitem__, sorted(other))))
-    jaro = (found / len(first) + found / len(second) + (found - out_of_order / 2) / found) / 3
+    jaro = (matches / len(first) + matches / len(second) + (matches - out_of_order / 2) / matches) / 3
     if jaro <= _PREFIX_FROM:
         return jaro
     common = 0
-    for one, same in zip(first[:_PREFIX], second[:_PREFIX], strict=False):
-        if one != same:
+    for char, same in zip(first[:_PREFIX], second[:_PREFIX], strict=False):
+        if char != same:
             break
         common += 1
     return jaro + common * _PREFIX_WEIGHT * (1 - jaro)
@@ -201,12 +201,12 @@ class LexicalSimilarity(CriterionEvaluator, type="LexicalSimilarity"):
         """
         if self.without_reference == "skip" and evaluation_input.value_at(self.reference_field) is None:
             raise EvaluationSkipped(f"nothing at {self.reference_field}")
-        given = [self._text(evaluation_input, field) for field in (self.source_field, self.reference_field)]
-        source, reference = map(self._prepared, given)
+        texts = [self._text(evaluation_input, field) for field in (self.source_field, self.reference_field)]
+        source, reference = map(self._prepared, texts)
         similarity, detail = self._compared(source, reference)
         if self.score_cutoff is not None and similarity < self.score_cutoff:
             similarity, detail = 0.0, f"{detail}, below {self.score_cutoff:g}"
-        is_cut = max(map(len, given)) > self.max_characters
+        is_cut = max(map(len, texts)) > self.max_characters
         only = f"; only the first {self.max_characters} characters" if is_cut else ""
         return Score(
             value=similarity,

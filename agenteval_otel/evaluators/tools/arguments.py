@@ -92,10 +92,10 @@ class Predicate(BaseModel):
     @classmethod
     def _types_are_known(cls, value: Any, handler: Any) -> Any:
         """By hand: the union's own way would put its members into the path of an error."""
-        given = (value,) if isinstance(value, str) else value
-        if not isinstance(given, list | tuple) or not all(kind in get_args(JsonType) for kind in given):
+        types = (value,) if isinstance(value, str) else value
+        if not isinstance(types, list | tuple) or not all(kind in get_args(JsonType) for kind in types):
             raise ValueError(f"expected one or several of {', '.join(get_args(JsonType))}")
-        return value if isinstance(value, str) else tuple(given)
+        return value if isinstance(value, str) else tuple(types)
 
     @field_validator("pattern")
     @classmethod
@@ -116,8 +116,8 @@ class Predicate(BaseModel):
     @model_serializer(mode="wrap")
     def _only_what_is_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # That nothing is said of a value and that it has to be null are told apart by what was set.
-        said = self.model_fields_set | {to_camel(name) for name in self.model_fields_set}
-        return {name: value for name, value in dump(self).items() if name in said}
+        names = self.model_fields_set | {to_camel(name) for name in self.model_fields_set}
+        return {name: value for name, value in dump(self).items() if name in names}
 
     @cached_property
     def compiled(self) -> JsPattern | None:
@@ -142,7 +142,7 @@ class Predicate(BaseModel):
     def _wrong_value(self, value: Any) -> str | None:
         if "equals" in self.model_fields_set and not _same(value, self.equals):
             return "is not the expected value"
-        if self.one_of and not any(_same(value, one) for one in self.one_of):
+        if self.one_of and not any(_same(value, expected) for expected in self.one_of):
             return "is none of the expected values"
         if "contains" in self.model_fields_set and not _contains(value, self.contains):
             return "does not contain what is expected"
@@ -205,15 +205,15 @@ def _is_type(value: Any, kind: str) -> bool:
     return value is None if kind == "null" else isinstance(value, types[kind])
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, other: Any) -> bool:
     """Whether two JSON values are equal: 1 is 1.0, and true is neither."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
+    if isinstance(first, bool) or isinstance(other, bool):
+        return first is other
+    if isinstance(first, Mapping) and isinstance(other, Mapping):
+        return first.keys() == other.keys() and all(_same(first[key], other[key]) for key in first)
+    if isinstance(first, list | tuple) and isinstance(other, list | tuple):
+        return len(first) == len(other) and all(map(_same, first, other))
+    return bool(first == other)
 
 
 def _contains(value: Any, wanted: Any) -> bool:
@@ -242,10 +242,10 @@ class ArgumentTerms(BaseModel):
         """Chosen by hand: the union's own way would put its types into the path of an error."""
         if value is None:
             return None
-        given = _read(value) if isinstance(value, str) else value
-        if isinstance(given, Mapping):
-            return _PREDICATES.validate_python(dict(given), context=info.context)
-        return synchronous(given, "arguments")
+        checks = _read(value) if isinstance(value, str) else value
+        if isinstance(checks, Mapping):
+            return _PREDICATES.validate_python(dict(checks), context=info.context)
+        return synchronous(checks, "arguments")
 
     @field_serializer("argument_checks")
     def _as_text(self, value: Any, info: SerializationInfo) -> Any:
@@ -302,24 +302,24 @@ _VALUES = frozenset({"equals", "one_of", "contains"})
 
 def _written(predicates: Mapping[str, Predicate], *, secrets: bool) -> str:
     """Predicates as JSON text; without their secrets, unless these are asked for."""
-    said = {name: predicate.model_dump(mode="json", fallback=repr) for name, predicate in predicates.items()}
+    written = {name: predicate.model_dump(mode="json", fallback=repr) for name, predicate in predicates.items()}
     if not secrets:
-        said = {
+        written = {
             name: {
                 key: mask(value, name if is_secret(name) and key in _VALUES else "") for key, value in predicate.items()
-            } for name, predicate in said.items()
+            } for name, predicate in written.items()
         }  # fmt: skip
-    return json.dumps(said, ensure_ascii=False)  # in order: what is told is the first that is wrong
+    return json.dumps(written, ensure_ascii=False)  # in order: what is told is the first that is wrong
 
 
 def _read(text: str) -> Any:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise ValueError("expected a mapping of arguments to what they have to be, or JSON text of one")
-    return found
+    return value
 
 
 def synchronous(value: Any, of: str) -> Any:

@@ -90,9 +90,9 @@ class ToolRule(ArgumentTerms):
         """
         if self.invalid_reason is not None:
             raise EvaluationError(self.invalid_reason, error_type="invalid_rule")
-        found = self._of_all_tools(calls)
-        if found is not None:
-            return found
+        finding = self._of_all_tools(calls)
+        if finding is not None:
+            return finding
         if self.expected_tool_name is not None:
             return self._of_its_tool([call for call in calls if call.name == self.expected_tool_name])
         if self.min_calls is None and self.max_calls is None:
@@ -212,11 +212,11 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
             failed = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
             return replaced(failed, {"raised": True})
 
-    def _score(self, found: Finding, criterion: EvaluationCriteria) -> Score:
-        passed = found.reason_code is None
+    def _score(self, finding: Finding, criterion: EvaluationCriteria) -> Score:
+        passed = finding.reason_code is None
         value: ScoreValue = passed
-        if found.unused and self.zero_when_unused and criterion.scale not in ("binary", "pass/fail"):
-            return Score(value=0, reasoning=found.reasoning)
+        if finding.unused and self.zero_when_unused and criterion.scale not in ("binary", "pass/fail"):
+            return Score(value=0, reasoning=finding.reasoning)
         if criterion.scale == "numeric" and criterion.minimum is None:
             value = int(passed)
-        return Score(value=value, passed=passed, reason_code=found.reason_code, reasoning=found.reasoning)
+        return Score(value=value, passed=passed, reason_code=finding.reason_code, reasoning=finding.reasoning)

@@ -119,7 +119,7 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Count the calls of each expectation."""
         calls = calls_of(evaluation_input, "messageHistory", any_role=True) if self.expectations else []
-        unmet = [told for expectation in self.expectations if (told := _unmet(expectation, calls))]
+        unmet = [problem for expectation in self.expectations if (problem := _unmet(expectation, calls))]
         wanted = len(self.expectations)
         if not unmet:
             return Score(value=1.0, passed=True, reasoning=f"all {wanted} expectations met")
