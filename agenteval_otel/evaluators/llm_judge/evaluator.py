@@ -246,7 +246,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     def _tasks(self, criteria: Sequence[EvaluationCriteria]) -> list[CriterionTask]:
         return tasks_of(
-            self.all_rubrics, criteria, needs=self.needs, takes=self.takes, as_original=self.reply_form == "score",
+            self.all_rubrics, criteria, needs=self.needs, takes=self.takes, agentdock=self.reply_form == "score",
             in_tenths=self.rubric is not None,
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES, bounds_of
 
-__all__ = ["TEN", "AnswerScale", "answer_scale", "bounds_of_levels", "original_scale"]
+__all__ = ["TEN", "AnswerScale", "agentdock_scale", "answer_scale", "bounds_of_levels"]
 
 _TRUE = frozenset({"true", "pass", "yes", "1"})
 _FALSE = frozenset({"false", "fail", "no", "0"})
@@ -62,8 +62,8 @@ def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> An
     return AnswerScale({"type": "string"}, description, _text)
 
 
-def original_scale(criterion: EvaluationCriteria) -> AnswerScale:
-    """The scale as the original framework asks and reads it: any number, any text; 1 is no truth value."""
+def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
+    """The scale as AgentDock asks and reads it: any number, any text; 1 is not a boolean."""
     if criterion.scale in BOOLEAN_SCALES or criterion.scale == "likert5":
         return answer_scale(criterion, {})
     if criterion.scale == "numeric":
