@@ -26,7 +26,7 @@ from agenteval_otel.dispatch import Dispatcher
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.evaluators import Evaluator, LLMJudge
 from agenteval_otel.evaluators.catalogue import entry_of, names, rubric_fields, scales_of
-from agenteval_otel.evaluators.llm_judge_question import NAMES
+from agenteval_otel.evaluators.llm_judge.prompt import NAMES
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judges import Judge, JudgeRequest
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.compat import load_evaluator
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, KeywordCoverage, RuleBased
 from agenteval_otel.models import EvaluationInput, EvaluationResult
@@ -15,7 +16,7 @@ from tests.golden import same, vectors
 
 
 def evaluate(kind: type[Evaluator], vector: dict[str, Any]) -> list[EvaluationResult]:
-    evaluator = kind.load(vector["config"], context={"original": True})
+    evaluator = load_evaluator({"type": kind.__name__, "config": vector["config"]})
     evaluation_input = EvaluationInput.model_validate(vector["input"])
     return asyncio.run(evaluator.evaluate(evaluation_input, AgentDockCriteria.reading(evaluation_input.criteria)))
 

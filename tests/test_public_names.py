@@ -24,9 +24,10 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel.cli": [
         "main",
     ],
+    "agenteval_otel.compat": ["ENTRIES", "load_entries", "load_evaluator"],
     "agenteval_otel.components": [
-        "Component", "Explained", "PartError", "choices", "explain_validation", "load_each", "near", "resolve",
-        "resolve_or_wrap",
+        "Component", "Explained", "ListOf", "PartError", "choices", "explain_validation", "load_each", "near",
+        "resolve", "resolve_or_wrap",
     ],
     "agenteval_otel.config": [
         "AgentSettings", "Criterion", "Loaded", "Problem", "Settings", "SettingsError", "accounting", "build",

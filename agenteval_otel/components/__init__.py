@@ -6,12 +6,13 @@ to its contract's registry. Nothing here runs while answers are evaluated.
 """
 
 from agenteval_otel.components.choosing import load_each, resolve, resolve_or_wrap
-from agenteval_otel.components.component import Component
+from agenteval_otel.components.component import Component, ListOf
 from agenteval_otel.components.explained import Explained, PartError, choices, explain_validation, near
 
 __all__ = [
     "Component",
     "Explained",
+    "ListOf",
     "PartError",
     "choices",
     "explain_validation",

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -26,7 +26,14 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import mask
 from agenteval_otel.registry import Registry
 
-__all__ = ["Component"]
+__all__ = ["Component", "ListOf"]
+
+T = TypeVar("T")
+if TYPE_CHECKING:
+    from collections.abc import Sequence as ListOf
+else:
+    ListOf = tuple[T, ...]
+"""A field that takes any list and holds a tuple; to type checkers a sequence, so that a list may be given."""
 
 
 class Component(FreshCopies, BaseModel, metaclass=Explained):

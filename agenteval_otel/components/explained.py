@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, dataclass_transform, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, is_secret, mask, mask_text
@@ -18,15 +18,18 @@ else:
     ModelMetaclass = type(BaseModel)
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
 class Explained(ModelMetaclass):
     """Metaclass of models that people write down: a wrong field raises `ConfigurationError` with its path."""
 
-    def __call__(cls, *args: Any, **fields: Any) -> Any:
-        """Build an instance, as pydantic does, with the error explained."""
-        try:
-            return super().__call__(*args, **fields)
-        except ValidationError as error:
-            raise explain_validation(error, cast(type[BaseModel], cls)) from None  # pydantic's report shows the input
+    if not TYPE_CHECKING:  # type checkers take the signature from the fields
+
+        def __call__(cls, *args: Any, **fields: Any) -> Any:
+            """Build an instance, as pydantic does, with the error explained."""
+            try:
+                return super().__call__(*args, **fields)
+            except ValidationError as error:
+                raise explain_validation(error, cls) from None  # pydantic's report shows the input
 
 
 def explain_validation(

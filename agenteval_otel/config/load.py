@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
 from agenteval_otel.components import choices
 from agenteval_otel.config.environment import PREFIX, PROFILE, SETTINGS, Variable, read_variables, substitute
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.parts import missing_sets
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.config.tree import EXCLUSIVE, Section, merge, origin_of, plain
+from agenteval_otel.config.tree import EXCLUSIVE, Items, Section, merge, origin_of, plain
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.masking import MASK, mask_known
 
@@ -106,6 +107,11 @@ def load_settings(
         chosen, warnings = None, (f"{PROFILE} says {chosen!r}, but there is no settings file",)
     tree = Section() if source is None else _read(source)
     tree.take("$schema")  # for editors
+    if ENTRIES in tree:
+        tree, ignored = _in_our_form(tree)
+        warnings += tuple(
+            f"{name} of an AgentDock document goes into the results of `evaluate` only" for name in ignored
+        )
     profiles = _profiles_of(tree)
     tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
     try:
@@ -138,6 +144,23 @@ def _read(source: str | os.PathLike[str]) -> Section:
         return read_file(source)
     except ConfigurationError as error:
         raise SettingsError(Problem(origin, None, message) for origin, message in error.problems) from None
+
+
+def _in_our_form(document: Section) -> tuple[Section, list[str]]:
+    """An AgentDock run configuration as a settings tree, and the fields that settings have no use for."""
+    tree, ignored = Section(), []
+    for name, value in document.items():
+        origin, ours = document.origins[name], SETTINGS_OF.get(name, name)
+        if ours is None:
+            ignored.append(name)
+        elif ours == "criteria" and isinstance(value, list):
+            tree.put(ours, Section(), origin)
+            tree[ours].put("default", value, origin)
+        elif ours == "evaluators" and isinstance(value, Items):
+            tree.put(ours, Items([marked(entry) for entry in value], value.origins), origin)
+        elif value is not None:
+            tree.put(ours, value, origin)
+    return tree, ignored
 
 
 def _profiles_of(tree: Section) -> Section:

@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 from pydantic import ConfigDict, Field, field_validator
 
+from agenteval_otel.compat import load_evaluator
 from agenteval_otel.components import Explained, choices, load_each, resolve
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, as_evaluator
+from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.sampling import RatioSampler, Sampler
 from agenteval_otel.sampling.base import expect_before_results
@@ -31,7 +32,7 @@ def load_evaluators(values: Any) -> tuple[Evaluator, ...]:
         raise ConfigurationError(f"expected a list of evaluators, found {type(values).__name__}", path="evaluators")
     if not values:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
-    return load_each(lambda value, path: as_evaluator(value, path=path), values, path="evaluators")
+    return load_each(lambda value, path: load_evaluator(value, path=path), values, path="evaluators")
 
 
 def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import (
     Field,
@@ -23,13 +23,15 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from agenteval_otel.compat import load_entries, load_evaluator
 from agenteval_otel.components import Component, choices, load_each, resolve
 from agenteval_otel.engine.base import RunModel, expect_input
 from agenteval_otel.engine.selection import Selection, select
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, as_evaluator
+from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.masking import mask
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
@@ -81,6 +83,10 @@ class EvaluationRunConfig(RunModel):
     escalation: Escalation | None = None
     redactors: tuple[SerializeAsAny[Redactor], ...] = Field(default_factory=default_redactors)
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, evaluators: Sequence[EvaluatorLike] = (), **fields: Any) -> None: ...
+
     @field_validator("ground_truth", mode="before")
     @classmethod
     def _load_ground_truth(cls, value: Any) -> Any:
@@ -111,13 +117,13 @@ class EvaluationRunConfig(RunModel):
         if isinstance(plugins, list | tuple) and all(isinstance(name, str) for name in plugins):
             import_plugins(plugins)
         if fields.get("evaluator_configs") is None:
-            fields["evaluators"] = _loaded(fields.get("evaluators"), as_evaluator, path="evaluators")
+            fields["evaluators"] = _loaded(fields.get("evaluators"))
             _check_fields(fields.get("criteria"))
             return fields
         if fields.get("evaluators"):
             raise ConfigurationError("give evaluators or evaluatorConfigs, not both", path="evaluators")
         entries = fields["evaluator_configs"]
-        fields["evaluators"] = _loaded(entries, _load_original, path="evaluatorConfigs")
+        fields["evaluators"] = load_entries(entries)
         fields["evaluator_configs"] = snapshot_of(list(entries))
         return fields
 
@@ -166,21 +172,10 @@ class EvaluationRunConfig(RunModel):
         return kept if (info.context or {}).get("secrets") else mask(kept)
 
 
-def _loaded(entries: Any, load: Any, *, path: str) -> tuple[Evaluator, ...]:
+def _loaded(entries: Any) -> tuple[Evaluator, ...]:
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
-        raise ConfigurationError("expected a list with at least one evaluator", path=path)
-    return load_each(lambda entry, where: load(entry, path=where), entries, path=path)
-
-
-def _load_original(entry: Any, *, path: str) -> Evaluator:
-    """An entry of the originals' form: ``{type, config}``, or ``{type, rules}`` for ``RuleBased``."""
-    if not isinstance(entry, Mapping):
-        return as_evaluator(entry, path=path)
-    fields = {key: value for key, value in entry.items() if key != "config"}
-    config = entry.get("config", {})
-    if not isinstance(config, Mapping):
-        raise ConfigurationError(f"expected a mapping, found {type(config).__name__}", path=f"{path}.config")
-    return resolve(Evaluator, {**config, **fields}, path=path, context={"original": True})
+        raise ConfigurationError("expected a list with at least one evaluator", path="evaluators")
+    return load_each(lambda entry, path: load_evaluator(entry, path=path), entries, path="evaluators")
 
 
 def _check_declares(evaluator: Evaluator, path: str) -> Evaluator:

@@ -7,10 +7,11 @@ redaction of what models see.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from agenteval_otel.compat import load_evaluator
 from agenteval_otel.components import load_each
 from agenteval_otel.engine.base import RunModel, expect_input
 from agenteval_otel.engine.blocking import blocking
@@ -18,7 +19,8 @@ from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluation
 from agenteval_otel.engine.suite_result import SuiteResult, result_of_suite
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, as_evaluator
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import replaced
 from agenteval_otel.redaction import Redactor, default_redactors
@@ -52,6 +54,10 @@ class Suite(RunModel):
     continue_on_error: bool = False
     redactors: tuple[SerializeAsAny[Redactor], ...] = Field(default_factory=default_redactors)
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, evaluators: Sequence[EvaluatorLike] = (), **fields: Any) -> None: ...
+
     @model_validator(mode="before")
     @classmethod
     def _load_parts(cls, data: Any) -> Any:
@@ -61,7 +67,7 @@ class Suite(RunModel):
         given = fields.get("evaluators", ())
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise ConfigurationError(f"expected a list, found {type(given).__name__}", path="evaluators")
-        fields["evaluators"] = load_each(lambda one, path: as_evaluator(one, path=path), given, path="evaluators")
+        fields["evaluators"] = load_each(lambda one, path: load_evaluator(one, path=path), given, path="evaluators")
         return fields
 
     @field_validator("evaluators")

@@ -1,106 +1,68 @@
-"""Evaluators: an input in, results out. One file each; the contract is in `base`.
+"""Evaluators: an input in, results out. The contract is in `base`.
 
-Importing this room announces its evaluators to the contract's registry, so that configuration finds them by ``type``;
-each is imported when it is used first: of the many a process needs few.
+Importing this package announces its evaluators to the registry, so that configuration finds them by ``type``. Each is
+imported when it is first used, because a process needs few of them.
 """
+
+# ruff: noqa: I001 - one import a module, though the names are exported by `as`
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator
-from agenteval_otel.evaluators.func import Func, as_evaluator
-from agenteval_otel.evaluators.health import ResponseHealth
+from agenteval_otel.evaluators.base import CriterionEvaluator as CriterionEvaluator, Evaluator as Evaluator
+from agenteval_otel.evaluators.func import Func as Func, as_evaluator as as_evaluator
+from agenteval_otel.evaluators.health import ResponseHealth as ResponseHealth
 
 if TYPE_CHECKING:
-    from agenteval_otel.evaluators.keywords import KeywordCoverage
-    from agenteval_otel.evaluators.llm_judge import LLMJudge
-    from agenteval_otel.evaluators.llm_judge_catalogue import (
-        AnswerQuality,
-        Bias,
-        CodeVulnerability,
-        Coherence,
-        Completeness,
-        ContentHarm,
-        Equivalence,
-        Fluency,
-        Groundedness,
-        HateAndUnfairness,
-        IndirectAttack,
-        IntentResolution,
-        ProtectedMaterial,
-        Relevance,
-        Retrieval,
-        SelfHarm,
-        Sexual,
-        TaskAdherence,
-        ToolCallAccuracy,
-        ToxicLanguage,
-        Truth,
-        UngroundedAttributes,
-        Violence,
+    from agenteval_otel.evaluators.keywords import KeywordCoverage as KeywordCoverage
+    from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge as LLMJudge
+    from agenteval_otel.evaluators.llm_judge.presets import (
+        AnswerQuality as AnswerQuality,
+        Bias as Bias,
+        CodeVulnerability as CodeVulnerability,
+        Coherence as Coherence,
+        Completeness as Completeness,
+        ContentHarm as ContentHarm,
+        Equivalence as Equivalence,
+        Fluency as Fluency,
+        Groundedness as Groundedness,
+        HateAndUnfairness as HateAndUnfairness,
+        IndirectAttack as IndirectAttack,
+        IntentResolution as IntentResolution,
+        ProtectedMaterial as ProtectedMaterial,
+        Relevance as Relevance,
+        Retrieval as Retrieval,
+        SelfHarm as SelfHarm,
+        Sexual as Sexual,
+        TaskAdherence as TaskAdherence,
+        ToolCallAccuracy as ToolCallAccuracy,
+        ToxicLanguage as ToxicLanguage,
+        Truth as Truth,
+        UngroundedAttributes as UngroundedAttributes,
+        Violence as Violence,
     )
-    from agenteval_otel.evaluators.operational import CompletedWithin, Contains, CostWithin, ExactMatch
-    from agenteval_otel.evaluators.rubric import Rubric
-    from agenteval_otel.evaluators.rule_based import RuleBased
-    from agenteval_otel.evaluators.semantic import NLPAccuracy
-    from agenteval_otel.evaluators.sentiment.evaluator import Sentiment
-    from agenteval_otel.evaluators.similarity import LexicalSimilarity
-    from agenteval_otel.evaluators.tool_usage import ToolUsage
-    from agenteval_otel.evaluators.tool_use import ToolUse
-    from agenteval_otel.evaluators.toxicity import Toxicity
+    from agenteval_otel.evaluators.llm_judge.rubric import Rubric as Rubric
+    from agenteval_otel.evaluators.operational import (
+        CompletedWithin as CompletedWithin,
+        Contains as Contains,
+        CostWithin as CostWithin,
+        ExactMatch as ExactMatch,
+    )
+    from agenteval_otel.evaluators.rule_based import RuleBased as RuleBased
+    from agenteval_otel.evaluators.sentiment.evaluator import Sentiment as Sentiment
+    from agenteval_otel.evaluators.similarity.lexical import LexicalSimilarity as LexicalSimilarity
+    from agenteval_otel.evaluators.similarity.semantic import NLPAccuracy as NLPAccuracy
+    from agenteval_otel.evaluators.tools.tool_usage import ToolUsage as ToolUsage
+    from agenteval_otel.evaluators.tools.tool_use import ToolUse as ToolUse
+    from agenteval_otel.evaluators.toxicity import Toxicity as Toxicity
 
-__all__ = [
-    "AnswerQuality",
-    "Bias",
-    "CodeVulnerability",
-    "Coherence",
-    "CompletedWithin",
-    "Completeness",
-    "Contains",
-    "ContentHarm",
-    "CostWithin",
-    "CriterionEvaluator",
-    "Equivalence",
-    "Evaluator",
-    "ExactMatch",
-    "Fluency",
-    "Func",
-    "Groundedness",
-    "HateAndUnfairness",
-    "IndirectAttack",
-    "IntentResolution",
-    "KeywordCoverage",
-    "LLMJudge",
-    "LexicalSimilarity",
-    "NLPAccuracy",
-    "ProtectedMaterial",
-    "Relevance",
-    "ResponseHealth",
-    "Retrieval",
-    "Rubric",
-    "RuleBased",
-    "SelfHarm",
-    "Sentiment",
-    "Sexual",
-    "TaskAdherence",
-    "ToolCallAccuracy",
-    "ToolUsage",
-    "ToolUse",
-    "ToxicLanguage",
-    "Toxicity",
-    "Truth",
-    "UngroundedAttributes",
-    "Violence",
-    "as_evaluator",
-]
-
-# Each evaluator's name is the word of its type.
+# A new evaluator is added here, by its module and its name, which is its type, and to the imports for type checkers.
 _EVALUATORS = {
     "keywords": ("KeywordCoverage",),
-    "llm_judge": ("LLMJudge",),
-    "llm_judge_catalogue": (
+    "llm_judge.evaluator": ("LLMJudge",),
+    "llm_judge.presets": (
         "AnswerQuality", "Bias", "CodeVulnerability", "Coherence", "Completeness", "ContentHarm", "Equivalence",
         "Fluency", "Groundedness", "HateAndUnfairness", "IndirectAttack", "IntentResolution", "ProtectedMaterial",
         "Relevance", "Retrieval", "SelfHarm", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToxicLanguage", "Truth",
@@ -108,18 +70,20 @@ _EVALUATORS = {
     ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
     "rule_based": ("RuleBased",),
-    "semantic": ("NLPAccuracy",),
+    "similarity.semantic": ("NLPAccuracy",),
     "sentiment.evaluator": ("Sentiment",),
-    "similarity": ("LexicalSimilarity",),
-    "tool_usage": ("ToolUsage",),
-    "tool_use": ("ToolUse",),
+    "similarity.lexical": ("LexicalSimilarity",),
+    "tools.tool_usage": ("ToolUsage",),
+    "tools.tool_use": ("ToolUse",),
     "toxicity": ("Toxicity",),
 }  # fmt: skip
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names}
 for _name, _module in _MODULE_OF.items():
     Evaluator.registry.announce(_module, _name)
-_MODULE_OF["Rubric"] = f"{__name__}.rubric"
-# A suite runs evaluators, so it stands in the runner's room, above; it is looked for here, beside what it runs.
+_PARTS = ("CriterionEvaluator", "Evaluator", "Func", "ResponseHealth", "Rubric", "as_evaluator")
+__all__ = sorted([*_MODULE_OF, *_PARTS])
+_MODULE_OF["Rubric"] = f"{__name__}.llm_judge.rubric"
+# A suite runs evaluators, so it is in the engine, a layer above; users look for it here.
 _MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.engine")
 
 

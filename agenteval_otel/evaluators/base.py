@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
-from agenteval_otel.components import Component
+from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import made
@@ -54,7 +54,7 @@ class Evaluator(Component, contract="evaluator"):
     execution: Execution | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     sample_rate: float | None = Field(default=None, ge=0, le=1)
-    tags: tuple[str, ...] = ()
+    tags: ListOf[str] = ()
 
     @field_validator("tags")
     @classmethod
@@ -242,7 +242,7 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
     if normalized is None and (wrong := off_scale(value, criterion)):
         raise EvaluationError(wrong, error_type="invalid_score")
     passed = score.passed if score.passed is not None else passed_of(value, criterion)
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "criterion_name": criterion.name,
         "score": value,
         "reasoning": score.reasoning,
@@ -254,11 +254,11 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         "reason_code": score.reason_code,
         **evaluator.signature,
     }
-    kinds = tuple(map(type, found.values()))
+    kinds = tuple(map(type, fields.values()))
     if kinds in _VALIDATED:
-        return made(EvaluationResult, found)
-    result = EvaluationResult(**found)
-    if len(_VALIDATED) < 256 and kinds == tuple(type(getattr(result, name)) for name in found):
+        return made(EvaluationResult, fields)
+    result = EvaluationResult(**fields)
+    if len(_VALIDATED) < 256 and kinds == tuple(type(getattr(result, name)) for name in fields):
         _VALIDATED.add(kinds)
     return result
 

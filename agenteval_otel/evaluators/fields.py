@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, ValidationInfo
+from pydantic import AfterValidator
 
 __all__ = ["TextField"]
 
 _ROOTS = ("response", "prompt", "groundTruth", "ground_truth", "context")
 
 
-def _known(value: str, info: ValidationInfo) -> str:
-    # The originals' form finds out in every evaluation, with a failed result.
-    if info.context and info.context.get("original"):
-        return value
+def _known(value: str) -> str:
     if value and value.partition(".")[0] not in _ROOTS:
         raise ValueError("expected response, prompt, groundTruth or context, or a path below (context.<path>)")
     return value

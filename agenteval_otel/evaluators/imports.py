@@ -21,10 +21,10 @@ def importable(thing: Any) -> tuple[str, str]:
     module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(path, str):
         raise LookupError(f"an object of class {type(thing).__name__} has no name to import it by")
-    found: Any = sys.modules.get(module)
+    target: Any = sys.modules.get(module)
     for name in path.split("."):
-        found = getattr(found, name, None)
-    if found is not thing:
+        target = getattr(target, name, None)
+    if target is not thing:
         raise LookupError(f"{path} is not what {module} has by this name")
     return module, path
 
@@ -35,10 +35,10 @@ def imported(module: str, path: str) -> Any:
     Raises:
         Exception: Whatever the import raises.
     """
-    found: Any = importlib.import_module(module)
+    target: Any = importlib.import_module(module)
     for name in path.split("."):
-        found = getattr(found, name)
-    return found
+        target = getattr(target, name)
+    return target
 
 
 def qualified_name(function: Any) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
@@ -45,7 +46,7 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
 
     reason_codes: ClassVar[tuple[str, ...]] = ("missing_keyword",)
 
-    expected_keywords: tuple[str, ...] | None = Field(
+    expected_keywords: ListOf[str] | None = Field(
         default=None,
         validation_alias=AliasChoices("expectedKeywords", "keywords"),
         serialization_alias="expectedKeywords",
@@ -67,10 +68,9 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
 
     @field_validator("keywords_source_field")
     @classmethod
-    def _source_is_known(cls, value: str, info: ValidationInfo) -> str:
+    def _source_is_known(cls, value: str) -> str:
         known = value in ("config", "groundTruth", "ground_truth") or value.startswith("context.")
-        # The originals' form finds out in every evaluation, with a failed result.
-        if not known and not (info.context and info.context.get("original")):
+        if not known:
             raise ValueError("expected config, groundTruth or context.<path>")
         return value
 
@@ -94,10 +94,10 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
         if text is None:
             raise EvaluationError(f"no text at {self.source_text_field}", error_type="missing_text")
         text = self._prepared_text(text)
-        held = self._terms(keywords).found(text)
+        matched = self._terms(keywords).found(text)
         return _score_of(
-            [keyword for keyword in keywords if keyword in held],
-            [keyword for keyword in keywords if keyword not in held],
+            [keyword for keyword in keywords if keyword in matched],
+            [keyword for keyword in keywords if keyword not in matched],
             text,
         )
 
@@ -113,15 +113,13 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
         if source == "config":
             return self._configured
         is_ground_truth = source in ("groundTruth", "ground_truth")
-        if not is_ground_truth and not source.startswith("context."):
-            raise EvaluationError(f"unknown source of keywords {source!r}", error_type="invalid_configuration")
         value = evaluation_input.value_at(source)
         if isinstance(value, str):
             exact = is_ground_truth and self.ground_truth_keyword_mode == "exact"
-            given: Sequence[Any] = (value.strip(WHITESPACE),) if exact else _SEPARATORS.split(value)
+            candidates: Sequence[Any] = (value.strip(WHITESPACE),) if exact else _SEPARATORS.split(value)
         else:
-            given = value if isinstance(value, list | tuple) else ()
-        keywords = self._prepared_keywords(given)
+            candidates = value if isinstance(value, list | tuple) else ()
+        keywords = self._prepared_keywords(candidates)
         if not keywords:
             raise EvaluationError(f"no keywords at {source}", error_type="missing_keywords")
         return keywords
@@ -139,10 +137,10 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
             return self._configured_terms
         return Terms(keywords, whole_words=self.match_whole_word)
 
-    def _prepared_keywords(self, given: Sequence[Any]) -> tuple[str, ...]:
+    def _prepared_keywords(self, keywords: Sequence[Any]) -> tuple[str, ...]:
         return tuple(
             folded(keyword, case_sensitive=self.case_sensitive)
-            for keyword in given
+            for keyword in keywords
             if isinstance(keyword, str) and keyword
         )
 
@@ -152,17 +150,17 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
         return folded(text, case_sensitive=self.case_sensitive)
 
 
-def _score_of(found: list[str], missed: list[str], text: str) -> Score:
-    wanted = len(found) + len(missed)
-    lists = f"found: {_listed(found)}; missed: {_listed(missed)}"
+def _score_of(matched: list[str], missed: list[str], text: str) -> Score:
+    wanted = len(matched) + len(missed)
+    lists = f"found: {_listed(matched)}; missed: {_listed(missed)}"
     return Score(
-        value=len(found) / wanted,
+        value=len(matched) / wanted,
         reason_code="missing_keyword" if missed else None,
         reasoning=(
-            f"{len(found)} of {wanted} keywords ({100 * len(found) / wanted:.0f}%); {lists}; "
+            f"{len(matched)} of {wanted} keywords ({100 * len(matched) / wanted:.0f}%); {lists}; "
             f"text: {text[:_SHOWN_CHARACTERS]}"
         ),
-        metadata={"foundKeywords": found, "missedKeywords": missed},
+        metadata={"foundKeywords": matched, "missedKeywords": missed},
     )
 
 

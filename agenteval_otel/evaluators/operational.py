@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of, find_criterion, result_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
@@ -99,7 +100,7 @@ class Contains(OperationalEvaluator, type="Contains"):
     reason_codes: ClassVar[tuple[str, ...]] = ("missing_substring",)
 
     criterion_name: str = "contains"
-    substrings: tuple[str, ...]
+    substrings: ListOf[str]
 
     def preferred_execution(self) -> Execution | None:
         """``inline`` for a short list: each is looked for in the whole text."""
@@ -111,11 +112,11 @@ class Contains(OperationalEvaluator, type="Contains"):
         missing = [wanted for wanted in self.substrings if wanted not in text]
         if not missing:
             return Score(value=1.0, passed=True, reasoning=f"all {len(self.substrings)} found")
-        found, wanted = len(self.substrings) - len(missing), len(self.substrings)
+        present, wanted = len(self.substrings) - len(missing), len(self.substrings)
         shown = ", ".join(map(_shown, missing[:8])) + (", ..." if len(missing) > 8 else "")
         return Score(
-            value=found / wanted, passed=False, reason_code="missing_substring",
-            reasoning=f"{found} of {wanted} found; missing: {shown}",
+            value=present / wanted, passed=False, reason_code="missing_substring",
+            reasoning=f"{present} of {wanted} found; missing: {shown}",
         )  # fmt: skip
 
 
@@ -135,8 +136,8 @@ class CostWithin(OperationalEvaluator, type="CostWithin"):
 
     @field_validator("max_cost_usd")
     @classmethod
-    def _can_be_kept(cls, value: float, info: ValidationInfo) -> float:
-        return _not_negative(value, info)
+    def _can_be_kept(cls, value: float) -> float:
+        return _not_negative(value)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Compare the cost."""
@@ -171,18 +172,18 @@ class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
     def _milliseconds(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or "limit_s" in data or "limitS" in data:
             return data
-        given = next((name for name in ("limit_ms", "limitMs") if name in data), None)
-        if given is None or data[given] is None:
+        name_in_ms = next((name for name in ("limit_ms", "limitMs") if name in data), None)
+        if name_in_ms is None or data[name_in_ms] is None:
             return data
-        limit = data[given]
+        limit = data[name_in_ms]
         if isinstance(limit, bool) or not isinstance(limit, int | float) or abs(limit) > _LONGEST_MS:
-            raise ValueError(f"expected a number of milliseconds as {given}")
-        return {"limit_s": limit / 1000, **{name: value for name, value in data.items() if name != given}}
+            raise ValueError(f"expected a number of milliseconds as {name_in_ms}")
+        return {"limit_s": limit / 1000, **{name: value for name, value in data.items() if name != name_in_ms}}
 
     @field_validator("limit_s")
     @classmethod
-    def _can_be_kept(cls, value: float, info: ValidationInfo) -> float:
-        return _not_negative(value, info)
+    def _can_be_kept(cls, value: float) -> float:
+        return _not_negative(value)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Compare the duration."""
@@ -210,9 +211,8 @@ def share_within(observed: float, limit: float) -> float:
     return limit / observed if limit > 0 else 0.0
 
 
-def _not_negative(value: float, info: ValidationInfo) -> float:
-    # The original takes a negative limit, which nothing keeps.
-    if value < 0 and not (info.context and info.context.get("original")):
+def _not_negative(value: float) -> float:
+    if value < 0:
         raise ValueError("must not be negative")
     return value
 
@@ -224,12 +224,12 @@ def _text_of(evaluation_input: EvaluationInput) -> str:
     return text
 
 
-def _first_difference(one: str, other: str) -> int:
+def _first_difference(first: str, other: str) -> int:
     """Where two texts part, by halves: a step for each character of long ones would take the loop's time."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == other[low:middle]:
             low = middle
         else:
             high = middle - 1

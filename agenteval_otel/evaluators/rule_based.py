@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from pydantic import Field
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import failure_of, find_criterion, result_of
 from agenteval_otel.evaluators.rule_checks import JsonCheck, JsonSchemaCheck, ReasonCode, Rule, Verdict, WrongCheck
@@ -32,8 +33,12 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
 
     reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
 
-    rules: tuple[Rule, ...] = Field(json_schema_extra={"minItems": 1})
+    rules: ListOf[Rule] = Field(json_schema_extra={"minItems": 1})
     regex_limit_s: float = Field(default=DEFAULT_LIMIT_S, gt=0, le=60)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, rules: Sequence[Rule | Mapping[str, Any]], **fields: Any) -> None: ...
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.evaluators.base import Evaluator, Execution
 from agenteval_otel.models import EvaluationCriteria
 
@@ -24,7 +25,7 @@ class RulesEvaluator(Evaluator):
 
     repeats: ClassVar[bool] = True
 
-    rules: tuple[Any, ...] = Field(json_schema_extra={"minItems": 1})
+    rules: ListOf[Any] = Field(json_schema_extra={"minItems": 1})
 
     @field_validator("rules")
     @classmethod

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
@@ -45,7 +46,7 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
     reason_codes: ClassVar[tuple[str, ...]] = ("toxic_term",)
 
     scale: str = "binary"
-    toxic_terms: tuple[str, ...] = ()
+    toxic_terms: ListOf[str] = ()
     terms_file: str | None = None
     source_text_field: TextField = "response"
     case_sensitive: bool = False
@@ -60,15 +61,15 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
         path = rest.pop("terms_file", rest.pop("termsFile", None))
         if not isinstance(path, str):
             return data
-        given = rest.pop("toxic_terms", rest.pop("toxicTerms", None)) or ()
-        if not isinstance(given, list | tuple):
+        listed = rest.pop("toxic_terms", rest.pop("toxicTerms", None)) or ()
+        if not isinstance(listed, list | tuple):
             return data  # said of the field itself
         try:
             lines = text_of(path, max_bytes=_MAX_FILE_BYTES).splitlines()
         except ConfigurationError as error:
             raise ValueError(f"terms_file: {error}") from None
         terms = dict.fromkeys(stripped for line in lines if (stripped := line.strip()))
-        return {**rest, "toxic_terms": (*given, *terms)}
+        return {**rest, "toxic_terms": (*listed, *terms)}
 
     @field_validator("toxic_terms")
     @classmethod
@@ -80,10 +81,8 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
         return value
 
     @model_validator(mode="after")
-    def _terms_are_given(self, info: ValidationInfo) -> Self:
-        # The original takes a list of empty terms, and finds every text clean.
-        original = bool(info.context and info.context.get("original"))
-        if not (self.toxic_terms if original else any(term.strip() for term in self.toxic_terms)):
+    def _terms_are_given(self) -> Self:
+        if not any(term.strip() for term in self.toxic_terms):
             raise ValueError("toxic_terms or terms_file must name at least one term")
         return self
 
@@ -100,14 +99,14 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
         text = evaluation_input.text_at(self.source_text_field)
         if text is None:
             raise EvaluationError(f"no text at {self.source_text_field}", error_type="missing_text")
-        held = self._ready.found(folded(text, case_sensitive=self.case_sensitive))
-        found = [term for _, term in sorted(place for form in held for place in self._forms[form])]
+        forms = self._ready.found(folded(text, case_sensitive=self.case_sensitive))
+        terms = [term for _, term in sorted(place for form in forms for place in self._forms[form])]
         return Score(
-            value=not found,
-            passed=not found,
-            reason_code="toxic_term" if found else None,
-            reasoning=f"{len(found)} of {self._distinct} terms found on {self.source_text_field}{_listed(found)}",
-            metadata={"foundToxicTerms": found},
+            value=not terms,
+            passed=not terms,
+            reason_code="toxic_term" if terms else None,
+            reasoning=f"{len(terms)} of {self._distinct} terms found on {self.source_text_field}{_listed(terms)}",
+            metadata={"foundToxicTerms": terms},
         )
 
     async def evaluate(self, evaluation_input: EvaluationInput, criteria: Sequence[Any]) -> list[EvaluationResult]:
@@ -134,8 +133,8 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
         return Terms(self._forms, whole_words=self.match_whole_word)
 
 
-def _listed(found: list[str]) -> str:
-    if not found:
+def _listed(terms: list[str]) -> str:
+    if not terms:
         return ""
-    more = len(found) - _SHOWN_TERMS
-    return ": " + ", ".join(found[:_SHOWN_TERMS] + ([f"{more} more"] if more > 0 else []))
+    more = len(terms) - _SHOWN_TERMS
+    return ": " + ", ".join(terms[:_SHOWN_TERMS] + ([f"{more} more"] if more > 0 else []))

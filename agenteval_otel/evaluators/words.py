@@ -48,9 +48,9 @@ def has_word(text: str, word: str) -> bool:
 
     Linear in the text.
     """
-    found = _stands(text, word, tries=_TRIES)
+    stands = _stands(text, word, tries=_TRIES)
     # A text made to hold the word inside of others over and over: look at its words, once, instead.
-    return word in _Whole((word,)).found(text) if found is None else found
+    return word in _Whole((word,)).found(text) if stands is None else stands
 
 
 class Terms:

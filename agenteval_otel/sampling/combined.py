@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from agenteval_otel.components import load_each, resolve
+from agenteval_otel.components import ListOf, load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, expect_before_results
 from agenteval_otel.scoring.probability import union
@@ -38,7 +38,7 @@ class _Combined(Sampler):
 
     keeps_memo: ClassVar[bool] = True
 
-    samplers: tuple[SerializeAsAny[Sampler], ...] = Field(min_length=1, max_length=32)
+    samplers: ListOf[SerializeAsAny[Sampler]] = Field(min_length=1, max_length=32)
 
     @field_validator("samplers", mode="before")
     @classmethod

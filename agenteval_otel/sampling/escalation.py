@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
-from agenteval_otel.components import Explained, PartError, load_each, resolve
+from agenteval_otel.components import Explained, ListOf, PartError, load_each, resolve
 from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
@@ -52,8 +52,8 @@ class Escalation(FreshCopies, BaseModel, metaclass=Explained):
     )  # fmt: skip
 
     baseline_rate: float = Field(default=0.05, ge=0, le=1)
-    rules: tuple[SerializeAsAny[Sampler], ...] = Field(default=(), max_length=32)
-    criteria: tuple[str, ...] = ()
+    rules: ListOf[SerializeAsAny[Sampler]] = Field(default=(), max_length=32)
+    criteria: ListOf[str] = ()
 
     @field_validator("baseline_rate", mode="before")
     @classmethod

@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.sampling.base import SamplingContext
 from agenteval_otel.sampling.rules import RuleSampler
@@ -30,7 +31,7 @@ class ResultSampler(RuleSampler):
     at_least: ClassVar[int] = 1
     """How many criteria it takes for the rule to match at all."""
 
-    criteria: tuple[str, ...] = ()
+    criteria: ListOf[str] = ()
 
     @model_validator(mode="after")
     def _takes_enough(self) -> Self:
@@ -83,7 +84,7 @@ class LabelSampler(ResultSampler, type="label"):
         labels: Labels of results, as the telemetry has them.
     """
 
-    labels: tuple[str, ...] = Field(default=(LABEL_FAIL,), min_length=1)
+    labels: ListOf[str] = Field(default=(LABEL_FAIL,), min_length=1)
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
         return any(one.status == "scored" and one.label in self.labels for one in results)
@@ -96,7 +97,7 @@ class FailureSampler(ResultSampler, type="failure"):
         error_types: Words of ``error.type`` that count, such as ``timeout``; all when empty.
     """
 
-    error_types: tuple[str, ...] = ()
+    error_types: ListOf[str] = ()
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
         return any(

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.patterns import compile_pattern
@@ -65,7 +66,7 @@ class AgentSampler(RuleSampler, type="agent"):
         agents: Names, with ``*`` and ``?`` as wildcards; upper and lower case differ.
     """
 
-    agents: tuple[str, ...] = Field(min_length=1)
+    agents: ListOf[str] = Field(min_length=1)
 
     @cached_property
     def _known(self) -> dict[str, bool]:
@@ -86,7 +87,7 @@ class ErrorSampler(RuleSampler, type="error"):
         types: Class names of the exceptions that count, such as ``TimeoutError``; all of them when empty.
     """
 
-    types: tuple[str, ...] = ()
+    types: ListOf[str] = ()
 
     def matches(self, context: SamplingContext) -> bool | None:
         answer = context.answer or _recorded(context)

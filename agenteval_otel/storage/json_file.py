@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -34,11 +34,15 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         fsync_interval_s: With ``batch``: how often at most, in seconds; 0 syncs before a line counts as saved.
     """
 
-    path: Path = Field(alias="filePath")
+    path: Path = Field(validation_alias="filePath", serialization_alias="filePath")
     max_bytes: int | None = Field(default=None, ge=1024)
     keep: int = Field(default=5, ge=1, le=1000)
     fsync: Literal["never", "batch"] = "never"
     fsync_interval_s: float = Field(default=1.0, ge=0.0)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, path: str | Path, **fields: Any) -> None: ...
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Append the result; waits less than a second for the write, five for its turn; never blocks the event loop.

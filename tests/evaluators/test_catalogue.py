@@ -12,10 +12,10 @@ from agenteval_otel.components import resolve
 from agenteval_otel.config.schema import json_schema
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Coherence, Evaluator, LLMJudge, Rubric, Toxicity, ToxicLanguage
-from agenteval_otel.evaluators import llm_judge_catalogue as types
 from agenteval_otel.evaluators.catalogue import entry_of, names, rubric_fields, scales_of
-from agenteval_otel.evaluators.llm_judge_case import FIELDS
-from agenteval_otel.evaluators.llm_judge_question import NAMES as READ_AS
+from agenteval_otel.evaluators.llm_judge import presets as types
+from agenteval_otel.evaluators.llm_judge.inputs import FIELDS
+from agenteval_otel.evaluators.llm_judge.prompt import NAMES as READ_AS
 from agenteval_otel.judges import AnthropicJudge, JudgeRequest
 from agenteval_otel.testing import ModelServer, ScriptedJudge
 from agenteval_otel.testing.checks import check_component, check_evaluator

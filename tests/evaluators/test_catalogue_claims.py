@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agenteval_otel import EvaluationCriteria, EvaluationInput
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import LLMJudge, Rubric
-from agenteval_otel.evaluators.llm_judge_claims import counted
-from agenteval_otel.evaluators.rubric import Claims
+from agenteval_otel.evaluators.llm_judge.replies import counted
+from agenteval_otel.evaluators.llm_judge.rubric import Claims
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.testing import ScriptedJudge
 from tests.evaluators.catalogue import FULL, built, results

@@ -23,7 +23,7 @@ from agenteval_otel import (
 )
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators import Evaluator, LLMJudge, Rubric
-from agenteval_otel.evaluators.llm_judge_signs import injection_signs, no_answer
+from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
 from agenteval_otel.judges import ERROR_TYPES, Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.testing import ModelServer
 from agenteval_otel.testing.checks import check_component, check_evaluator

@@ -175,15 +175,6 @@ def test_wrong_configurations_are_refused(config: Any) -> None:
         as_evaluator(config)
 
 
-def test_the_originals_form_takes_negative_limits() -> None:
-    """There nothing is within them, and the value is 0 and never less."""
-    for kind, name, fact in (("CostWithin", "max_cost_usd", {"cost": 1.0}),
-                              ("CompletedWithin", "limit_ms", {"durationS": 1.0})):  # fmt: skip
-        config = EvaluationRunConfig.model_validate({"evaluatorConfigs": [{"type": kind, "config": {name: -5}}]})
-        (result,) = run_evaluation_sync(EvaluationInput.model_validate({"response": "", **fact}), config).results
-        assert (result.score, result.passed) == (0.0, False)
-
-
 def test_a_threshold_replaces_the_verdict() -> None:
     """By itself only the whole passes; with a threshold what reaches it; on a binary scale the score is the verdict."""
     half: dict[str, Any] = {"response": "a"}

@@ -24,8 +24,6 @@ from agenteval_otel.evaluators.whitespace import WHITESPACE
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.testing import check_component, check_evaluator
 
-ORIGINAL = {"context": {"original": True}}
-
 
 def evaluator(**fields: Any) -> Sentiment:
     return Sentiment.load({"criterion_name": "Sent", **fields})
@@ -92,12 +90,8 @@ def test_words_and_emoji_are_found(text: str, expected: int) -> None:
     assert raw(text) == expected
 
 
-def test_the_original_form_reads_as_the_original() -> None:
-    """The originals' form implies AFINN and the original's oddities; each can be chosen by itself."""
-    original = Sentiment.load({"criterionName": "Sent"}, **ORIGINAL)
-    assert (original.lexicon, original.original_tokens) == (AFINN, True)
-    other = Sentiment.load({"criterionName": "Sent", "lexicon": BUILTIN, "originalTokens": False}, **ORIGINAL)
-    assert other == evaluator()
+def test_original_tokens_keep_agentdocks_oddities() -> None:
+    """Tabs, brackets, apostrophes and variation selectors split words as they do in AgentDock."""
     oddities = {
         "good\tbad": 0, "I don\u2019t hate it": -3, "constructor good": -2, "[good]": 0, "\u2764\ufe0f": 0,
         "\U0001f60d": 3, "didn't help": 2, "good\t\tgood": 4, "good.bad": -1,
@@ -207,7 +201,7 @@ def test_without_the_extra_afinn_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     """The error names the extra and the other choices."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=re.escape('pip install "agenteval-otel[sentiment]"')):
-        Sentiment.load({"criterionName": "Sent"}, **ORIGINAL)
+        evaluator(lexicon=AFINN)
     assert evaluator().lexicon == BUILTIN
 
 

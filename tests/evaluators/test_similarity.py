@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import LexicalSimilarity
-from agenteval_otel.evaluators.similarity_measures import jaro_winkler, sorensen_dice, utf16_units
+from agenteval_otel.evaluators.similarity.lexical import jaro_winkler, sorensen_dice, utf16_units
 from agenteval_otel.evaluators.whitespace import WHITESPACE, collapsed
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.testing import check_component, check_evaluator
-from tests.golden import vectors
 
 ALGORITHMS = ["sorensen-dice", "jaro-winkler", "levenshtein"]
 TEXTS = st.text(max_size=40) | st.text("ab c\u0301é\U0001f600\ud83d", max_size=12)
@@ -55,33 +54,11 @@ def test_each_measure_has_its_own_number(fields: dict[str, Any], expected: float
     assert score("night", "nacht", **fields) == pytest.approx(expected)
 
 
-def test_the_original_form_compares_characters() -> None:
-    """The originals' form implies sets of single characters, UTF-16 units and a failure without a reference."""
-    config = {"criterionName": "Lex"}
-    original = LexicalSimilarity.load(config, context={"original": True})
-    assert (original.ngram_size, original.unit, original.without_reference) == (1, "utf16", "fail")
-    (result,) = asyncio.run(original.evaluate(EvaluationInput(response="ab", ground_truth="ba"), original.criteria()))
-    assert result.score == 1.0
-    given = LexicalSimilarity.load({**config, "ngramSize": 3, "unit": "character"}, context={"original": True})
-    assert (given.ngram_size, given.unit) == (3, "character")
-
-
-@pytest.mark.parametrize("vector", [one for one in vectors("LexicalSimilarity") if one.id in ("lex-055", "absent")])
-def test_the_specifications_example_has_its_number(vector: dict[str, Any]) -> None:
-    """The example of the specification scores 44/49 in the originals' form, and far less with bigrams."""
-    found, wanted = vector["input"]["response"], vector["input"]["groundTruth"]
-    original = LexicalSimilarity.load({"criterionName": "Lex"}, context={"original": True})
-    assert original.score(EvaluationInput(response=found, ground_truth=wanted)).value == 0.8979591836734694
-    assert score(found, wanted) < 0.75
-
-
 @pytest.mark.parametrize("named", [{"algorithm": "cosine"}, {"algorithm": None}, {"algorithm": []}])
-def test_an_unknown_algorithm_is_refused_unless_the_original_wrote_it(named: dict[str, Any]) -> None:
-    """A misspelled algorithm fails at load with the choices; the originals' form takes it for Sorensen-Dice."""
+def test_an_unknown_algorithm_is_refused(named: dict[str, Any]) -> None:
+    """A misspelled algorithm fails at load with the choices."""
     with pytest.raises(ConfigurationError, match="'sorensen-dice', 'jaro-winkler' or 'levenshtein'"):
         evaluator(**named)
-    original = LexicalSimilarity.load({"criterionName": "Lex", **named}, context={"original": True})
-    assert original.algorithm == "sorensen-dice"
 
 
 @pytest.mark.parametrize(

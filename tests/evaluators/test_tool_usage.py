@@ -390,18 +390,6 @@ def test_a_schema_of_the_arguments() -> None:
     assert evaluator.resolved_execution == "process"
 
 
-@pytest.mark.parametrize(("scale", "filler"), [("binary", False), ("numeric", 0), ("likert5", False)])
-def test_a_rule_without_a_tool_has_no_score(scale: str, filler: Any) -> None:
-    """In the originals' form it is a failed result, whose filler is on its scale; ours refuses it at load."""
-    config = {"rules": [{"criterionName": "T"}]}
-    evaluator = resolve(Evaluator, {"type": "ToolUsage", **config}, context={"original": True})
-    assert isinstance(evaluator, ToolUsage)
-    result = only(evaluator, scale=scale)
-    assert (result.status, result.error_type, result.score) == ("failed", "invalid_rule", None)
-    assert result.filler == filler
-    assert type(result.filler) is type(filler)
-
-
 def test_a_slow_pattern_is_a_failure() -> None:
     """A pattern that would search for seconds is given up: that is no verdict."""
     evaluator = usage(expected_tool_name="s", argument_checks={"a": {"pattern": "(?=a)(a+)+$"}})

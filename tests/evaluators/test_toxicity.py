@@ -114,15 +114,6 @@ def test_a_wrong_configuration_is_refused(fields: dict[str, Any], message: str) 
         Toxicity.load({"criterionName": "Tox", **fields})
 
 
-def test_the_originals_form_takes_empty_terms() -> None:
-    """A list of empty terms finds every text clean there; no list at all is refused there too."""
-    load = {"criterionName": "Tox", "toxicTerms": [""]}
-    evaluator = Toxicity.load(load, context={"original": True})
-    assert evaluator.score(EvaluationInput(response="anything")).value is True
-    with pytest.raises(ConfigurationError):
-        Toxicity.load({**load, "toxicTerms": []}, context={"original": True})
-
-
 def test_terms_may_come_from_a_file(tmp_path: Path) -> None:
     """One a line, without the space around them; what the file says becomes part of the configuration."""
     file = tmp_path / "terms.txt"

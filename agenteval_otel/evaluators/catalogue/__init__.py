@@ -39,8 +39,8 @@ def entry_of(name: str) -> Mapping[str, Any]:
     import yaml
 
     text = (_HERE / f"{_WORDS.sub('_', name).lower()}.yaml").read_text("utf-8")
-    found: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return found
+    entry: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return entry
 
 
 def scales_of(name: str) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ def scales_of(name: str) -> tuple[str, ...]:
     return {"pass/fail": ("pass/fail", "numeric"), "numeric": ("numeric", "likert5")}.get(scale, (scale, "numeric"))
 
 
-def rubric_fields(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def rubric_fields(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a criterion's `Rubric`, with what is given in the place of the catalogue's.
 
     A threshold that is not given moves along with the scale: 4 from 1 to 5 is 0.75 from 0 to 1.
@@ -58,26 +58,26 @@ def rubric_fields(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         ConfigurationError: There is no such criterion, it is not given on that scale, or the threshold is beyond it.
     """
     entry = {field: value for field, value in entry_of(name).items() if field not in _FOR_READERS}
-    own, scale = entry["scale"], given.get("scale") or entry["scale"]
+    own, scale = entry["scale"], overrides.get("scale") or entry["scale"]
     if scale not in scales_of(name):
         raise ConfigurationError(f"{name} is given on {' or '.join(scales_of(name))}, found {scale!r}", path="scale")
-    threshold = _number_of(given.get("threshold"))
+    threshold = _number_of(overrides.get("threshold"))
     low, high = _ENDS.get(scale, (0, 1))
     if threshold is not None and not low <= threshold <= high:
-        said = f"{name} goes from {low} to {high} on the scale {scale}, found {threshold:g}"
-        raise ConfigurationError(said, path="threshold")
+        message = f"{name} goes from {low} to {high} on the scale {scale}, found {threshold:g}"
+        raise ConfigurationError(message, path="threshold")
     if scale != own:
         entry["threshold"] = _moved(entry.get("threshold", 1), own, scale)
-    return {**entry, "criterion_name": name, **given, "scale": scale}
+    return {**entry, "criterion_name": name, **overrides, "scale": scale}
 
 
 _ENDS = {"likert5": (1, 5)}
 
 
-def _number_of(given: Any) -> float | None:
+def _number_of(value: Any) -> float | None:
     """The number, also as text, as variables say it; None for what the rubric itself will refuse."""
     try:
-        return float(given)
+        return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
 

@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
-from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
 from agenteval_otel.evaluators.fields import TextField
-from agenteval_otel.evaluators.sentiment.lexicon import AFINN, BUILTIN, Lexicon, load_lexicon
+from agenteval_otel.evaluators.sentiment.lexicon import BUILTIN, Lexicon, load_lexicon
 from agenteval_otel.evaluators.sentiment.tokens import NEGATORS, ORIGINAL_NEGATORS, original_tokens, tokens
 from agenteval_otel.evaluators.whitespace import WHITESPACE
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score, ScoreValue
@@ -25,7 +24,6 @@ OutputType = Literal["comparativeNormalized", "rawScore", "category"]
 _INLINE_UP_TO = 100_000
 _KEPT_WORDS = 1_000
 _SHOWN_WORDS = 20
-_ORIGINAL: dict[str, Any] = {"lexicon": AFINN, "original_tokens": True}
 _SCALES: dict[OutputType, str] = {"comparativeNormalized": "numeric", "rawScore": "raw", "category": "category"}
 
 
@@ -34,7 +32,7 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
 
     A value changes its sign when a negator ("not", "don't", ...) stands directly before the word. The comparative score
     is the sum divided by the number of all words (AFINN's arithmetic, F. A. Nielsen 2011). A blank text is neutral; a
-    missing one gives a failed result. The originals' form implies ``lexicon`` ``afinn`` and ``original_tokens``.
+    missing one gives a failed result.
 
     Attributes:
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
@@ -42,7 +40,7 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
             ``category`` is ``positive``, ``negative`` or ``neutral``.
         positive_threshold: Comparative score above which the category is ``positive``.
         negative_threshold: Comparative score below which it is ``negative``.
-        original_tokens: Split text and find negations as the original does, with its oddities: a tab joins two words,
+        original_tokens: Split text and find negations as AgentDock does, with its oddities: a tab joins two words,
             typographic apostrophes negate nothing, an emoji counts only where it stands alone.
         lexicon: ``builtin`` is the package's own English one; ``afinn`` is AFINN-165, from the extra ``sentiment``,
             with the package's own emoji; anything else is the path of a file with ``word<TAB>value`` lines.
@@ -61,15 +59,10 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
 
     @model_validator(mode="before")
     @classmethod
-    def _implied(cls, data: Any, info: ValidationInfo) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        original = bool(info.context and info.context.get("original"))
-        form = {name: value for name, value in _ORIGINAL.items() if original and to_camel(name) not in data}
-        output_type = data.get("output_type", data.get("outputType"))
-        if isinstance(output_type, str) and output_type in _SCALES:
-            form["scale"] = _SCALES[output_type]
-        return form | dict(data)
+    def _scale_of_output(cls, data: Any) -> Any:
+        output_type = data.get("output_type", data.get("outputType")) if isinstance(data, Mapping) else None
+        scales: Mapping[Any, str] = _SCALES
+        return {"scale": scales[output_type], **data} if output_type in (*scales,) else data
 
     @field_validator("lexicon")
     @classmethod
@@ -101,10 +94,10 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Sum up the words; see `evaluate` for what cannot be."""
-        given = evaluation_input.text_at(self.source_text_field)
-        if given is None:
+        full_text = evaluation_input.text_at(self.source_text_field)
+        if full_text is None:
             raise EvaluationError(f"no text at {self.source_text_field}", error_type="missing_text")
-        text = given[: self.max_characters]
+        text = full_text[: self.max_characters]
         if not text.strip(WHITESPACE):
             return Score(value=self._output(0, 0.0), reasoning="the text is blank")
         words = _split(self.original_tokens)(text)
@@ -116,14 +109,14 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
             "positiveWords": positive[:_KEPT_WORDS],
             "negativeWords": negative[:_KEPT_WORDS],
         }
-        if len(text) < len(given):
+        if len(text) < len(full_text):
             metadata["readCharacters"] = self.max_characters
         return Score(
             value=self._output(raw, comparative),
             reasoning=(
                 f"raw score {raw:g} of {len(words)} words, comparative {comparative:.4f}; "
                 f"positive: {_listed(positive)}; negative: {_listed(negative)}"
-                f"{'; only the start of the text' if len(text) < len(given) else ''}"
+                f"{'; only the start of the text' if len(text) < len(full_text) else ''}"
             ),
             metadata=metadata,
         )
@@ -141,13 +134,13 @@ class Sentiment(CriterionEvaluator, type="Sentiment"):
         return load_lexicon(self.lexicon, _split(self.original_tokens))
 
     def _summed(self, words: list[str]) -> tuple[int | float, list[str], list[str]]:
-        """The sum, and the words on either side of zero after negation, from the end of the text as in the original."""
+        """The sum, and the words on either side of zero after negation, from the end of the text."""
         values = self._lexicon.values
         negators = ORIGINAL_NEGATORS if self.original_tokens else NEGATORS
         raw: int | float = 0
         positive: list[str] = []
         negative: list[str] = []
-        for at in reversed([at for at, word in enumerate(words) if word in values]):
+        for at in reversed([at for at, token in enumerate(words) if token in values]):
             value = values[words[at]]
             if at and words[at - 1] in negators:
                 value = -value

@@ -49,8 +49,8 @@ def load_lexicon(name: str, split: Callable[[str], list[str]]) -> Lexicon:
 
 def _afinn() -> Path:
     # Its data is read where it is installed; its code is not run.
-    found = importlib.util.find_spec("afinn")
-    for folder in (found.submodule_search_locations or ()) if found else ():
+    spec = importlib.util.find_spec("afinn")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
         if (Path(folder) / _AFINN_FILE).is_file():
             return Path(folder) / _AFINN_FILE
     raise ValueError(
@@ -78,12 +78,12 @@ def _of(*files: tuple[Path, int, int], split: Callable[[str], list[str]] | None)
     for path, _, _ in files:
         text = _read(path)
         digest.update(text.encode())
-        for number, word, value in _entries(text, path):
-            if split is not None and split(word) != [word]:
-                raise ValueError(f"{path}, line {number}: {word!r} is not one word, so no text could hold it")
-            if word in values:
-                raise ValueError(f"{path}, line {number}: {word!r} is there a second time")
-            values[word] = value
+        for number, token, value in _entries(text, path):
+            if split is not None and split(token) != [token]:
+                raise ValueError(f"{path}, line {number}: {token!r} is not one word, so no text could hold it")
+            if token in values:
+                raise ValueError(f"{path}, line {number}: {token!r} is there a second time")
+            values[token] = value
     return Lexicon(values, digest.hexdigest()[:12])
 
 
@@ -100,10 +100,10 @@ def _entries(text: str, path: Path) -> Iterator[tuple[int, str, int | float]]:
         line = line.rstrip("\r")
         if not line.strip() or line.startswith("#"):
             continue
-        word, tab, value = line.partition("\t")
-        if not tab or not word.strip():
+        token, tab, value = line.partition("\t")
+        if not tab or not token.strip():
             raise ValueError(f"{path}, line {number}: expected a word, a tab and a number, found {line[:60]!r}")
-        yield number, word.strip().lower(), _value(value.strip(), f"{path}, line {number}")
+        yield number, token.strip().lower(), _value(value.strip(), f"{path}, line {number}")
 
 
 def _value(text: str, where: str) -> int | float:

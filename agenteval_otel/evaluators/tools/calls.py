@@ -38,8 +38,8 @@ def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: boo
     own = [MadeCall(call.name, call.arguments, call.id) for call in evaluation_input.tool_calls or ()]
     if source == "toolCalls":
         return own
-    told = _in_context(evaluation_input.context) if source == "context" else _in_history(evaluation_input, any_role)
-    return [*told, *_untold(told, own)] if told and own else told or own
+    recorded = _in_context(evaluation_input.context) if source == "context" else _in_history(evaluation_input, any_role)
+    return [*recorded, *_untold(recorded, own)] if recorded and own else recorded or own
 
 
 def parsed_arguments(arguments: Any) -> Any:
@@ -72,12 +72,12 @@ def raw_arguments(arguments: Any) -> str:
 
 
 def _in_history(evaluation_input: EvaluationInput, any_role: bool) -> list[MadeCall]:
-    found: list[MadeCall] = []
+    calls: list[MadeCall] = []
     for message in evaluation_input.message_history or ():
         if any_role or message.role == "assistant":
             # Some write a call both ways: the parts are the specification's.
-            found += list(_in_parts(message)) or _in_message(message)
-    return found
+            calls += list(_in_parts(message)) or _in_message(message)
+    return calls
 
 
 def _in_parts(message: Message) -> Iterator[MadeCall]:
@@ -109,11 +109,11 @@ def _is_object(value: Any) -> bool:
     return value is None or isinstance(value, Mapping | list | tuple)
 
 
-def _untold(told: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]:
+def _untold(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]:
     """Those that are not told of: by their id where both have one, else by name and arguments, each as often."""
-    ids = {call.id for call in told if isinstance(call.id, str)}
-    nameless = Counter(_content(call) for call in told if not isinstance(call.id, str))
-    everything = Counter(map(_content, told)) if any(call.id is None for call in own) else nameless
+    ids = {call.id for call in recorded if isinstance(call.id, str)}
+    nameless = Counter(_content(call) for call in recorded if not isinstance(call.id, str))
+    everything = Counter(map(_content, recorded)) if any(call.id is None for call in own) else nameless
     left: list[MadeCall] = []
     for call in own:
         if isinstance(call.id, str) and call.id in ids:

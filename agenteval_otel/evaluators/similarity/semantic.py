@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
 from agenteval_otel.components import PartError
 from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder, as_embedder
@@ -44,11 +44,10 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
 
     Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
     on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
-    0 and 1 fails. On ``numeric`` a negative cosine is 0; in the originals' form it is kept and enters no average.
+    0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept and enters no average.
 
     A response that is a message counts whole, as JSON; so does a ground truth that is no text. Without a response, and
-    when the embedder breaks, the result is a failed one. The originals' form implies ``without_reference`` ``fail``
-    and has to name an embedder.
+    when the embedder breaks, the result is a failed one.
 
     Attributes:
         embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is
@@ -72,19 +71,6 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
     similarity_threshold: float | None = Field(default=None, ge=-1, le=1)
     without_reference: Literal["skip", "fail"] = "skip"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _original_form(cls, data: Any, info: ValidationInfo) -> Any:
-        if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
-            return data
-        if all(data.get(name) is None for name in _EMBEDDER_NAMES):
-            said = (
-                'required field is missing: "hashing", which is built in and compares wording, or an object that embeds'
-            )
-            failure = ConfigurationError(said, path="embedder")
-            raise PartError(failure, of_model=True)
-        return data if "withoutReference" in data else {"without_reference": "fail", **data}
-
     @field_validator("embedder", mode="before")
     @classmethod
     def _load_embedder(cls, value: Any) -> Any:
@@ -107,13 +93,13 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
         if place[0] == MAIN:
             raise LookupError(f"{place[1]} is defined in the program's own file")
         fields = super().to_child()
-        told = {name: value for name, value in fields["embedder"].items() if name != "type"}
-        return {**fields, "embedder": [*place, told]}
+        settings = {name: value for name, value in fields["embedder"].items() if name != "type"}
+        return {**fields, "embedder": [*place, settings]}
 
     @classmethod
     def from_child(cls, fields: Mapping[str, Any]) -> Self:
-        module, path, told = fields["embedder"]
-        return cls.model_validate({**fields, "embedder": imported(module, path).model_validate(told)})
+        module, path, settings = fields["embedder"]
+        return cls.model_validate({**fields, "embedder": imported(module, path).model_validate(settings)})
 
     async def score(self, evaluation_input: EvaluationInput) -> Score:
         """The cosine; see `evaluate` for the verdict and for what has none.
@@ -127,8 +113,8 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
             _text_of(evaluation_input.response, "response"),
             _text_of(evaluation_input.ground_truth, "ground_truth"),
         ]
-        found = await self.embedder.embedded(texts)
-        return Score(value=_cosine(*_vectors_of(found.vectors)), metadata=_told(self.embedder, found.usage))
+        embedded = await self.embedder.embedded(texts)
+        return Score(value=_cosine(*_vectors_of(embedded.vectors)), metadata=_told(self.embedder, embedded.usage))
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
@@ -145,32 +131,32 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
             raise
         except EvaluationError as error:
             failure = failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
-            told = _told(self.embedder, error.usage) if isinstance(error, EmbedderError) else None
-            return [replaced(failure, {"metadata": told}) if told else failure]
+            metadata = _told(self.embedder, error.usage) if isinstance(error, EmbedderError) else None
+            return [replaced(failure, {"metadata": metadata}) if metadata else failure]
         except Exception as error:
-            said = f"the embedder raised {message_of(error)}"
-            return [failure_of(self, criterion.name, said, error_type=type(error).__name__, filler=filler)]
+            message = f"the embedder raised {message_of(error)}"
+            return [failure_of(self, criterion.name, message, error_type=type(error).__name__, filler=filler)]
         return [result_of(self, criterion, self._judged(score, criterion, two_valued=two_valued))]
 
     def prepare(self) -> None:
         """Have the embedder load what it needs."""
         self.embedder.prepare()
 
-    def _judged(self, found: Score, criterion: EvaluationCriteria, *, two_valued: bool) -> Score:
-        cosine: Any = found.value
-        said = f"cosine {cosine:.4f} ({self.embedder.type})"
+    def _judged(self, score: Score, criterion: EvaluationCriteria, *, two_valued: bool) -> Score:
+        cosine: Any = score.value
+        reasoning = f"cosine {cosine:.4f} ({self.embedder.type})"
         # Texts that point away from each other are as unlike as texts can be on a scale that begins at 0.
         clipped = criterion.scale == "numeric" and criterion.minimum is None
         value = max(0.0, cosine) if clipped and not isinstance(criterion, AgentDockCriteria) else cosine
         if self.similarity_threshold is None:
-            return replaced(found, {"value": value, "reasoning": said})
+            return replaced(score, {"value": value, "reasoning": reasoning})
         reached = cosine >= self.similarity_threshold
-        said += f", threshold {self.similarity_threshold:g} {'reached' if reached else 'not reached'}"
+        reasoning += f", threshold {self.similarity_threshold:g} {'reached' if reached else 'not reached'}"
         return Score(
             value=reached if two_valued else value,
             reason_code=None if reached else "below_threshold",
-            reasoning=said,
-            metadata=found.metadata,
+            reasoning=reasoning,
+            metadata=score.metadata,
         )
 
 
@@ -201,7 +187,7 @@ def _text_of(value: Any, name: str) -> str:
         raise EvaluationError(f"the {name} has no JSON form", error_type="invalid_text") from error
 
 
-def _vectors_of(found: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _vectors_of(rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The two rows.
 
     Raises:
@@ -210,15 +196,15 @@ def _vectors_of(found: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     import numpy as np
 
     try:
-        first, second = map(np.asarray, found)
+        first, second = map(np.asarray, rows)
         if any(row.dtype.kind in _NO_NUMBERS for row in (first, second)):
             raise TypeError("no real numbers")
         first, second = first.astype(np.float64), second.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise EvaluationError("expected two vectors of numbers", error_type="invalid_embedding") from error
     if first.ndim != 1 or first.shape != second.shape or not first.size:
-        said = f"the embeddings have the shapes {first.shape} and {second.shape}"
-        raise EvaluationError(said, error_type="invalid_embedding")
+        message = f"the embeddings have the shapes {first.shape} and {second.shape}"
+        raise EvaluationError(message, error_type="invalid_embedding")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise EvaluationError("an embedding is not finite", error_type="invalid_embedding")
     return first, second

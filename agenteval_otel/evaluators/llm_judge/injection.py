@@ -76,17 +76,17 @@ _SPEAKING_SYMBOLS = frozenset({"So", "Sc", "Sm"})
 
 def injection_signs(texts: Iterable[str]) -> tuple[InjectionSign, ...]:
     """The signs that any of the texts shows, in the order of `INJECTION_SIGNS`."""
-    held = [(text, text.lower()) for text in texts]
+    pairs = [(text, text.lower()) for text in texts]
     return tuple(
         sign for sign, pattern in _SIGNS
-        if any(_may_show(sign, text, lower) and pattern.search(text) for text, lower in held)
+        if any(_may_show(sign, text, lower) and pattern.search(text) for text, lower in pairs)
     )  # fmt: skip
 
 
 def _may_show(sign: InjectionSign, text: str, lower: str) -> bool:
     if sign == "hidden_text":
         return not text.isascii()
-    return any(word in lower for word in _WORDS[sign])
+    return any(phrase in lower for phrase in _WORDS[sign])
 
 
 def no_answer(text: str) -> str | None:

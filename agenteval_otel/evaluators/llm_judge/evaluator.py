@@ -7,25 +7,25 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import AliasChoices, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
-from agenteval_otel.components import PartError
+from agenteval_otel.components import ListOf, PartError
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Execution, failure_of, result_of
-from agenteval_otel.evaluators.llm_judge_asked import Asked, asked_of
-from agenteval_otel.evaluators.llm_judge_case import CaseFields, case_of, fields_shown, missing_of
-from agenteval_otel.evaluators.llm_judge_originals import as_ours
-from agenteval_otel.evaluators.llm_judge_question import (
+from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
+from agenteval_otel.evaluators.llm_judge.inputs import CaseFields, case_of, fields_shown, missing_of
+from agenteval_otel.evaluators.llm_judge.prompt import (
     NAMES,
+    CriterionTask,
     ReplyForm,
     Template,
     fields_of,
     question,
+    tasks_of,
     unknown_placeholders,
 )
-from agenteval_otel.evaluators.llm_judge_replies import judge_facts, judgement_of, reply_of
-from agenteval_otel.evaluators.llm_judge_signs import injection_signs, no_answer
-from agenteval_otel.evaluators.rubric import Levels, NamedRubric, Rubric
+from agenteval_otel.evaluators.llm_judge.replies import judge_facts, judgement_of, reply_of
+from agenteval_otel.evaluators.llm_judge.rubric import Levels, NamedRubric, Rubric
 from agenteval_otel.judges import CallableJudge, Judge, JudgeRequest, Verdict, as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
@@ -47,8 +47,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     scale is a failed result, as is everything that goes wrong with the call, each with its ``error_type`` and with what
     was used in the metadata. Inputs that lack what is needed, and answers that are none, are skipped without a call.
 
-    ``rubric`` alone is GoGrid's judge: 0 to 10, the score divided by ten, passed from 0.7 on. The originals' form is
-    read as they read it: `evaluators.llm_judge_originals`.
+    ``rubric`` alone is a judge as GoGrid has it: 0 to 10, the score divided by ten, passed from 0.7 on.
 
     Attributes:
         judge: The `Judge` that is asked, its settings, or an object that generates text; also ``llm``, ``provider``.
@@ -65,8 +64,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         needs: What an input has to have; without it the criteria are skipped. ``a|b`` is the first that there is.
         takes: What is shown too, where there is no template, if the input has it.
         placement: Texts of the case as ``data``, or ``inline`` in the template: any text can then say anything.
-        reply_form: ``evidence``; or as the originals' models answer, ``score`` (JSON), ``lines``, or a bare
-            ``number``.
+        reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare ``number``. With
+            ``score`` and ``lines``, unknown placeholders of a template stay text; else they are refused.
         refuse_degenerate: Whether answers without any content are skipped; judges take them for right ones.
         max_field_chars: Of a longer text the middle is left out, and the judge told so.
         max_tokens: Most tokens of the judge's answer, its thinking included.
@@ -82,26 +81,16 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     description: str = ""
     levels: Levels = Field(default_factory=dict)
     rubric: str | None = None
-    rubrics: tuple[NamedRubric, ...] = ()
+    rubrics: ListOf[NamedRubric] = ()
     prompt_template: str | None = None
     system_prompt: str | None = None
-    needs: tuple[CaseFields, ...] = ("response",)
-    takes: tuple[CaseFields, ...] = ("question", "ground_truth")
+    needs: ListOf[CaseFields] = ("response",)
+    takes: ListOf[CaseFields] = ("question", "ground_truth")
     placement: Literal["data", "inline"] = "data"
     reply_form: ReplyForm = "evidence"
     refuse_degenerate: bool = True
     max_field_chars: int = Field(default=16_000, ge=200, le=1_000_000)
     max_tokens: int = Field(default=2_048, ge=16)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _original_form(cls, data: Any, info: ValidationInfo) -> Any:
-        if not (info.context and info.context.get("original")) or not isinstance(data, Mapping):
-            return data
-        try:
-            return as_ours(data, known=set(cls.model_fields))
-        except ConfigurationError as failure:
-            raise PartError(failure, of_model=True) from None
 
     @field_validator("judge", mode="before")
     @classmethod
@@ -113,36 +102,36 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @field_validator("rubric", "prompt_template", check_fields=False)
     @classmethod
-    def _is_said(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _is_not_blank(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
             raise ValueError("must not be blank")
-        original = info.context and info.context.get("original")
-        if info.field_name == "prompt_template" and value is not None and not original:
-            unknown = unknown_placeholders(value)
-            if unknown:
-                raise ValueError(f"{unknown[0]} stands for nothing; known: {', '.join(NAMES.values())}, context.<key>, "
-                                 f"criterion_name, criterion_description, criterion_scale")  # fmt: skip
         return value
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        said = {one for one in _ONE if self._says(one)}
-        if self.rubrics and (said or self._says("criterion_name")):
+        own_fields = {task for task in _ONE if self._says(task)}
+        if self.rubrics and (own_fields or self._says("criterion_name")):
             raise ValueError("give rubrics, or one criterion of its own, not both")
-        if self.rubric is not None and said - {"rubric"}:
-            other = min(said - {"rubric"})
+        if self.rubric is not None and own_fields - {"rubric"}:
+            other = min(own_fields - {"rubric"})
             raise ValueError(f"rubric is judged from 0 to 10: give description in its place, or no {other}")
         try:
-            names = [one.criterion_name for one in self.all_rubrics]
+            names = [task.criterion_name for task in self.all_rubrics]
         except ConfigurationError as failure:  # of the one rubric that this evaluator's own fields are
             said_of = [(None if path == "configuration" else path, text) for path, text in failure.problems]
             raise PartError(ConfigurationError.of(said_of), of_model=True) from None
         if len(set(names)) < len(names):
             raise ValueError("two rubrics have the same criterion_name")
-        if self.reply_form == "number" and self._asked(self.criteria())[0].scale.schema["type"] != "integer":
+        if self.reply_form == "number" and self._tasks(self.criteria())[0].scale.schema["type"] != "integer":
             raise ValueError("reply_form number is for a scale of whole numbers, such as likert5 or 0-10")
         if self.reply_form != "evidence" and (len(names) > 1 or self.all_rubrics[0].claims):
             raise ValueError(f"reply_form {self.reply_form} is for one criterion, and for none with claims")
+        unknown = unknown_placeholders(self.prompt_template or "") if self.reply_form not in ("score", "lines") else []
+        if unknown:
+            raise PartError(ConfigurationError(
+                f"{unknown[0]} stands for nothing; known: {', '.join(NAMES.values())}, context.<key>, criterion_name, "
+                f"criterion_description, criterion_scale", path="prompt_template",
+            ), of_model=True)  # fmt: skip
         if self.placement == "inline" and self.prompt_template is None:
             raise ValueError("placement inline needs a prompt_template")
         return self
@@ -159,19 +148,23 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @property
     def label(self) -> str:
-        return f"{self.type}:{','.join(one.criterion_name for one in self.all_rubrics)}"
+        return f"{self.type}:{','.join(task.criterion_name for task in self.all_rubrics)}"
 
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
         """The criteria, each as a rubric."""
         if self.rubrics:
-            return self.rubrics
-        given = {"criterion_name": self.criterion_name, "weight": self.weight, "objective": self.objective}
+            return tuple(self.rubrics)
+        common: dict[str, Any] = {
+            "criterion_name": self.criterion_name,
+            "weight": self.weight,
+            "objective": self.objective,
+        }
         if self.rubric is not None:
             threshold = _RUBRIC_PASSES if self.threshold is None else self.threshold
-            return (Rubric(**given, description=self.rubric, scale="numeric", threshold=threshold),)
+            return (Rubric(**common, description=self.rubric, scale="numeric", threshold=threshold),)
         return (Rubric(
-            **given, description=self.description, scale=self.scale, levels=self.levels, threshold=self.threshold,
+            **common, description=self.description, scale=self.scale, levels=self.levels, threshold=self.threshold,
         ),)  # fmt: skip
 
     @property
@@ -181,7 +174,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         return "evidence" if of_text and not isinstance(self.judge, CallableJudge) else self.reply_form
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        return tuple(one.criterion for one in self.all_rubrics)
+        return tuple(task.criterion for task in self.all_rubrics)
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
@@ -191,95 +184,101 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         Raises:
             EvaluationSkipped: The input lacks what is needed, or its answer is none.
         """
-        asked = self._asked(criteria)
-        left = {one.key: reason for one in asked if (reason := self._why_not(evaluation_input, one)) is not None}
-        due = [one for one in asked if one.key not in left]
+        tasks = self._tasks(criteria)
+        left = {task.key: reason for task in tasks if (reason := self._why_not(evaluation_input, task)) is not None}
+        due = [task for task in tasks if task.key not in left]
         if left and not due and len(set(left.values())) == 1:
             raise EvaluationSkipped(next(iter(left.values())))
-        judged = dict(zip((one.key for one in due), await self._judged(evaluation_input, due), strict=True))
-        return [judged.get(one.key) or self._skipped(one, left[one.key]) for one in asked]
+        judged = dict(zip((task.key for task in due), await self._judged(evaluation_input, due), strict=True))
+        return [judged.get(task.key) or self._skipped(task, left[task.key]) for task in tasks]
 
-    async def _judged(self, evaluation_input: EvaluationInput, asked: Sequence[Asked]) -> list[EvaluationResult]:
-        if not asked:
+    async def _judged(
+        self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask]
+    ) -> list[EvaluationResult]:
+        if not tasks:
             return []
-        request, case = self.question_for(evaluation_input, asked)
-        signs = injection_signs(one.text if isinstance(one.text, str) else str(one.text) for one in case.values())
-        names, probability = [one.criterion.name for one in asked], 1.0
+        request, case = self.question_for(evaluation_input, tasks)
+        signs = injection_signs(task.text if isinstance(task.text, str) else str(task.text) for task in case.values())
+        names, probability = [task.criterion.name for task in tasks], 1.0
         guarded = self.judge.guarded()
         await asyncio.sleep(0)  # writing the question and sending it are two turns of the loop, each a short one
         try:
             verdict = await guarded.judge(request)
         except EvaluationSkipped as spared:
-            return [self._skipped(one, str(spared)) for one in asked]
+            return [self._skipped(task, str(spared)) for task in tasks]
         except JudgeError as error:
-            found = [self._failure(one, str(error), error.error_type) for one in asked]
+            results = [self._failure(task, str(error), error.error_type) for task in tasks]
             facts = judge_facts(None, error.usage, names) | ({"model": self.judge.model} if self.judge.model else {})
             judgement, probability = judgement_of(None, error.usage, self.judge.model), error.probability
         except Exception as error:  # of a judge from outside
-            said = f"the judge raised {type(error).__name__}: {error}"
-            found, facts = [self._failure(one, said, type(error).__name__) for one in asked], {}
+            message = f"the judge raised {type(error).__name__}: {error}"
+            results, facts = [self._failure(task, message, type(error).__name__) for task in tasks], {}
             judgement = judgement_of(None, None, self.judge.model)
         else:
-            found = [self._result(verdict, one, case, alone=len(asked) == 1) for one in asked]
+            results = [self._result(verdict, task, case, alone=len(tasks) == 1) for task in tasks]
             facts, probability = judge_facts(verdict, verdict.usage, names), verdict.probability
             judgement = judgement_of(verdict, verdict.usage, self.judge.model)
-            if any(result.error_type is not None for result in found):
+            if any(result.error_type is not None for result in results):
                 guarded.forget(request)  # asked for again the next time, not answered in this way for weeks
         # What the call took stands on the first result, or it would add up.
         bare = Judgement(model=judgement.model, response_id=judgement.response_id, from_cache=judgement.from_cache)
         return [
             self._signed(result, {} if index else facts, signs, bare if index else judgement, probability)
-            for index, result in enumerate(found)
+            for index, result in enumerate(results)
         ]
 
     def question_for(
-        self, evaluation_input: EvaluationInput, asked: Sequence[Asked] | None = None
+        self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask] | None = None
     ) -> tuple[JudgeRequest, Mapping[str, CaseText]]:
         """What the judge would be asked about the input, and the case that is in it; nothing is sent."""
-        asked = self._asked(self.criteria()) if asked is None else asked
-        wanted = [field for one in asked for field in (*one.needs, *one.takes)]
+        tasks = self._tasks(self.criteria()) if tasks is None else tasks
+        wanted = [field for task in tasks for field in (*task.needs, *task.takes)]
         fields, template = [(NAMES[field], field) for field in fields_shown(evaluation_input, wanted)], None
         if self.prompt_template is not None:
             template = Template(self.prompt_template, self.placement == "inline", self.rubric)
             fields = fields_of(self.prompt_template, with_rubric=self.rubric is not None)
         case = case_of(evaluation_input, fields, limit=self.max_field_chars)
         request = question(
-            asked, case, template=template, reply_form=self._form, system_prompt=self.system_prompt,
+            tasks, case, template=template, reply_form=self._form, system_prompt=self.system_prompt,
             max_tokens=self.max_tokens,
         )  # fmt: skip
         return request, case
 
-    def _asked(self, criteria: Sequence[EvaluationCriteria]) -> list[Asked]:
-        return asked_of(
-            self.all_rubrics, criteria, needs=self.needs, takes=self.takes, as_original=self.reply_form == "score",
+    def _tasks(self, criteria: Sequence[EvaluationCriteria]) -> list[CriterionTask]:
+        return tasks_of(
+            self.all_rubrics, criteria, needs=self.needs, takes=self.takes, agentdock=self.reply_form == "score",
             in_tenths=self.rubric is not None,
         )  # fmt: skip
 
-    def _why_not(self, evaluation_input: EvaluationInput, one: Asked) -> str | None:
-        missing = missing_of(evaluation_input, one.needs)
+    def _why_not(self, evaluation_input: EvaluationInput, task: CriterionTask) -> str | None:
+        missing = missing_of(evaluation_input, task.needs)
         if missing is not None or not self.refuse_degenerate:
             return missing
-        is_shown = any("response" in wanted.split("|") for wanted in (*one.needs, *one.takes))
+        is_shown = any("response" in wanted.split("|") for wanted in (*task.needs, *task.takes))
         text = evaluation_input.text_at("response") if is_shown or self.prompt_template is not None else None
         return None if text is None else no_answer(text)
 
-    def _result(self, verdict: Verdict, one: Asked, case: Mapping[str, CaseText], *, alone: bool) -> EvaluationResult:
+    def _result(
+        self, verdict: Verdict, task: CriterionTask, case: Mapping[str, CaseText], *, alone: bool
+    ) -> EvaluationResult:
         try:
-            told = reply_of(verdict, one, self._form, case, alone=alone)
+            reply = reply_of(verdict, task, self._form, case, alone=alone)
         except EvaluationError as error:
-            return self._failure(one, str(error), error.error_type)
+            return self._failure(task, str(error), error.error_type)
         except EvaluationSkipped as nothing:
-            return self._skipped(one, str(nothing))
-        metadata = {"rawLlmScore": told.raw, **told.facts}
-        return result_of(self, one.criterion, Score(value=one.put(told.raw), reasoning=told.reason, metadata=metadata))
+            return self._skipped(task, str(nothing))
+        metadata = {"rawLlmScore": reply.raw, **reply.facts}
+        return result_of(
+            self, task.criterion, Score(value=task.put(reply.raw), reasoning=reply.reason, metadata=metadata)
+        )
 
-    def _skipped(self, one: Asked, reason: str) -> EvaluationResult:
-        return replaced(self._failure(one, "", ""), {
+    def _skipped(self, task: CriterionTask, reason: str) -> EvaluationResult:
+        return replaced(self._failure(task, "", ""), {
             "error": None, "error_type": None, "filler": None, "skip_reason": reason or "skipped",
         })  # fmt: skip
 
-    def _failure(self, one: Asked, error: str, error_type: str) -> EvaluationResult:
-        return failure_of(self, one.criterion.name, error, error_type=error_type, filler="error")
+    def _failure(self, task: CriterionTask, error: str, error_type: str) -> EvaluationResult:
+        return failure_of(self, task.criterion.name, error, error_type=error_type, filler="error")
 
     def _signed(
         self, result: EvaluationResult, facts: Mapping[str, Any], signs: Sequence[str], judgement: Judgement,

@@ -14,11 +14,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from agenteval_otel.evaluators.catalogue import entry_of, rubric_fields
-from agenteval_otel.evaluators.llm_judge import LLMJudge
-from agenteval_otel.evaluators.llm_judge_asked import Asked
-from agenteval_otel.evaluators.llm_judge_case import CaseFields
-from agenteval_otel.evaluators.llm_judge_question import ReplyForm
-from agenteval_otel.evaluators.rubric import Levels, Rubric
+from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
+from agenteval_otel.evaluators.llm_judge.inputs import CaseFields
+from agenteval_otel.evaluators.llm_judge.prompt import CriterionTask, ReplyForm
+from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
 from agenteval_otel.judges import Verdict
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationResult
@@ -94,19 +93,21 @@ class CatalogueJudge(LLMJudge):
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
         """The criteria as the catalogue has them, with this evaluator's scale, threshold, weight and objective."""
-        given = {name: getattr(self, name) for name in ("scale", "threshold", "weight", "objective")}
+        overrides = {name: getattr(self, name) for name in ("scale", "threshold", "weight", "objective")}
         if not self.criteria_names:
-            given["criterion_name"] = self.criterion_name
-        given = {name: value for name, value in given.items() if value not in (None, "")}
-        return tuple(Rubric(**rubric_fields(name, given)) for name in self._names())
+            overrides["criterion_name"] = self.criterion_name
+        overrides = {name: value for name, value in overrides.items() if value not in (None, "")}
+        return tuple(Rubric(**rubric_fields(name, overrides)) for name in self._names())
 
     def versioned(self) -> str:
-        wording = [one.model_dump(mode="json") for one in self.all_rubrics]
+        wording = [rubric.model_dump(mode="json") for rubric in self.all_rubrics]
         return json.dumps([super().versioned(), wording], sort_keys=True)
 
-    def _result(self, verdict: Verdict, one: Asked, case: Mapping[str, CaseText], *, alone: bool) -> EvaluationResult:
-        result = super()._result(verdict, one, case, alone=alone)
-        if result.status != "scored" or one.criterion.scale != "likert5":
+    def _result(
+        self, verdict: Verdict, task: CriterionTask, case: Mapping[str, CaseText], *, alone: bool
+    ) -> EvaluationResult:
+        result = super()._result(verdict, task, case, alone=alone)
+        if result.status != "scored" or task.criterion.scale != "likert5":
             return result
         return replaced(result, {"metadata": {**(result.metadata or {}), "rating": rating_of(result.score)}})
 

@@ -19,12 +19,12 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 
-from agenteval_otel.components import Explained, PartError
+from agenteval_otel.components import Explained, ListOf, PartError
 from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.catalogue import names, rubric_fields
-from agenteval_otel.evaluators.llm_judge_case import CaseField, CaseFields
-from agenteval_otel.evaluators.llm_judge_scales import bounds_of_levels
+from agenteval_otel.evaluators.llm_judge.inputs import CaseField, CaseFields
+from agenteval_otel.evaluators.llm_judge.scales import bounds_of_levels
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.scoring.scales import bounds_of
 
@@ -35,7 +35,7 @@ def _with_names(value: Any) -> Any:
     # In YAML the level 1 is a number, and yes a truth value.
     if not isinstance(value, Mapping):
         return value
-    return {str(level).lower() if isinstance(level, bool) else str(level): said for level, said in value.items()}
+    return {str(level).lower() if isinstance(level, bool) else str(level): meaning for level, meaning in value.items()}
 
 
 Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
@@ -105,13 +105,13 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
 
     criterion_name: str
     description: str = ""
-    steps: tuple[str, ...] = ()
+    steps: ListOf[str] = ()
     scale: str = "pass/fail"
     levels: Levels = Field(default_factory=dict)
-    edge_cases: tuple[str, ...] = ()
+    edge_cases: ListOf[str] = ()
     claims: Claims | None = None
-    needs: tuple[CaseFields, ...] | None = None
-    takes: tuple[CaseFields, ...] | None = None
+    needs: ListOf[CaseFields] | None = None
+    takes: ListOf[CaseFields] | None = None
     threshold: float | None = None
     weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)
@@ -123,9 +123,9 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
         if not isinstance(named, Mapping) or "type" not in named:
             return data
         ours = {to_camel(field): field for field in cls.model_fields}
-        given = {ours.get(field, field): value for field, value in named.items() if field != "type"}
+        overrides = {ours.get(field, field): value for field, value in named.items() if field != "type"}
         try:
-            return rubric_fields(str(named["type"]), given)
+            return rubric_fields(str(named["type"]), overrides)
         except ConfigurationError as failure:
             raise PartError(failure, of_model=True) from None
 
@@ -144,7 +144,7 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
             known = {str(level) for level in range(bounds[0], bounds[1] + 1)} if bounds[1] - bounds[0] < 1000 else None
         for level in self.levels:
             if known is not None and level not in known:
-                expected = ", ".join(sorted(known, key=lambda one: (len(one), one))[:12])
+                expected = ", ".join(sorted(known, key=lambda name: (len(name), name))[:12])
                 raise ValueError(f"level {level!r} is none of the scale {self.scale!r}: {expected}")
         if self.claims is not None and (self.levels or (self.scale not in _OF_CLAIMS and bounds is None)):
             raise ValueError(f"claims give a share: no levels, and as scale {', '.join(_OF_CLAIMS)} or two ends")

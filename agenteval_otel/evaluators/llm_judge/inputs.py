@@ -53,13 +53,13 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
     if field == "tool_results":
         return _results(evaluation_input)
     context = evaluation_input.context
-    held = {
+    values = {
         "question": evaluation_input.prompt,
         "context": context if context and set(context) - set(_DEFINITIONS) else None,
         "history": evaluation_input.message_history,
         "tool_calls": evaluation_input.tool_calls,
     }
-    return held.get(field) or None
+    return values.get(field) or None
 
 
 def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]], *, limit: int) -> dict[str, CaseText]:
@@ -73,12 +73,12 @@ def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]]
     Raises:
         CaptureError: A value's own methods raised.
     """
-    found = {}
+    texts = {}
     for name, field in fields:
         value = value_of(evaluation_input, field)
         if value is not None:
-            found[name] = _limited(value, limit, by_entry=field == "tool_calls")
-    return found
+            texts[name] = _limited(value, limit, by_entry=field == "tool_calls")
+    return texts
 
 
 def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str | None:
@@ -98,7 +98,7 @@ def fields_shown(evaluation_input: EvaluationInput, wanted: Sequence[str]) -> li
     """The fields that stand for what is wanted, each once and in the order of `FIELDS`: of alternatives the first."""
     shown = {
         next((field for field in fields if _is_there(evaluation_input, field)), fields[0])
-        for fields in (one.split("|") for one in wanted)
+        for fields in (alternatives.split("|") for alternatives in wanted)
     }
     return [field for field in FIELDS if field in shown]
 
@@ -115,7 +115,7 @@ def _says(value: Any, depth: int = 0) -> bool:
     if isinstance(value, str):
         return bool(value.strip())
     if depth < _DEEPEST and isinstance(value, Mapping | list | tuple):
-        return any(_says(one, depth + 1) for one in (value.values() if isinstance(value, Mapping) else value))
+        return any(_says(item, depth + 1) for item in (value.values() if isinstance(value, Mapping) else value))
     return value is not None
 
 
@@ -125,10 +125,10 @@ def _said(evaluation_input: EvaluationInput, field: str) -> Any:
 
 
 def _definitions(evaluation_input: EvaluationInput) -> Any:
-    for held in (evaluation_input.agent_config, evaluation_input.context):
+    for source in (evaluation_input.agent_config, evaluation_input.context):
         for name in _DEFINITIONS:
-            if held and held.get(name):
-                return held[name]
+            if source and source.get(name):
+                return source[name]
     return None
 
 
@@ -152,13 +152,13 @@ def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
 
 def _each_shortened(entries: list[Any], limit: int) -> CaseText:
     """All of the entries, the long ones among them as shortened text."""
-    found, left_out = [], 0
+    shown, left_out = [], 0
     for entry in entries:
         text = json.dumps(entry, ensure_ascii=False)
         short = shortened(text, limit // len(entries))
         left_out += short.left_out
-        found.append(short.text if short.left_out or not _is_strict(entry) else entry)
-    return CaseText(found, left_out)
+        shown.append(short.text if short.left_out or not _is_strict(entry) else entry)
+    return CaseText(shown, left_out)
 
 
 def _is_strict(data: Any) -> bool:

@@ -11,7 +11,7 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES, bounds_of
 
-__all__ = ["TEN", "AnswerScale", "asked_on", "bounds_of_levels", "original_scale"]
+__all__ = ["TEN", "AnswerScale", "agentdock_scale", "answer_scale", "bounds_of_levels"]
 
 _TRUE = frozenset({"true", "pass", "yes", "1"})
 _FALSE = frozenset({"false", "fail", "no", "0"})
@@ -33,11 +33,11 @@ class AnswerScale(NamedTuple):
 
 def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
     """The lowest and the highest level, where all of them are whole numbers."""
-    found = [int(level) for level in levels if re.fullmatch(r"-?\d{1,9}", level)]
-    return (min(found), max(found)) if len(found) == len(levels) > 1 else None
+    numbers = [int(level) for level in levels if re.fullmatch(r"-?\d{1,9}", level)]
+    return (min(numbers), max(numbers)) if len(numbers) == len(levels) > 1 else None
 
 
-def asked_on(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
+def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
     """The scale of a criterion: its levels' where they are described, a declared range, or what its name says."""
     if criterion.scale in BOOLEAN_SCALES:
         return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)", _truth)
@@ -55,17 +55,17 @@ def asked_on(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> Answer
         return _between(criterion.minimum, criterion.maximum)
     if criterion.scale == "numeric":
         return _between(0.0, 1.0)
-    words = [word.strip() for word in criterion.scale.split("|")]
+    words = [name.strip() for name in criterion.scale.split("|")]
     if len(words) > 1 and all(words):
         return _words(words)
-    said = f'a word or a few on the scale "{criterion.scale}"'
-    return AnswerScale({"type": "string"}, said, _text)
+    description = f'a word or a few on the scale "{criterion.scale}"'
+    return AnswerScale({"type": "string"}, description, _text)
 
 
-def original_scale(criterion: EvaluationCriteria) -> AnswerScale:
-    """The scale as the original framework asks and reads it: any number, any text; 1 is no truth value."""
+def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
+    """The scale as AgentDock asks and reads it: any number, any text; 1 is not a boolean."""
     if criterion.scale in BOOLEAN_SCALES or criterion.scale == "likert5":
-        return asked_on(criterion, {})
+        return answer_scale(criterion, {})
     if criterion.scale == "numeric":
         return AnswerScale({"type": "number"}, "a number", _number)
     return AnswerScale({"type": "string"}, "text", _any_text)
@@ -98,25 +98,25 @@ def _between(low: float, high: float) -> AnswerScale:
 
 
 def _words(words: list[str]) -> AnswerScale:
-    by_form = {word.lower(): word for word in words}
+    by_form = {name.lower(): name for name in words}
 
     def read(value: Any) -> str:
         if not isinstance(value, str):
             raise EvaluationError("the score is not one of the levels' names", error_type="malformed_answer")
-        found = by_form.get(value.strip().lower())
-        if found is None:
+        name = by_form.get(value.strip().lower())
+        if name is None:
             raise EvaluationError("the score is none of the levels", error_type="out_of_range")
-        return found
+        return name
 
-    return AnswerScale({"type": "string", "enum": words}, "one of " + ", ".join(f'"{word}"' for word in words), read)
+    return AnswerScale({"type": "string", "enum": words}, "one of " + ", ".join(f'"{name}"' for name in words), read)
 
 
 def _truth(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    word = value.lower() if isinstance(value, str) else None
-    if word in _TRUE or word in _FALSE:
-        return word in _TRUE
+    text = value.lower() if isinstance(value, str) else None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
     raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
 
 

@@ -9,17 +9,18 @@ from typing import Any, ClassVar, Self
 from pydantic import AliasChoices, Field, field_serializer, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from agenteval_otel.components import ListOf
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.operational import OperationalEvaluator
-from agenteval_otel.evaluators.tool_usage_arguments import (
+from agenteval_otel.evaluators.tools.arguments import (
     ArgumentTerms,
     answer_of,
     synchronous,
     with_functions,
     with_names,
 )
-from agenteval_otel.evaluators.tool_usage_calls import MadeCall, calls_of, raw_arguments
+from agenteval_otel.evaluators.tools.calls import MadeCall, calls_of, raw_arguments
 from agenteval_otel.models import EvaluationInput, Score
 
 __all__ = ["Expectation", "ToolUse"]
@@ -85,7 +86,7 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
     reason_codes: ClassVar[tuple[str, ...]] = ("tool_not_called",)
 
     criterion_name: str = "tool_use"
-    expectations: tuple[Expectation, ...]
+    expectations: ListOf[Expectation]
 
     def preferred_execution(self) -> Execution | None:
         """``process`` with a schema or a pattern that arguments can make slow; nobody knows a function's time."""
@@ -118,7 +119,7 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
     def score(self, evaluation_input: EvaluationInput) -> Score:
         """Count the calls of each expectation."""
         calls = calls_of(evaluation_input, "messageHistory", any_role=True) if self.expectations else []
-        unmet = [told for expectation in self.expectations if (told := _unmet(expectation, calls))]
+        unmet = [problem for expectation in self.expectations if (problem := _unmet(expectation, calls))]
         wanted = len(self.expectations)
         if not unmet:
             return Score(value=1.0, passed=True, reasoning=f"all {wanted} expectations met")

@@ -1,0 +1,166 @@
+"""AgentDock's run configuration, ``evaluatorConfigs: [{type, config}]``, rewritten into our form when it is loaded.
+
+What AgentDock does differently is an option of our evaluators, which the rewritten entry sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
+
+from agenteval_otel.compat.gogrid import is_rubric_judge, judge_defaults
+from agenteval_otel.components import load_each, resolve
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Evaluator, as_evaluator
+
+__all__ = ["ENTRIES", "SETTINGS_OF", "load_entries", "load_evaluator", "marked"]
+
+ENTRIES: Final = "evaluatorConfigs"
+"""The field by which a document is AgentDock's."""
+
+SETTINGS_OF: Final[dict[str, str | None]] = {
+    ENTRIES: "evaluators", "storageProvider": "storage", "groundTruth": "ground_truth", "redactors": "redaction",
+    "metadata": None,
+}  # fmt: skip
+"""The names of a document's fields in our settings, where they differ; None for what settings do not have."""
+
+Fields = dict[str, Any]
+
+
+def load_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
+    """An evaluator as `as_evaluator` takes it, or from an entry ``{type, config}`` of AgentDock's.
+
+    Raises:
+        ConfigurationError: Neither, an unknown type, or wrong settings.
+    """
+    if not isinstance(value, Mapping) or "config" not in value:
+        return as_evaluator(value, path=path)
+    known = value.get("type")
+    kind = Evaluator.registry[known] if isinstance(known, str) and known in Evaluator.registry else None
+    if kind is not None and "config" in kind.model_fields:
+        return as_evaluator(value, path=path)
+    return _load_entry(value, path=path)
+
+
+def marked(entry: Any) -> Any:
+    """The entry of a document with its settings in ``config``, by which `load_evaluator` knows it."""
+    if not isinstance(entry, Mapping) or "config" in entry:
+        return entry
+    return {"type": entry.get("type"), "config": {name: value for name, value in entry.items() if name != "type"}}
+
+
+def load_entries(entries: Any) -> tuple[Evaluator, ...]:
+    """The evaluators of a document's ``evaluatorConfigs``.
+
+    Raises:
+        ConfigurationError: With the problems of all entries.
+    """
+    if not isinstance(entries, list | tuple) or not entries:
+        raise ConfigurationError("expected a list with at least one evaluator", path=ENTRIES)
+    return load_each(lambda entry, path: _load_entry(entry, path=path), entries, path=ENTRIES)
+
+
+def _load_entry(entry: Any, *, path: str | None) -> Evaluator:
+    if not isinstance(entry, Mapping):
+        return as_evaluator(entry, path=path)
+    config = entry.get("config", {})
+    if not isinstance(config, Mapping):
+        raise ConfigurationError(f"expected a mapping, found {type(config).__name__}", path=f"{path}.config")
+    fields: Fields = {**config, **{key: value for key, value in entry.items() if key != "config"}}
+    for name in _PLACES.get(str(fields.get("type")), ()):
+        if isinstance(fields.get(name), str):
+            fields[name] = _known_place(fields[name], keywords=name.startswith("keywords"))
+    rewrite = _REWRITE.get(fields["type"]) if isinstance(fields.get("type"), str) else None
+    try:
+        fields = fields if rewrite is None else rewrite(fields)
+    except ConfigurationError as error:
+        raise error.under(path) from None
+    # The rules of RuleBased still read the form themselves.
+    context = {"original": True} if fields.get("type") == "RuleBased" else None
+    return resolve(Evaluator, fields, path=path, context=context)
+
+
+def _with_defaults(fields: Fields, **defaults: Any) -> Fields:
+    left_out = {name: value for name, value in defaults.items() if name not in fields and to_camel(name) not in fields}
+    return {**left_out, **fields}
+
+
+def _known_place(place: str, *, keywords: bool) -> str:
+    """AgentDock takes any place; one that it does not know has nothing in it, which fails each evaluation."""
+    known = ("config", *_ROOTS[2:]) if keywords else _ROOTS
+    return place if not place or place.partition(".")[0] in known else f"context.{place}"
+
+
+def _similarity(fields: Fields) -> Fields:
+    algorithm = fields.get("algorithm")
+    if algorithm not in ("sorensen-dice", "jaro-winkler", "levenshtein"):
+        fields = {**fields, "algorithm": "sorensen-dice"}  # as AgentDock does with a name that it does not know
+    return _with_defaults(fields, ngram_size=1, unit="utf16", without_reference="fail")
+
+
+def _accuracy(fields: Fields) -> Fields:
+    if all(fields.get(name) is None for name in ("embedder", "embeddingModel", "embedding_model")):
+        raise ConfigurationError(
+            'required field is missing: "hashing", which is built in and compares wording, or an object that embeds',
+            path="embedder",
+        )
+    return _with_defaults(fields, without_reference="fail")
+
+
+def _sentiment(fields: Fields) -> Fields:
+    return _with_defaults(fields, lexicon="afinn", original_tokens=True)
+
+
+def _judge(fields: Fields) -> Fields:
+    """AgentDock's judge: texts stand in the template, the reply is a score with its reasoning, nothing is skipped."""
+    known = _names_of("LLMJudge") | {"llm", "provider", "type"}
+    fields = {name: value for name, value in fields.items() if name in known and value is not None}
+    template = fields.get("promptTemplate", fields.get("prompt_template"))
+    if is_rubric_judge(fields):
+        return _with_defaults(fields, **judge_defaults(has_template=template is not None))
+    required = {
+        "criterion_name": fields.get("criterionName", fields.get("criterion_name")),
+        "prompt_template": template,
+    }
+    for name, value in required.items():
+        if value is None or (isinstance(value, str) and not value.strip()):
+            raise ConfigurationError("required field is missing" if value is None else "must not be blank", path=name)
+    return _with_defaults(fields, refuse_degenerate=False, needs=(), reply_form="score", placement="inline")
+
+
+def _tool_usage(fields: Fields) -> Fields:
+    from agenteval_otel.evaluators.tools.tool_usage import ToolRule
+
+    fields = {name: value for name, value in fields.items() if value is not None}
+    known = {name for field in ToolRule.model_fields for name in (field, to_camel(field))}
+    rules = fields.get("rules")
+    if isinstance(rules, list | tuple):
+        fields["rules"] = [_tool_rule(rule, known) if isinstance(rule, Mapping) else rule for rule in rules]
+    return _with_defaults(fields, zero_when_unused=True)
+
+
+def _tool_rule(rule: Mapping[str, Any], known: set[str]) -> Fields:
+    """AgentDock ignores unknown fields; null and an empty tool name are to it as if they were left out."""
+    rule = {key: value for key, value in rule.items() if key in known and value is not None and value != ""}
+    decided_by = (rule.get(key) for name in _DECIDING for key in (name, to_camel(name)))
+    names_nothing = all(value in (None, [], ()) for value in decided_by)
+    return {**rule, "invalid_reason": "the rule names no tool"} if names_nothing else rule
+
+
+def _names_of(kind: str) -> set[str]:
+    return {name for field in Evaluator.registry[kind].model_fields for name in (field, to_camel(field))}
+
+
+_DECIDING: Final = ("expected_tool_name", "forbidden_tools", "sequence", "min_calls", "max_calls")
+_ROOTS: Final = ("response", "prompt", "groundTruth", "ground_truth", "context")
+_PLACES: Final = {
+    "KeywordCoverage": ("keywordsSourceField", "keywords_source_field", "sourceTextField", "sourceField"),
+    "LexicalSimilarity": ("sourceField", "referenceField"),
+    "Toxicity": ("sourceTextField",),
+}  # fmt: skip
+_REWRITE: Final[dict[str, Callable[[Fields], Fields]]] = {
+    "LexicalSimilarity": _similarity, "LLMJudge": _judge, "NLPAccuracy": _accuracy, "Sentiment": _sentiment,
+    "ToolUsage": _tool_usage,
+}  # fmt: skip

@@ -1,0 +1,3 @@
+"""The evaluator `LLMJudge` (`evaluator`), and the presets of the catalogue (`presets`)."""
+
+__all__ = ()

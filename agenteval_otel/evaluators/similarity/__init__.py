@@ -1,0 +1,3 @@
+"""Evaluators that compare the response with a reference: by characters, and by embeddings."""
+
+__all__ = ()

@@ -1,0 +1,3 @@
+"""Evaluators of tool calls: `ToolUsage` and `ToolUse`."""
+
+__all__ = ()

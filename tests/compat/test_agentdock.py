@@ -1,0 +1,112 @@
+"""AgentDock's entries: the defaults that they imply, and what AgentDock takes that our own form refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.compat import load_evaluator
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import Evaluator, LLMJudge
+from tests.golden import vectors
+
+
+def entry(kind: str, **config: Any) -> Any:
+    return load_evaluator({"type": kind, "config": {"criterionName": "c", **config}})
+
+
+def result_of(evaluator: Evaluator, scale: str = "numeric", **fields: Any) -> EvaluationResult:
+    criteria = [EvaluationCriteria(name=one.name, scale=scale) for one in evaluator.criteria()]
+    (result,) = asyncio.run(evaluator.evaluate(EvaluationInput.model_validate({"response": "ab", **fields}), criteria))
+    return result
+
+
+IMPLIED = {
+    "LexicalSimilarity": {"ngram_size": 1, "unit": "utf16", "without_reference": "fail"},
+    "Sentiment": {"lexicon": "afinn", "original_tokens": True},
+    "NLPAccuracy": {"without_reference": "fail"},
+}
+
+
+@pytest.mark.parametrize("kind", IMPLIED)
+def test_an_entry_implies_agentdocks_defaults(kind: str) -> None:
+    """They are options of the evaluator, and an entry that sets one keeps its own value."""
+    more: dict[str, Any] = {"embedder": "hashing"} if kind == "NLPAccuracy" else {}
+    evaluator = entry(kind, **more)
+    assert {name: getattr(evaluator, name) for name in IMPLIED[kind]} == IMPLIED[kind]
+    own: dict[str, dict[str, Any]] = {
+        "LexicalSimilarity": {"ngramSize": 3, "unit": "character", "without_reference": "skip"},
+        "Sentiment": {"lexicon": "builtin", "originalTokens": False}, "NLPAccuracy": {"withoutReference": "skip"},
+    }  # fmt: skip
+    assert entry(kind, **more, **own[kind]) == Evaluator.registry[kind].load(
+        {"criterion_name": "c", **more, **own[kind]}
+    )
+
+
+@pytest.mark.parametrize("vector", [one for one in vectors("LexicalSimilarity") if one.id in ("lex-055", "absent")])
+def test_the_specifications_example_has_its_number(vector: dict[str, Any]) -> None:
+    """The example of the specification scores 44/49."""
+    fields = {"response": vector["input"]["response"], "groundTruth": vector["input"]["groundTruth"]}
+    assert result_of(entry("LexicalSimilarity"), **fields).score == 0.8979591836734694
+
+
+@pytest.mark.parametrize("named", [{"algorithm": "cosine"}, {"algorithm": None}, {"algorithm": []}])
+def test_an_unknown_algorithm_is_sorensen_dice(named: dict[str, Any]) -> None:
+    """AgentDock takes it so."""
+    assert entry("LexicalSimilarity", **named).algorithm == "sorensen-dice"
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [("KeywordCoverage", {"keywordsSourceField": "other"}),
+     ("KeywordCoverage", {"expectedKeywords": ["a"], "sourceTextField": "answer"}),
+     ("Toxicity", {"toxicTerms": ["a"], "sourceTextField": "answer"}),
+     ("LexicalSimilarity", {"sourceField": "answer"})],
+)  # fmt: skip
+def test_an_unknown_place_fails_each_evaluation(kind: str, config: dict[str, Any]) -> None:
+    """AgentDock loads it; there is nothing in such a place. Our own form refuses it."""
+    assert result_of(entry(kind, **config), groundTruth="ab").status == "failed"
+    with pytest.raises(ConfigurationError, match="expected"):
+        Evaluator.registry[kind].load({"criterion_name": "c", **config})
+
+
+@pytest.mark.parametrize(("scale", "filler"), [("binary", False), ("numeric", 0), ("likert5", False)])
+@pytest.mark.parametrize("rule", [{}, {"isRequired": False}, {"expectedToolName": ""}, {"forbiddenTools": []}])
+def test_a_rule_without_a_tool_has_no_score(rule: dict[str, Any], scale: str, filler: Any) -> None:
+    """It gives a failed result, whose filler is on its scale; our own form refuses it."""
+    evaluator = load_evaluator({"type": "ToolUsage", "config": {"rules": [{"criterionName": "T", **rule, "x": 1}]}})
+    result = result_of(evaluator, scale)
+    assert (result.status, result.error_type, result.score) == ("failed", "invalid_rule", None)
+    assert (result.filler, type(result.filler)) == (filler, type(filler))
+    with pytest.raises(ConfigurationError, match="expected expected_tool_name"):
+        Evaluator.registry["ToolUsage"].load({"rules": [{"criterionName": "T", "isRequired": False}]})
+
+
+def test_a_judges_template_may_hold_other_braces() -> None:
+    """A placeholder that AgentDock does not know stays text; our own form refuses it."""
+
+    async def generate(prompt: str) -> str:
+        return "{}"
+
+    judge = entry("LLMJudge", llm=generate, promptTemplate="{{response}} {{mood}}", unknown=1)
+    assert isinstance(judge, LLMJudge)
+    assert (judge.reply_form, judge.placement, judge.needs) == ("score", "inline", ())
+    with pytest.raises(ConfigurationError, match=r"prompt_template: \{\{mood\}\} stands for nothing"):
+        LLMJudge(judge=generate, prompt_template="{{response}} {{mood}}")
+
+
+def test_an_evaluator_with_a_field_named_config_is_not_an_entry() -> None:
+    """A mapping for a user's own evaluator that has such a field is read as it stands."""
+
+    class Configured(Evaluator, type="CompatTestConfigured"):
+        config: dict[str, int]
+
+    try:
+        evaluator = load_evaluator({"type": "CompatTestConfigured", "config": {"a": 1}})
+        assert isinstance(evaluator, Configured)
+        assert evaluator.config == {"a": 1}
+    finally:
+        Evaluator.registry.pop("CompatTestConfigured", None)

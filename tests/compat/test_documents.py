@@ -1,0 +1,90 @@
+"""An AgentDock document loads wherever settings load, and means the same everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agenteval_otel
+from agenteval_otel import EvaluationInput, EvaluationRunConfig, monitor, run_evaluation_sync
+from agenteval_otel.cli import main
+from agenteval_otel.config.load import SettingsError, load_settings
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import LexicalSimilarity, RuleBased, Toxicity
+
+TOXICITY = {"type": "Toxicity", "config": {"criterionName": "clean", "toxicTerms": ["idiot"]}}
+SIMILAR = {"type": "LexicalSimilarity", "config": {"criterionName": "alike", "algorithm": "unheard-of"}}
+SHORT = {"type": "RuleBased", "rules": [{"criterionName": "short", "config": {"type": "length", "max": 80}}]}
+DOCUMENT: dict[str, Any] = {
+    "evaluatorConfigs": [TOXICITY, SIMILAR, SHORT],
+    "criteria": [{"name": "clean", "weight": 2}],
+    "metadata": {"suite": "nightly"},
+}
+
+
+@pytest.fixture
+def run_json(tmp_path: Path) -> Path:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(DOCUMENT, indent=2))
+    return file
+
+
+def test_settings_take_the_document(run_json: Path) -> None:
+    """Evaluators have AgentDock's defaults, its criteria are the default set, and metadata gives a warning."""
+    loaded = load_settings(run_json, environment={})
+    toxicity, similar, rules = loaded.settings.evaluators
+    assert isinstance(toxicity, Toxicity)
+    assert toxicity.toxic_terms == ("idiot",)
+    assert isinstance(similar, LexicalSimilarity)
+    assert (similar.algorithm, similar.ngram_size, similar.without_reference) == ("sorensen-dice", 1, "fail")
+    assert isinstance(rules, RuleBased)
+    assert [(one.name, one.weight) for one in loaded.settings.criteria_of()] == [("clean", 2)]
+    assert any("metadata" in warning for warning in loaded.warnings)
+    assert loaded.settings.evaluators == EvaluationRunConfig.model_validate(DOCUMENT).evaluators
+
+
+def test_configure_evaluates_by_the_document(run_json: Path) -> None:
+    """``configure("run.json")`` gives its evaluators to a bare `@monitor`."""
+    agenteval_otel.configure(run_json)
+    try:
+
+        @monitor
+        def answer(question: str) -> str:
+            return "You idiot"
+
+        assert answer("who?") == "You idiot"
+        assert agenteval_otel.flush(timeout_s=10)
+        assert agenteval_otel.accounting()["evaluated"] == 1
+    finally:
+        agenteval_otel.shutdown(timeout_s=10)
+
+
+def test_check_tells_what_the_document_runs(run_json: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``agenteval-otel check run.json`` accepts it and names its criteria."""
+    assert main(["check", str(run_json)]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("Toxicity", "clean", "alike", "short", "metadata"))
+
+
+def test_monitor_takes_an_entry() -> None:
+    """An entry of a document is an evaluator of `@monitor`, of a run configuration and of a suite."""
+
+    @monitor(evaluators=[TOXICITY])
+    def answer(question: str) -> str:
+        return question
+
+    assert answer("hello") == "hello"
+    config = EvaluationRunConfig(evaluators=[TOXICITY])  # type: ignore[list-item]
+    assert run_evaluation_sync(EvaluationInput(response="You idiot"), config).results[0].score is False
+    with pytest.raises(ConfigurationError, match=r"evaluators\[0\].*toxic_term"):
+        monitor(evaluators=[{"type": "Toxicity", "config": {"criterionName": "clean"}}])
+
+
+def test_a_wrong_document_is_refused_with_its_place(run_json: Path) -> None:
+    """What is wrong is named with its file and place."""
+    run_json.write_text(json.dumps({"evaluatorConfigs": [{"type": "Toxicty", "config": {}}]}, indent=2))
+    with pytest.raises(SettingsError, match=r"run\.json: evaluators\[0\]: unknown evaluator type.*'Toxicity'"):
+        load_settings(run_json, environment={})
