@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.compat.rules import flat_rules
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, KeywordCoverage, RuleBased
 from agenteval_otel.models import EvaluationInput, EvaluationResult
@@ -15,7 +16,10 @@ from tests.golden import same, vectors
 
 
 def evaluate(kind: type[Evaluator], vector: dict[str, Any]) -> list[EvaluationResult]:
-    evaluator = kind.load(vector["config"], context={"original": True})
+    config = vector["config"]
+    if kind is RuleBased:
+        config = {**config, "rules": flat_rules(config.get("rules"))}
+    evaluator = kind.load(config, context={"original": True})
     evaluation_input = EvaluationInput.model_validate(vector["input"])
     return asyncio.run(evaluator.evaluate(evaluation_input, AgentDockCriteria.reading(evaluation_input.criteria)))
 

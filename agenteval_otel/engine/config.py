@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.compat.rules import flat_rules
 from agenteval_otel.components import Component, choices, load_each, resolve
 from agenteval_otel.engine.base import RunModel, expect_input
 from agenteval_otel.engine.selection import Selection, select
@@ -180,7 +181,10 @@ def _load_original(entry: Any, *, path: str) -> Evaluator:
     config = entry.get("config", {})
     if not isinstance(config, Mapping):
         raise ConfigurationError(f"expected a mapping, found {type(config).__name__}", path=f"{path}.config")
-    return resolve(Evaluator, {**config, **fields}, path=path, context={"original": True})
+    fields = {**config, **fields}
+    if fields.get("type") == "RuleBased" and "rules" in fields:
+        fields["rules"] = flat_rules(fields["rules"])
+    return resolve(Evaluator, fields, path=path, context={"original": True})
 
 
 def _check_declares(evaluator: Evaluator, path: str) -> Evaluator:

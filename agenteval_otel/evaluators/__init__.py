@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     )
     from agenteval_otel.evaluators.operational import CompletedWithin, Contains, CostWithin, ExactMatch
     from agenteval_otel.evaluators.rubric import Rubric
-    from agenteval_otel.evaluators.rule_based import RuleBased
+    from agenteval_otel.evaluators.rules.base import RuleCheck, RuleFailure
+    from agenteval_otel.evaluators.rules.rule_based import RuleBased
+    from agenteval_otel.evaluators.rules.structure import Json, JsonSchema
+    from agenteval_otel.evaluators.rules.text import Includes, KeywordCount, Length, Regex
     from agenteval_otel.evaluators.semantic import NLPAccuracy
     from agenteval_otel.evaluators.sentiment.evaluator import Sentiment
     from agenteval_otel.evaluators.similarity import LexicalSimilarity
@@ -69,18 +72,26 @@ __all__ = [
     "Func",
     "Groundedness",
     "HateAndUnfairness",
+    "Includes",
     "IndirectAttack",
     "IntentResolution",
+    "Json",
+    "JsonSchema",
+    "KeywordCount",
     "KeywordCoverage",
     "LLMJudge",
+    "Length",
     "LexicalSimilarity",
     "NLPAccuracy",
     "ProtectedMaterial",
+    "Regex",
     "Relevance",
     "ResponseHealth",
     "Retrieval",
     "Rubric",
     "RuleBased",
+    "RuleCheck",
+    "RuleFailure",
     "SelfHarm",
     "Sentiment",
     "Sexual",
@@ -107,7 +118,7 @@ _EVALUATORS = {
         "UngroundedAttributes", "Violence",
     ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
-    "rule_based": ("RuleBased",),
+    "rules.rule_based": ("RuleBased",),
     "semantic": ("NLPAccuracy",),
     "sentiment.evaluator": ("Sentiment",),
     "similarity": ("LexicalSimilarity",),
@@ -119,6 +130,9 @@ _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.item
 for _name, _module in _MODULE_OF.items():
     Evaluator.registry.announce(_module, _name)
 _MODULE_OF["Rubric"] = f"{__name__}.rubric"
+_MODULE_OF |= dict.fromkeys(("RuleCheck", "RuleFailure"), f"{__name__}.rules.base")
+_MODULE_OF |= dict.fromkeys(("Includes", "KeywordCount", "Length", "Regex"), f"{__name__}.rules.text")
+_MODULE_OF |= dict.fromkeys(("Json", "JsonSchema"), f"{__name__}.rules.structure")
 # A suite runs evaluators, so it stands in the runner's room, above; it is looked for here, beside what it runs.
 _MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.engine")
 

@@ -81,7 +81,7 @@ class ArgumentTerms(BaseModel):
         if callable(self.argument_checks) or self.arguments_schema is not None:
             return False
         patterns = (predicate.compiled for predicate in (self.argument_checks or {}).values())
-        return all(pattern is None or pattern.linear is not None for pattern in patterns)
+        return all(pattern is None or pattern.is_linear for pattern in patterns)
 
     def problem(self, arguments: Any) -> str | None:
         """What is wrong with a call's arguments, a value or JSON text; None when nothing is.

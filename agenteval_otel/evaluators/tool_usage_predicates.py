@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.patterns import JsPattern, compile_pattern
+from agenteval_otel.runtime.patterns import Pattern, compile_pattern
 
 __all__ = ["SETTINGS", "JsonType", "Predicate", "argument_at"]
 
@@ -47,7 +47,7 @@ class Predicate(BaseModel):
         min_length: The least length of a text, a list or an object.
         max_length: The largest length of a text, a list or an object.
         contains: What a text has in it, or a list among its items.
-        pattern: A JavaScript regular expression that occurs in a text.
+        pattern: A regular expression (as in `RuleBased`) that occurs in a text.
         not_empty: Not null, not blank as text, not empty as a list or an object.
     """
 
@@ -98,7 +98,7 @@ class Predicate(BaseModel):
         return {name: value for name, value in dump(self).items() if name in said}
 
     @cached_property
-    def compiled(self) -> JsPattern | None:
+    def compiled(self) -> Pattern | None:
         """The pattern, ready to search."""
         return None if self.pattern is None else compile_pattern(self.pattern)
 
@@ -128,7 +128,7 @@ class Predicate(BaseModel):
 
     def _matches(self, value: Any) -> bool:
         try:
-            return isinstance(value, str) and self.compiled is not None and self.compiled.found(value)
+            return isinstance(value, str) and self.compiled is not None and self.compiled.occurs_in(value)
         except TimeoutError:
             raise EvaluationError("the pattern takes too long on the argument", error_type="timeout") from None
 

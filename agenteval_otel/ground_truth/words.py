@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agenteval_otel.patterns.composed import composed
+from agenteval_otel.runtime.text import composed
 
 __all__ = ["folded", "phrase_of", "words_of"]
 

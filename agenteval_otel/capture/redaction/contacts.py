@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from agenteval_otel.capture.redaction.scan import Finding, Window
-from agenteval_otel.patterns import lazily
+from agenteval_otel.runtime.text import lazily
 
 __all__ = ["find_emails", "find_ipv6", "ipv4_at"]
 

@@ -12,7 +12,7 @@ from typing import Final
 from agenteval_otel.capture.redaction.contacts import ipv4_at
 from agenteval_otel.capture.redaction.phones import phone_at
 from agenteval_otel.capture.redaction.scan import Finding, Window
-from agenteval_otel.patterns import lazily
+from agenteval_otel.runtime.text import lazily
 
 __all__ = ["find_ibans", "find_numbers"]
 

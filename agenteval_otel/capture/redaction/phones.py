@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from agenteval_otel.capture.redaction.scan import Finding
-from agenteval_otel.patterns import lazily
+from agenteval_otel.runtime.text import lazily
 
 __all__ = ["PHONE_KEY", "phone_at"]
 

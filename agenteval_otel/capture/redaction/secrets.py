@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from agenteval_otel.capture.redaction.scan import Finding, Window
-from agenteval_otel.patterns import lazily
+from agenteval_otel.runtime.text import lazily
 
 __all__ = ["SECRET", "TELLING_KEY", "find_secrets"]
 

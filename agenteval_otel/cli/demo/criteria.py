@@ -32,8 +32,8 @@ def demo_evaluators(*, max_characters: int) -> tuple[Evaluator, ...]:
         RuleBased.load(
             {
                 "rules": [
-                    {"criterion_name": "short_enough", "config": {"type": "length", "max": max_characters}},
-                    {"criterion_name": "courtesy", "config": _COURTESY},
+                    {"criterion": "short_enough", "type": "length", "max": max_characters},
+                    {"criterion": "courtesy", **_COURTESY},
                 ]
             }
         ),

@@ -1,0 +1,3 @@
+"""Forms of other frameworks, rewritten into ours when a document is loaded."""
+
+__all__ = ()
