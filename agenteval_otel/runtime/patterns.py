@@ -29,6 +29,8 @@ _TOKENS = re.compile(
     r"|(?P<look>\(\?<?[=!])|(?P<reference>\(\?P=|\(\?\()|(?P<sign>[{$])"
 )
 _CODE_POINTS = re.compile(r"(?s)\\(?:u([0-9a-fA-F]{4})|U(00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})|.)")
+# The engines read flags in the middle, and `$` under an inline m, in different ways.
+_INLINE_FLAGS = re.compile(r"(?<!^)\(\?[a-zA-Z]+\)|\(\?[a-zA-Z]*m")
 _WORD = "0-9A-Za-z_"
 _EDGE = "(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))"
 _FOR_REGEX = {
@@ -98,8 +100,10 @@ def compile_pattern(pattern: str, flags: str = "") -> Pattern:
     check_flags(flags)
     import regex
 
+    lines = "m" in flags or _INLINE_FLAGS.search(pattern) is not None
+
     try:
-        source = _rewritten(pattern, _FOR_REGEX, _FOR_REGEX_SETS, lines="m" in flags)
+        source = _rewritten(pattern, _FOR_REGEX, _FOR_REGEX_SETS, lines=lines)
         backtracking = regex.compile(f"(?{flags}){source}" if flags else source, regex.VERSION0)
     except (regex.error, OverflowError, RecursionError, ValueError) as error:
         raise ValueError(f"not a regular expression: {error}") from error
@@ -155,6 +159,8 @@ def _re2_obstacle(source: str, pattern: str) -> str | None:
     tokens = list(_TOKENS.finditer(pattern))
     if any(token["escape"] == r"\B" for token in tokens):
         return r"\B"  # RE2 looks inside of characters, too
+    if _INLINE_FLAGS.search(pattern):
+        return "flags inside of the pattern"
     try:
         size = _automaton(source).programsize
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""RuleBased, its checks and the translation of JavaScript patterns."""
+"""RuleBased and its checks."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_failed_rule_says_why(config: dict[str, Any], response: Any, reason: s
     [("binary", (False, True)), ("numeric", (0, 1)), ("likert5", (1, 5)), ("string", ("fail", "pass"))],
 )
 def test_the_scale_says_what_passing_is_worth(scale: str, values: tuple[Any, Any]) -> None:
-    """A verdict becomes the scale's worst or best score, and the label stays the verdict."""
+    """A result becomes the scale's worst or best score; the label is pass or fail."""
     check = rules({"type": "length", "min": 2})
     for response, value, label in (("a", values[0], "fail"), ("ab", values[1], "pass")):
         (result,) = run(check, response, scale)
@@ -94,7 +94,7 @@ def test_the_scale_says_what_passing_is_worth(scale: str, values: tuple[Any, Any
         assert result.label == label
 
 
-def test_a_declared_range_takes_the_verdict() -> None:
+def test_a_declared_range_takes_a_boolean() -> None:
     """On a declared range a passed rule is the best there is, whatever the scale is called."""
     criterion = EvaluationCriteria(name="R", scale="likert5", minimum=0, maximum=10)
     (result,) = asyncio.run(rules({"type": "length"}).evaluate(EvaluationInput(response="a"), [criterion]))
@@ -157,7 +157,7 @@ def test_json_is_read_from_the_source_field() -> None:
 
 
 def test_json_too_deep_to_check_is_a_failure() -> None:
-    """Nesting beyond what can be followed is no verdict on the answer."""
+    """Nesting beyond what can be followed is a failure, not a score."""
     (result,) = run(rules({"type": "json_parse"}), "[" * 200_000)
     assert (result.score, result.error_type) == (None, "too_deep")
 
@@ -223,13 +223,13 @@ def test_messages_and_fields_are_judged_by_a_schema() -> None:
     ],
     ids=["deep", "deeper than is looked", "digits", "infinite"],
 )
-def test_json_that_cannot_be_followed_has_no_verdict(text: str, error_type: str) -> None:
-    """Nesting and numbers beyond what is looked at are a failure, not a verdict."""
+def test_json_that_cannot_be_followed_has_no_score(text: str, error_type: str) -> None:
+    """Nesting and numbers beyond what is looked at are a failure, not a score."""
     (result,) = run(rules({"type": "json_schema", "definition": LIST}), text)
     assert (result.score, result.error_type) == (None, error_type)
 
 
-def test_ten_megabytes_get_a_verdict_or_a_failure() -> None:
+def test_ten_megabytes_get_a_score_or_a_failure() -> None:
     """A text far beyond what is captured is judged offline; what has too many values for a schema is a failure."""
     check = rules(
         {"type": "length", "max": 10_485_761},
@@ -304,7 +304,7 @@ def test_a_catastrophic_pattern_is_cut_off() -> None:
 
 @given(text=st.text(max_size=200))
 @settings(deadline=None)
-def test_any_text_gets_a_verdict(text: str) -> None:
+def test_any_text_gets_a_result(text: str) -> None:
     """No text, not even one with lone surrogates, makes a rule raise."""
     evaluator = rules(
         {"type": "length", "min": 2, "max": 50},
@@ -328,7 +328,7 @@ JSON = st.recursive(
 @given(value=JSON.filter(lambda value: not isinstance(value, str) and value is not None))
 @settings(deadline=None)
 def test_a_value_and_its_json_are_judged_alike(value: Any) -> None:
-    """Whether an answer is a structure or its JSON text, the schema's verdict is the same."""
+    """Whether an answer is a structure or its JSON text, the schema's result is the same."""
     check = rules({"type": "json_schema", "definition": {"type": ["object", "number"], "maxProperties": 1}})
     as_value, as_text = run(check, value)[0], run(check, json.dumps(value))[0]
     assert (as_value.score, as_value.reasoning) == (as_text.score, as_text.reasoning)

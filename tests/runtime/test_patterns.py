@@ -90,6 +90,7 @@ def test_ordinary_patterns_are_linear(pattern: str, flags: str) -> None:
         (r"(a)\1", "a reference to a group", True), (r"(?P<n>a)(?P=n)", "a reference to a group", True),
         (r"a*\B", r"\B", False), ("a[ab]{900}c", "too many repetitions", False),
         ("(?:a{40}){30}", "RE2: invalid repetition size", False), ("(?>a)", "RE2: invalid", False),
+        ("(?m)a$", "flags inside", False),
     ],
 )  # fmt: skip
 def test_what_re2_cannot_run_says_why(pattern: str, obstacle: str, never: bool) -> None:
