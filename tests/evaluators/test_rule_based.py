@@ -290,6 +290,9 @@ def test_a_user_adds_a_check_in_one_class() -> None:
     assert (failed.score, failed.reason_code, passed.score) == (False, "too_many_emoji", True)
     assert [result.error_type for result in run(evaluator, "broken")] == ["KeyError", None]
     assert evaluator.resolved_execution == "inline"
+    recipe = json.loads(json.dumps(serialize_evaluator(evaluator)))
+    assert __name__ in recipe["fields"]["modules"], "a worker process would not know the check"
+    assert load_evaluator(recipe) == evaluator
     with pytest.raises(ConfigurationError, match=r"rules\[0\].alowed: unknown field \(did you mean 'allowed'\?\)"):
         rules({"type": "RuleTestNoEmoji", "alowed": 1})
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, Self
 
 from pydantic import Field, SerializeAsAny, field_validator
 
 from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import failure_of, find_criterion, result_of
+from agenteval_otel.evaluators.imports import MAIN, importable
 from agenteval_otel.evaluators.rules.base import InvalidCheck, RuleCheck, RuleResult, RulesEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 
@@ -38,6 +40,20 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
         if not isinstance(value, list | tuple):
             raise ValueError("expected a list of rules")
         return load_each(_load_rule, value, path="rules")
+
+    def to_child(self) -> dict[str, Any]:
+        """Its configuration, and the modules of its checks, which the worker process imports."""
+        modules = {importable(type(rule))[0] for rule in self.rules}
+        if MAIN in modules:
+            raise LookupError("a check of its rules is defined in the program's own file")
+        return {**super().to_child(), "modules": sorted(modules)}
+
+    @classmethod
+    def from_child(cls, fields: Mapping[str, Any]) -> Self:
+        """The evaluator that `to_child` wrote down."""
+        for module in fields["modules"]:
+            import_module(module)
+        return super().from_child({name: value for name, value in fields.items() if name != "modules"})
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
