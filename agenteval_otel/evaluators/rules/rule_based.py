@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, Self
 
 from pydantic import Field, SerializeAsAny, field_validator
@@ -11,7 +10,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import failure_of, find_criterion, result_of
-from agenteval_otel.evaluators.imports import MAIN, importable
+from agenteval_otel.evaluators.imports import MAIN, importable, imported
 from agenteval_otel.evaluators.rules.base import InvalidCheck, RuleCheck, RuleResult, RulesEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 
@@ -42,18 +41,18 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
         return load_each(_load_rule, value, path="rules")
 
     def to_child(self) -> dict[str, Any]:
-        """Its configuration, and the modules of its checks, which the worker process imports."""
-        modules = {importable(type(rule))[0] for rule in self.rules}
-        if MAIN in modules:
+        """Its configuration, and where its checks are, which the worker process imports."""
+        places = {importable(type(rule)) for rule in self.rules}
+        if any(module == MAIN for module, _ in places):
             raise LookupError("a check of its rules is defined in the program's own file")
-        return {**super().to_child(), "modules": sorted(modules)}
+        return {**super().to_child(), "checks": sorted(places)}
 
     @classmethod
     def from_child(cls, fields: Mapping[str, Any]) -> Self:
         """The evaluator that `to_child` wrote down."""
-        for module in fields["modules"]:
-            import_module(module)
-        return super().from_child({name: value for name, value in fields.items() if name != "modules"})
+        for place in fields["checks"]:
+            imported(*place)
+        return super().from_child({name: value for name, value in fields.items() if name != "checks"})
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
