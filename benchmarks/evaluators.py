@@ -70,7 +70,7 @@ def eight() -> list[Any]:
     """All deterministic evaluators that the package has, some of them twice with other settings: eight criteria."""
 
     def rule(name: str, **check: Any) -> RuleBased:
-        return RuleBased.load({"rules": [{"criterionName": name, "config": check}]})
+        return RuleBased.load({"rules": [{"criterion": name, **check}]})
 
     return [
         ResponseHealth(),
@@ -100,7 +100,7 @@ def cases() -> dict[str, Case]:
     """Every deterministic evaluator, by the name of its line in the table."""
 
     def rule(**check: Any) -> RuleBased:
-        return RuleBased.load({"rules": [{"criterionName": "rule", "config": check}]})
+        return RuleBased.load({"rules": [{"criterion": "rule", **check}]})
 
     def answer(text: str) -> EvaluationInput:
         return EvaluationInput(response=text)

@@ -24,7 +24,7 @@ from agenteval_otel.config.schema import json_schema, summary_of, writable_field
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.dispatch import Dispatcher
 from agenteval_otel.embedders import Embedder
-from agenteval_otel.evaluators import Evaluator, LLMJudge
+from agenteval_otel.evaluators import Evaluator, LLMJudge, RuleCheck
 from agenteval_otel.evaluators.catalogue import entry_of, names, rubric_fields, scales_of
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES
 from agenteval_otel.ground_truth import GroundTruthStore
@@ -56,7 +56,8 @@ def configuration() -> str:
         "## `sampling`\n", f"{summary_of(SamplingSettings)}\n", _table(SamplingSettings),
     ]  # fmt: skip
     for title, contract in (
-        ("Evaluators: `evaluators[]`", Evaluator), ("Samplers: `sampler`", Sampler),
+        ("Evaluators: `evaluators[]`", Evaluator), ("Rules of `RuleBased`: `rules[]`", RuleCheck),
+        ("Samplers: `sampler`", Sampler),
         ("Storage providers: `storage[]`", EvaluationStorageProvider), ("Redactors: `redaction[]`", Redactor),
         ("Aggregations: `aggregation`", Aggregation), ("Ground truth: `ground_truth`", GroundTruthStore),
         ("Embedders: an evaluator's `embedder`", Embedder), ("Judges: an evaluator's `judge`", Judge),
@@ -144,6 +145,7 @@ _REFERENCES = {
     "aggregation": "aggregation", "Aggregation": "aggregation",
     "ground_truth": "ground-truth store", "GroundTruthStore": "ground-truth store",
     "embedder": "embedder", "Embedder": "embedder", "judge": "judge", "Judge": "judge",
+    "check": "[rule](#rules-of-rulebased-rules)", "RuleCheck": "[rule](#rules-of-rulebased-rules)",
     "redactor": "redactor", "Redactor": "redactor", "profile": "settings",
     "AgentSettings": "[entry](#an-agents-entry-agentsname)", "OtlpStorageProvider": "[mapping](#telemetry)",
     "LoadSheddingSettings": "[mapping](#load_shedding)", "SamplingSettings": "[mapping](#sampling)",

@@ -47,12 +47,12 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.evaluators": [
         "AnswerQuality", "Bias", "CodeVulnerability", "Coherence", "CompletedWithin", "Completeness", "Contains",
-        "ContentHarm", "CostWithin", "CriterionEvaluator", "Equivalence", "Evaluator", "ExactMatch", "Fluency",
-        "Func", "Groundedness", "HateAndUnfairness", "IndirectAttack", "IntentResolution", "KeywordCoverage",
-        "LLMJudge", "LexicalSimilarity", "NLPAccuracy", "ProtectedMaterial", "Relevance", "ResponseHealth",
-        "Retrieval", "Rubric", "RuleBased", "SelfHarm", "Sentiment", "Sexual", "TaskAdherence", "ToolCallAccuracy",
-        "ToolUsage", "ToolUse", "ToxicLanguage", "Toxicity", "Truth", "UngroundedAttributes", "Violence",
-        "as_evaluator",
+        "ContentHarm", "CostWithin", "CriterionEvaluator", "Equivalence", "Evaluator", "ExactMatch", "Fluency", "Func",
+        "Groundedness", "HateAndUnfairness", "Includes", "IndirectAttack", "IntentResolution", "Json", "JsonSchema",
+        "KeywordCount", "KeywordCoverage", "LLMJudge", "Length", "LexicalSimilarity", "NLPAccuracy",
+        "ProtectedMaterial", "Regex", "Relevance", "ResponseHealth", "Retrieval", "Rubric", "RuleBased", "RuleCheck",
+        "RuleFailure", "SelfHarm", "Sentiment", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToolUsage", "ToolUse",
+        "ToxicLanguage", "Toxicity", "Truth", "UngroundedAttributes", "Violence", "as_evaluator",
     ],
     "agenteval_otel.ground_truth": [
         "CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore",
@@ -75,9 +75,6 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel.models": [
         "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "MemoryStats",
         "Message", "RunError", "Score", "ScoreLike", "ScoreValue", "SpanReference", "StreamEnd", "ToolCall", "Usage",
-    ],
-    "agenteval_otel.patterns": [
-        "DEFAULT_LIMIT_S", "JsPattern", "check_flags", "compile_pattern", "lazily",
     ],
     "agenteval_otel.objectives": [
         "BreachSettings", "Callback", "ObjectiveCrossing", "ObjectiveSettings", "Objectives", "load_callback",

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.compat.gogrid import is_rubric_judge, judge_defaults
+from agenteval_otel.compat.rules import flat_rules
 from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
@@ -21,7 +22,7 @@ ENTRIES: Final = "evaluatorConfigs"
 """The field by which a document is AgentDock's."""
 
 SETTINGS_OF: Final[dict[str, str | None]] = {
-    ENTRIES: "evaluators", "storageProvider": "storage", "groundTruth": "ground_truth", "redactors": "redaction",
+    ENTRIES: "evaluators", "storageProvider": "storage", "groundTruth": "ground_truth",
     "metadata": None,
 }  # fmt: skip
 """The names of a document's fields in our settings, where they differ; None for what settings do not have."""
@@ -35,6 +36,8 @@ def load_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
     Raises:
         ConfigurationError: Neither, an unknown type, or wrong settings.
     """
+    if isinstance(value, Mapping) and value.get("type") == "RuleBased" and "config" not in value:
+        return as_evaluator(_rule_based(dict(value)), path=path)
     if not isinstance(value, Mapping) or "config" not in value:
         return as_evaluator(value, path=path)
     known = value.get("type")
@@ -77,9 +80,7 @@ def _load_entry(entry: Any, *, path: str | None) -> Evaluator:
         fields = fields if rewrite is None else rewrite(fields)
     except ConfigurationError as error:
         raise error.under(path) from None
-    # The rules of RuleBased still read the form themselves.
-    context = {"original": True} if fields.get("type") == "RuleBased" else None
-    return resolve(Evaluator, fields, path=path, context=context)
+    return resolve(Evaluator, fields, path=path)
 
 
 def _with_defaults(fields: Fields, **defaults: Any) -> Fields:
@@ -149,6 +150,10 @@ def _tool_rule(rule: Mapping[str, Any], known: set[str]) -> Fields:
     return {**rule, "invalid_reason": "the rule names no tool"} if names_nothing else rule
 
 
+def _rule_based(fields: Fields) -> Fields:
+    return {**fields, "rules": flat_rules(fields["rules"])} if "rules" in fields else fields
+
+
 def _names_of(kind: str) -> set[str]:
     return {name for field in Evaluator.registry[kind].model_fields for name in (field, to_camel(field))}
 
@@ -162,5 +167,5 @@ _PLACES: Final = {
 }  # fmt: skip
 _REWRITE: Final[dict[str, Callable[[Fields], Fields]]] = {
     "LexicalSimilarity": _similarity, "LLMJudge": _judge, "NLPAccuracy": _accuracy, "Sentiment": _sentiment,
-    "ToolUsage": _tool_usage,
+    "RuleBased": _rule_based, "ToolUsage": _tool_usage,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from zlib import crc32
 from pydantic import Field
 
 from agenteval_otel.embedders.base import Embedder
-from agenteval_otel.patterns.composed import composed
+from agenteval_otel.runtime.text import composed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -50,7 +50,15 @@ if TYPE_CHECKING:
         CostWithin as CostWithin,
         ExactMatch as ExactMatch,
     )
-    from agenteval_otel.evaluators.rule_based import RuleBased as RuleBased
+    from agenteval_otel.evaluators.rules.base import RuleCheck as RuleCheck, RuleFailure as RuleFailure
+    from agenteval_otel.evaluators.rules.rule_based import RuleBased as RuleBased
+    from agenteval_otel.evaluators.rules.structure import Json as Json, JsonSchema as JsonSchema
+    from agenteval_otel.evaluators.rules.text import (
+        Includes as Includes,
+        KeywordCount as KeywordCount,
+        Length as Length,
+        Regex as Regex,
+    )
     from agenteval_otel.evaluators.sentiment.evaluator import Sentiment as Sentiment
     from agenteval_otel.evaluators.similarity.lexical import LexicalSimilarity as LexicalSimilarity
     from agenteval_otel.evaluators.similarity.semantic import NLPAccuracy as NLPAccuracy
@@ -69,7 +77,7 @@ _EVALUATORS = {
         "UngroundedAttributes", "Violence",
     ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
-    "rule_based": ("RuleBased",),
+    "rules.rule_based": ("RuleBased",),
     "similarity.semantic": ("NLPAccuracy",),
     "sentiment.evaluator": ("Sentiment",),
     "similarity.lexical": ("LexicalSimilarity",),
@@ -80,9 +88,14 @@ _EVALUATORS = {
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names}
 for _name, _module in _MODULE_OF.items():
     Evaluator.registry.announce(_module, _name)
-_PARTS = ("CriterionEvaluator", "Evaluator", "Func", "ResponseHealth", "Rubric", "as_evaluator")
-__all__ = sorted([*_MODULE_OF, *_PARTS])
-_MODULE_OF["Rubric"] = f"{__name__}.llm_judge.rubric"
+_PARTS = {
+    "llm_judge.rubric": ("Rubric",),
+    "rules.base": ("RuleCheck", "RuleFailure"),
+    "rules.structure": ("Json", "JsonSchema"),
+    "rules.text": ("Includes", "KeywordCount", "Length", "Regex"),
+}  # fmt: skip
+_MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names}
+__all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth", "as_evaluator"])
 # A suite runs evaluators, so it is in the engine, a layer above; users look for it here.
 _MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.engine")
 

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 
-from agenteval_otel.patterns.composed import composed
+from agenteval_otel.runtime.text import composed
 
 __all__ = ["Terms", "folded", "has_word"]
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from agenteval_otel.ground_truth.base import GroundTruth
 from agenteval_otel.models.inputs import is_blank
-from agenteval_otel.patterns.composed import composed
+from agenteval_otel.runtime.text import composed
 
 __all__ = ["MAX_ORIGINAL_ROWS", "MAX_PROMPT_CHARACTERS", "Matching", "NormalizedQuery", "QuestionIndex", "Row"]
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from agenteval_otel.patterns import lazily
 from agenteval_otel.redaction.phones import phone_at
 from agenteval_otel.redaction.scan import Finding, Window
+from agenteval_otel.runtime.text import lazily
 
 __all__ = ["find_emails", "find_ibans", "find_ipv6", "find_numbers"]
 

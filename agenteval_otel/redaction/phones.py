@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from agenteval_otel.patterns import lazily
 from agenteval_otel.redaction.scan import Finding
+from agenteval_otel.runtime.text import lazily
 
 __all__ = ["PHONE_KEY", "phone_at"]
 

@@ -10,10 +10,11 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component, load_each, resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.patterns import JsPattern, compile_pattern, lazily
 from agenteval_otel.redaction.personal import find_emails, find_ibans, find_ipv6, find_numbers
 from agenteval_otel.redaction.scan import Finding, merged, windows
 from agenteval_otel.redaction.secrets import find_secrets
+from agenteval_otel.runtime.patterns import Pattern, compile_pattern
+from agenteval_otel.runtime.text import lazily
 
 __all__ = ["KINDS", "Kind", "PatternRedactor", "Redactor", "default_redactors", "load_redactors"]
 
@@ -56,7 +57,7 @@ class PatternRedactor(Redactor, type="patterns"):
 
     Attributes:
         kinds: Which of the built-in kinds are looked for.
-        patterns: Own ones, as JavaScript regular expressions by name: ``{"customer": "C-[0-9]{6}"}`` gives
+        patterns: Own ones, as regular expressions by name: ``{"customer": "C-[0-9]{6}"}`` gives
             ``[CUSTOMER]``.
         limit_s: Time limit of one own pattern on one text, in seconds; one that takes longer costs the field.
     """
@@ -71,12 +72,12 @@ class PatternRedactor(Redactor, type="patterns"):
         for name, pattern in value.items():
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{name!r} must be a letter, then at most 31 letters, digits, '_', '-'")
-            if compile_pattern(pattern).found(""):
+            if compile_pattern(pattern).occurs_in(""):
                 raise ValueError(f"{name!r} matches the empty text")
         return value
 
     @cached_property
-    def _own(self) -> tuple[tuple[str, JsPattern], ...]:
+    def _own(self) -> tuple[tuple[str, Pattern], ...]:
         return tuple((f"[{name.upper()}]", compile_pattern(pattern)) for name, pattern in self.patterns.items())
 
     @cached_property

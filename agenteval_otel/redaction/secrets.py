@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from agenteval_otel.patterns import lazily
 from agenteval_otel.redaction.scan import Finding, Window
+from agenteval_otel.runtime.text import lazily
 
 __all__ = ["SECRET", "TELLING_KEY", "find_secrets"]
 

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.patterns import compile_pattern
+from agenteval_otel.runtime.patterns import compile_pattern
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, SamplingDecision, threshold_of
 
 __all__ = ["AgentSampler", "ErrorSampler", "FunctionSampler", "PatternSampler", "RuleSampler", "SlowSampler"]
@@ -100,10 +100,10 @@ class PatternSampler(RuleSampler, type="pattern"):
     """Samples a share of the responses in which a pattern occurs, on the background thread.
 
     Attributes:
-        pattern: A regular expression in JavaScript's syntax, as in `RuleBased`, without looking around and without
-            references to groups. With the extra ``re2`` most are searched in linear time; else a search that takes
-            longer than 0.1 s is given up, counted, and the response is not evaluated.
-        flags: Its flags, such as ``i``.
+        pattern: A regular expression, as in `RuleBased`, without looking around and without references to groups. With
+            the extra ``re2`` most are searched in linear time; a search that takes longer than 0.1 s is stopped and
+            counted, and the response is not evaluated.
+        flags: Any of ``i``, ``m`` and ``s``.
         field: Where to look: ``response``, ``prompt``, or a path below ``context``.
     """
 
@@ -130,7 +130,7 @@ class PatternSampler(RuleSampler, type="pattern"):
         if known is None:
             return None
         text = known.text_at(self.field)
-        return text is not None and compile_pattern(self.pattern, self.flags).found(text)
+        return text is not None and compile_pattern(self.pattern, self.flags).occurs_in(text)
 
 
 class SlowSampler(RuleSampler, type="slow"):

@@ -69,7 +69,7 @@ def main() -> None:
         load_shedding={"enabled": False},
         evaluators=[
             ResponseHealth(),
-            RuleBased(rules=[{"criterion_name": "short_enough", "config": {"type": "length", "max": 100}}]),
+            RuleBased(rules=[{"criterion": "short_enough", "type": "length", "max": 100}]),
             Func.of(is_polite),
             Func.of(stock_is_right),
         ],

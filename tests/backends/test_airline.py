@@ -37,7 +37,7 @@ def calls_or_answers(evaluation_input: EvaluationInput) -> Score:
 def evaluators() -> list[Any]:
     return [
         ResponseHealth(),
-        RuleBased(rules=[{"criterion_name": "short_enough", "config": {"type": "length", "max": 1200}}]),
+        RuleBased(rules=[{"criterion": "short_enough", "type": "length", "max": 1200}]),
         KeywordCoverage(criterion_name="courtesy", expected_keywords=["please", "thank"], threshold=0.5),
         Func.of(calls_or_answers),
     ]

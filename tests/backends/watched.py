@@ -54,7 +54,7 @@ def main(providers: str, file: str | None = None) -> None:
         storage=[{"type": "json_file", "path": file}] if file else [],
         evaluators=[
             ResponseHealth(),
-            RuleBased(rules=[{"criterion_name": "short_enough", "config": {"type": "length", "max": MAX_LENGTH}}]),
+            RuleBased(rules=[{"criterion": "short_enough", "type": "length", "max": MAX_LENGTH}]),
         ],
     )
     for number in range(ANSWERS):

@@ -27,7 +27,7 @@ RIGHT = [
     "sampler: {type: any_of, samplers: [{type: ratio, ratio: 0.1}, {type: rate_limit, max_per_s: 5}]}",
     "evaluators: [ResponseHealth, {type: ResponseHealth, sample_rate: 0.5},"
     " {type: KeywordCoverage, criterion_name: k, expected_keywords: [a]}]",
-    "evaluators: [{type: RuleBased, rules: [{criterion_name: a, config: {type: regex, pattern: b, flags: i}}]}]",
+    "evaluators: [{type: RuleBased, rules: [{criterion: a, type: regex, pattern: b, flags: i}]}]",
     "telemetry: {endpoint: 'http://a:1', headers: {a: b}, signals: [traces], content: no_content, detail: auto}",
     "storage: [otlp, console]\nsampler: error\ndispatcher: pool\nredactors: [patterns]",
     "storage: {type: console}", "storage: [{type: otlp, protocol: grpc}, {type: json_file, path: a}]",
@@ -40,7 +40,7 @@ WRONG = [
     "sampel_rate: 1", "sample_rate: 2", "sample_rate: lots", "enabled: perhaps", "own_span: x", "evaluators: [Nope]",
     "evaluators: [{type: ResponseHealth, nope: 1}]", "evaluators: [{type: KeywordCoverage}]",
     "evaluators: ResponseHealth",
-    "evaluators: [KeywordCoverage]", "evaluators: [{type: RuleBased, rules: [{criterion_name: a, config: {type: b}}]}]",
+    "evaluators: [KeywordCoverage]", "evaluators: [{type: RuleBased, rules: [{criterion: a, type: b}]}]",
     "sampler: {type: nope}", "sampler: {ratio: 1}", "sampler: {type: any_of, samplers: [{type: nope}]}",
     "storage: [{type: json_file}]", "storage: [otpl]", "telemetry: {protocol: smoke}", "telemetry: {endpiont: a}",
     "dispatcher: {type: pool, max_items: 0}", "criteria: {a: [{weight: 1}]}", "criteria: {a: [{name: b, treshold: 1}]}",

@@ -126,7 +126,7 @@ def test_wrong_entries_and_sets(tmp_path: Path) -> None:
           a: {criteria: suport}
           b: {sampel_rate: 1}
           c: {sample_rate: 0.5, sampler: {type: ratio}}
-          d: {evaluators: [Nope, {type: RuleBased, rules: [{criterion_name: a b, config: {type: length}}]}]}
+          d: {evaluators: [Nope, {type: RuleBased, rules: [{criterion: a b, type: length}]}]}
           e: {criteria: 7}
           f: {sample_rate: true}
         """,

@@ -166,7 +166,7 @@ def test_references_are_resolved(tmp_path: Path) -> None:
         own_span: ${SPAN:-never}
         telemetry: {endpoint: "http://${HOST}:${PORT:-4317}", headers: {a: "${EMPTY}", b: "$${HOST}", c: "$5 $$ $"}}
         dispatcher: {type: "${KIND:-pool}", max_items: "${N}"}
-        evaluators: [{type: RuleBased, rules: [{criterion_name: r, config: {type: regex, pattern: '^\$$'}}]}]
+        evaluators: [{type: RuleBased, rules: [{criterion: r, type: regex, pattern: '^\$$'}]}]
         """
     environment = {"ON": "no", "HOST": "collector", "EMPTY": "", "SPAN": "", "N": "12"}
     settings = load(tmp_path, text, environment=environment).settings
@@ -204,8 +204,8 @@ SECRET = "s3cr3t-pa55-w0rd"
         "own_span: ${S}", "sample_rate: ${S}", "telemetry: {protocol: '${S}'}", "telemetry: {signals: ['${S}']}",
         "sampler: {type: '${S}'}", "evaluators: ['${S}']", "storage: [{type: otlp, detail: 'x${S}x'}]",
         "plugins: ['${S}']", "agents: {a: {criteria: '${S}'}}", "agents: {a: {criteria: [{name: '1${S}'}]}}",
-        "evaluators: [{type: RuleBased, rules: [{criterion_name: r, config: {type: regex, pattern: '${S}('}}]}]",
-        "evaluators: [{type: RuleBased, rules: [{criterion_name: r, config: {type: regex, pattern: a, flags: ${S}}}]}]",
+        "evaluators: [{type: RuleBased, rules: [{criterion: r, type: regex, pattern: '${S}('}]}]",
+        "evaluators: [{type: RuleBased, rules: [{criterion: r, type: regex, pattern: a, flags: ${S}}]}]",
         "evaluators: [{type: RuleBased, rules: [{criterion_name: '${S} x', config: {type: length}}]}]",
         "evaluators: {headers: ['${S}']}", "telemetry: ['${S}']",
         "telemetry: {headers: [{authorization: 'Bearer ${S}'}]}", "dispatcher: {type: pool, max_items: '${S}'}",

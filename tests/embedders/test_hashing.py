@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agenteval_otel.components import resolve
 from agenteval_otel.embedders import Embedder, HashingEmbedder
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.patterns.composed import composed
+from agenteval_otel.runtime.text import composed
 from agenteval_otel.testing.checks import check_component
 from tests.golden import lines
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, ResponseHealth, RuleBased
+from agenteval_otel.evaluators import Evaluator, Length, ResponseHealth, RuleBased
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
 from agenteval_otel.scoring import Aggregation, Scored
 from tests.testing.doubles import Fixed, Free, Keeping, Thinking, config_of
@@ -46,7 +46,7 @@ def test_the_originals_form_dumps_as_it_was_given() -> None:
 def test_our_form_dumps_to_an_equivalent_configuration() -> None:
     """A configuration of ours comes back from its JSON with the same evaluators, criteria and choices."""
     config = EvaluationRunConfig(
-        evaluators=(RuleBased.load(ORIGINAL["evaluatorConfigs"][0]), ResponseHealth(tags=("fast",))),
+        evaluators=(RuleBased(rules=[Length(criterion="IsShort", max=5)]), ResponseHealth(tags=("fast",))),
         criteria=(EvaluationCriteria(name="IsShort", weight=2), EvaluationCriteria(name="response_health")),
         aggregation="minimum", tags=("fast",), execution=("inline",), metadata={"a": 1},
     )  # fmt: skip
@@ -314,10 +314,10 @@ def test_any_input_gives_scores_or_errors(
 TEN_MB = 10_000_000
 LARGE = {
     "RuleBased": {"rules": [
-        {"criterion_name": "a", "config": {"type": "length", "min": 1}},
-        {"criterion_name": "b", "config": {"type": "includes", "keywords": ["needle"], "expectedOutcome": "any"}},
-        {"criterion_name": "c", "config": {"type": "json_parse"}},
-        {"criterion_name": "d", "config": {"type": "regex", "pattern": "needle", "expectedOutcome": "match"}},
+        {"criterion": "a", "type": "length", "min": 1},
+        {"criterion": "b", "type": "includes", "keywords": ["needle"], "expectedOutcome": "any"},
+        {"criterion": "c", "type": "json_parse"},
+        {"criterion": "d", "type": "regex", "pattern": "needle", "expectedOutcome": "match"},
     ]},
     "KeywordCoverage": {"criterion_name": "a", "expected_keywords": ["needle", "c++"]},
     "LexicalSimilarity": {"criterion_name": "a"},

@@ -109,8 +109,7 @@ def test_the_originals_json_carries_the_filler() -> None:
     config = EvaluationRunConfig(
         evaluators=(
             {"type": "RuleBased", "rules": [
-                {"criterionName": "Quoted", "sourceTextField": "context.nothing",
-                 "config": {"type": "length", "max": 5}}
+                {"criterion": "Quoted", "sourceTextField": "context.nothing", "type": "length", "max": 5}
             ]},
             Free(criterion_name="bad", action=fail),
             Free(criterion_name="good"),

@@ -252,7 +252,7 @@ def test_live_and_offline_agree() -> None:
     """The same evaluators on the same input give the same scores through the runner and through `run_evaluation`."""
     evaluators = (
         ResponseHealth(), KeywordCoverage(criterion_name="kw", expected_keywords=["answer", "missing"]),
-        RuleBased.load({"rules": [{"criterionName": "short", "config": {"type": "length", "max": 3}}]}),
+        RuleBased.load({"rules": [{"criterion": "short", "type": "length", "max": 3}]}),
     )  # fmt: skip
     live = run(*evaluators, randomness=0, probability=1.0).results
     offline = run_evaluation_sync(INPUT, config_of(*evaluators)).results

@@ -90,7 +90,7 @@ def airline_cases() -> list[Case]:
     """Every assistant turn of the recorded conversations."""
     evaluators: tuple[Evaluator, ...] = (
         ResponseHealth(),
-        RuleBased(rules=[{"criterion_name": "short_enough", "config": {"type": "length", "max": 1200}}]),
+        RuleBased(rules=[{"criterion": "short_enough", "type": "length", "max": 1200}]),
         KeywordCoverage(criterion_name="courtesy", expected_keywords=["please", "thank"], threshold=0.5),
         LexicalSimilarity(criterion_name="echo", source_field="response", reference_field="prompt"),
         Sentiment(criterion_name="mood"),

@@ -163,7 +163,7 @@ def test_without_a_verdict_only_the_best_score_passes() -> None:
 
 def test_several_results_of_one_name_are_one_score() -> None:
     """Rules for one criterion pass together, with the mean of their values and the reasons of those that failed."""
-    rules = [{"criterion_name": "form", "config": {"type": "length", "max": most}} for most in (100, 5, 3)]
+    rules = [{"criterion": "form", "type": "length", "max": most} for most in (100, 5, 3)]
     found = Suite(evaluators=[RuleBased.load({"rules": rules})]).run_sync(ANSWER)
     assert (found.scores["form"].passed, found.scores["form"].value) == (False, pytest.approx(1 / 3))
     assert (found.scores["form"].reasoning or "").count("failed") == 2

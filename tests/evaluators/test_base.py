@@ -15,7 +15,7 @@ from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, KeywordCove
 from agenteval_otel.evaluators.base import failure_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 
-LENGTH = {"criterion_name": "Short", "config": {"type": "length", "max": 3}}
+LENGTH = {"criterion": "Short", "type": "length", "max": 3}
 BUILT_IN = [
     ResponseHealth(),
     RuleBased.load({"rules": [LENGTH]}),

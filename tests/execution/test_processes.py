@@ -29,10 +29,10 @@ BUILT_IN = [
     ResponseHealth(),
     KeywordCoverage(criterion_name="kw", expected_keywords=["paris", "rome"]),
     RuleBased.load({"rules": [
-        {"criterionName": "Short", "config": {"type": "length", "max": 20}},
-        {"criterionName": "Digits", "config": {"type": "regex", "pattern": "[0-9]+", "expectedOutcome": "match"}},
-        {"criterionName": "Quoted", "sourceTextField": "context.text", "config": {"type": "includes", "keywords": ["a"],
-         "expectedOutcome": "any"}},
+        {"criterion": "Short", "type": "length", "max": 20},
+        {"criterion": "Digits", "type": "regex", "pattern": "[0-9]+", "expectedOutcome": "match"},
+        {"criterion": "Quoted", "sourceTextField": "context.text", "type": "includes", "keywords": ["a"],
+         "expectedOutcome": "any"},
     ]}),
 ]  # fmt: skip
 

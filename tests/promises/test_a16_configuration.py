@@ -36,10 +36,10 @@ RIGHT: dict[str, Any] = {
         "ResponseHealth",
         {"type": "KeywordCoverage", "criterion_name": "kw", "expected_keywords": ["a", "b"], "threshold": 0.5,
          "match_whole_word": True, "sample_rate": 1.0, "timeout_s": 2.5},
-        {"type": "RuleBased", "regex_limit_s": 0.1, "rules": [
-            {"criterion_name": "short", "config": {"type": "length", "min": 1, "max": 100}},
-            {"criterion_name": "word", "config": {"type": "regex", "pattern": "a+", "flags": "i"}},
-            {"criterion_name": "has", "config": {"type": "includes", "keywords": ["x"], "expectedOutcome": "any"}},
+        {"type": "RuleBased", "rules": [
+            {"criterion": "short", "type": "length", "min": 1, "max": 100},
+            {"criterion": "word", "type": "regex", "pattern": "a+", "flags": "i"},
+            {"criterion": "has", "type": "includes", "keywords": ["x"], "expectedOutcome": "any"},
         ]},
         {"type": "ToolUsage", "tool_data_source": "toolCalls", "zero_when_unused": False, "rules": [
             {"criterion_name": "looked", "expected_tool_name": "find", "is_required": True, "min_calls": 1,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from agenteval_otel.patterns import compile_pattern
+from agenteval_otel.runtime.patterns import compile_pattern
 from tests.promises.figures import Recorder
 from tests.promises.programs import run_program
 
@@ -58,7 +58,7 @@ PROGRAM = """
             note("loop", began)
 
     def handler_of(pattern):
-        rule = {"criterionName": "found", "config": {"type": "regex", "pattern": pattern}}
+        rule = {"criterion": "found", "type": "regex", "pattern": pattern}
 
         @monitor(agent=pattern, evaluators=[PlacedRules.load({"rules": [rule]})])
         async def answer(text):
@@ -132,8 +132,8 @@ def test_no_pattern_freezes_the_host(promise: Recorder) -> None:
     What a pattern does it does in every round; what else the machine does hits now this call and now that. So of each
     call the round counts that was disturbed least, and no round is left out.
     """
-    assert all(compile_pattern(pattern).linear for pattern in LINEAR)
-    assert not any(compile_pattern(pattern).linear for pattern in OTHERS)
+    assert all(compile_pattern(pattern).is_linear for pattern in LINEAR)
+    assert not any(compile_pattern(pattern).is_linear for pattern in OTHERS)
     rounds = [measured() for _ in range(ROUNDS)]
     for call in itertools.chain.from_iterable(rounds):
         assert (call["status"], call["error"]) in (("scored", None), ("failed", "timeout")), call
@@ -160,8 +160,8 @@ def test_a_linear_pattern_ends_soon_on_the_worst_text(promise: Recorder) -> None
     slowest_ms = 0.0
     for pattern in ("a[a-z]{48}c", "a.{27}c", r"a\S{21}#", "a[a-z0-9._%+-]{21}#"):
         compiled = compile_pattern(pattern)
-        assert compiled.linear is not None
-        slowest_ms = max(slowest_ms, min(_cpu_ms_of(compiled.found, text) for _ in range(5)))
+        assert compiled.is_linear
+        slowest_ms = max(slowest_ms, min(_cpu_ms_of(compiled.occurs_in, text) for _ in range(5)))
     promise("A3", figure=f"dearest linear pattern on the worst 256 KiB: {slowest_ms:.0f} ms CPU")
     assert slowest_ms <= 2 * WITHIN_MS, "half of it is the promise; a busy machine's processors are slower"
 

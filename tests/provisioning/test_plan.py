@@ -16,7 +16,7 @@ agents:
   support:
     evaluators:
       - type: RuleBased
-        rules: [{criterion_name: tone, config: {type: regex, pattern: please}}]
+        rules: [{criterion: tone, type: regex, pattern: please}]
       - {type: Coherence, judge: {type: anthropic, model: model-b, spend: {usd_per_day: 1}}}
     criteria:
       - {name: tone, objective: 0.9}

@@ -43,8 +43,8 @@ def demo_criteria() -> tuple[EvaluationCriteria, ...]:
 def demo_evaluators(*, max_characters: int = 320) -> tuple[Evaluator, ...]:
     """The evaluators of a run; answers longer than `max_characters` fail `short_enough`."""
     rules = [
-        {"criterion_name": "short_enough", "config": {"type": "length", "max": max_characters}},
-        {"criterion_name": "courtesy", "config": _COURTESY},
+        {"criterion": "short_enough", "type": "length", "max": max_characters},
+        {"criterion": "courtesy", **_COURTESY},
     ]
     functions = (Func.of(names_the_topic), Func.of(next_step), Func.of(tools_worked, threshold=1.0))
     return (ResponseHealth(), RuleBased.load({"rules": rules}), *functions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from agenteval_otel.evaluators.whitespace import WHITESPACE
-from agenteval_otel.patterns.composed import composed
+from agenteval_otel.runtime.text import composed
 
 __all__ = ["NEGATORS", "ORIGINAL_NEGATORS", "original_tokens", "tokens"]
 

@@ -31,7 +31,7 @@ from agenteval_otel.evaluators.imports import importable, imported, qualified_na
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.tools.calls import looks_like_json, parsed_arguments
 from agenteval_otel.masking import is_secret, mask
-from agenteval_otel.patterns import JsPattern, compile_pattern
+from agenteval_otel.runtime.patterns import Pattern, compile_pattern
 
 __all__ = [
     "SETTINGS",
@@ -69,7 +69,7 @@ class Predicate(BaseModel):
         min_length: The least length of a text, a list or an object.
         max_length: The largest length of a text, a list or an object.
         contains: What a text has in it, or a list among its items.
-        pattern: A JavaScript regular expression that occurs in a text.
+        pattern: A regular expression (as in `RuleBased`) that occurs in a text.
         not_empty: Not null, not blank as text, not empty as a list or an object.
     """
 
@@ -120,7 +120,7 @@ class Predicate(BaseModel):
         return {name: value for name, value in dump(self).items() if name in names}
 
     @cached_property
-    def compiled(self) -> JsPattern | None:
+    def compiled(self) -> Pattern | None:
         """The pattern, ready to search."""
         return None if self.pattern is None else compile_pattern(self.pattern)
 
@@ -150,7 +150,7 @@ class Predicate(BaseModel):
 
     def _matches(self, value: Any) -> bool:
         try:
-            return isinstance(value, str) and self.compiled is not None and self.compiled.found(value)
+            return isinstance(value, str) and self.compiled is not None and self.compiled.occurs_in(value)
         except TimeoutError:
             raise EvaluationError("the pattern takes too long on the argument", error_type="timeout") from None
 
@@ -274,7 +274,7 @@ class ArgumentTerms(BaseModel):
         if callable(self.argument_checks) or self.arguments_schema is not None:
             return False
         patterns = (predicate.compiled for predicate in (self.argument_checks or {}).values())
-        return all(pattern is None or pattern.linear is not None for pattern in patterns)
+        return all(pattern is None or pattern.is_linear for pattern in patterns)
 
     def problem(self, arguments: Any) -> str | None:
         """What is wrong with a call's arguments, a value or JSON text; None when nothing is.

@@ -1,0 +1,199 @@
+"""The users' regular expressions: searched by RE2 in linear time where RE2 can, else by `regex` within a time limit.
+
+Both let other threads run meanwhile. The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only (as with `re.ASCII`),
+and ``$`` without the flag ``m`` matches at the very end only. RE2 reads them so; for `regex` they are written out, so
+that the answers do not depend on what is installed.
+
+RE2 is the extra ``re2``, imported with the first pattern. It reads UTF-8, lone surrogates included.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from agenteval_otel.runtime.fork import reset_in_child
+
+__all__ = ["DEFAULT_LIMIT_S", "Pattern", "check_flags", "compile_pattern"]
+
+DEFAULT_LIMIT_S = 0.1
+# Memory that RE2 may use for one pattern and what it remembers of the text; crafted text can fill it.
+_MEMORY_BYTES = 2 * 1024 * 1024
+# Of patterns with counted repetitions. RE2 takes one step for each character; on crafted text, up to one for each of
+# these as well: 300 of them take some 0.15 s on the longest text there is (256 KiB).
+_MAX_INSTRUCTIONS = 300
+
+_TOKENS = re.compile(
+    r"(?s)(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|\\[pPNx]\{[^}]*\}|(?P<escape>\\.)|\{(?P<least>\d*)(?P<most>,?\d*)\}"
+    r"|(?P<look>\(\?<?[=!])|(?P<reference>\(\?P=|\(\?\()|(?P<sign>[{$])"
+)
+_CODE_POINTS = re.compile(r"(?s)\\(?:u([0-9a-fA-F]{4})|U(00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})|.)")
+# The engines read flags in the middle, and `$` under an inline m, in different ways.
+_INLINE_FLAGS = re.compile(r"(?<!^)\(\?[a-zA-Z]+\)|\(\?[a-zA-Z]*m")
+_WORD = "0-9A-Za-z_"
+_EDGE = "(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))"
+_FOR_REGEX = {
+    r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": f"(?-i:[{_WORD}])", r"\W": f"(?-i:[^{_WORD}])", r"\s": r"[\t-\r ]",
+    r"\S": r"[^\t-\r ]", r"\b": _EDGE.format(_WORD, "!", "="), r"\B": _EDGE.format(_WORD, "=", "!"), "$": r"\Z",
+}  # fmt: skip
+_FOR_REGEX_SETS = {
+    r"\d": "0-9", r"\D": r"\x00-/:-\U0010FFFF", r"\w": _WORD, r"\W": r"\x00-/:-@\[-\^`{-\U0010FFFF", r"\s": r"\t-\r ",
+    r"\S": r"\x00-\x08\x0e-\x1f!-\U0010FFFF",
+}  # fmt: skip
+# RE2's space lacks the vertical tab.
+_FOR_RE2 = {r"\s": r"[\s\x0b]", r"\S": r"[^\s\x0b]", r"\Z": r"\z"}
+_FOR_RE2_SETS = {r"\s": r"\s\x0b", r"\S": r"\x00-\x08\x0e-\x1f!-\x{10FFFF}"}
+
+
+class Pattern(NamedTuple):
+    """A compiled pattern.
+
+    Attributes:
+        source: As RE2 reads it, flags included.
+        backtracking: The pattern of `regex`.
+        obstacle: Why RE2 cannot search it: the construct, its size, or the missing extra; None where it can.
+        never_linear: Whether the obstacle is a construct that no linear engine has.
+    """
+
+    source: str
+    backtracking: Any
+    obstacle: str | None
+    never_linear: bool
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a search takes time linear in the text, and so needs no limit."""
+        return self.obstacle is None
+
+    def occurs_in(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> bool:
+        """Whether the pattern occurs in the text.
+
+        Raises:
+            TimeoutError: The search took longer than `limit_s` seconds; never where it is linear.
+        """
+        if self.obstacle is None:
+            return _automaton(self.source).search(text.encode("utf-8", "surrogatepass")) is not None
+        return self.backtracking.search(text, timeout=limit_s, concurrent=True) is not None
+
+    def spans(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> list[tuple[int, int]]:
+        """Where the pattern occurs, in order and without overlaps; empty matches are left out.
+
+        Raises:
+            TimeoutError: It took longer than `limit_s` seconds; never where it is linear and does not occur.
+        """
+        if self.obstacle is None and not self.occurs_in(text):
+            return []
+        matches = self.backtracking.finditer(text, timeout=limit_s, concurrent=True)
+        return [match.span() for match in matches if match.end() > match.start()]
+
+
+@lru_cache(maxsize=512)
+def compile_pattern(pattern: str, flags: str = "") -> Pattern:
+    """Compile a pattern.
+
+    The flags: ``i`` ignores case, ``m`` lets ``^ $`` match at lines, ``s`` lets ``.`` match line ends.
+
+    Raises:
+        ValueError: Not a pattern, or unknown flags.
+    """
+    check_flags(flags)
+    import regex
+
+    lines = "m" in flags or _INLINE_FLAGS.search(pattern) is not None
+
+    try:
+        source = _rewritten(pattern, _FOR_REGEX, _FOR_REGEX_SETS, lines=lines)
+        backtracking = regex.compile(f"(?{flags}){source}" if flags else source, regex.VERSION0)
+    except (regex.error, OverflowError, RecursionError, ValueError) as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    source = _rewritten(pattern, _FOR_RE2, _FOR_RE2_SETS, lines=True)
+    source = f"(?{flags}){source}" if flags else source
+    never = _never_linear(pattern)
+    return Pattern(source, backtracking, never or _re2_obstacle(source, pattern), never is not None)
+
+
+def check_flags(flags: str) -> None:
+    """Raise ValueError for unknown or repeated flags."""
+    if set(flags) - set("ims") or len(set(flags)) != len(flags):
+        raise ValueError(f"flags {flags!r} are not valid; expected each of i, m and s at most once")
+
+
+def _rewritten(pattern: str, escapes: dict[str, str], in_sets: dict[str, str], *, lines: bool) -> str:
+    """The pattern for one engine; what only that engine would take for syntax is escaped."""
+
+    def write(token: re.Match[str]) -> str:
+        text = token[0]
+        if token["set"]:
+            members = {"[": r"\[", **in_sets}
+            return "[" + re.sub(r"(?s)\\.|\[", lambda member: members.get(member[0], member[0]), text[1:])
+        if token["escape"]:
+            return escapes.get(text, text)
+        if token["least"] is not None:
+            return "{" + (token["least"] or "0") + token["most"] + "}" if text != "{}" else r"\{\}"
+        if token["sign"]:
+            return r"\{" if text == "{" else text if lines else escapes.get(text, text)
+        return text
+
+    return _TOKENS.sub(write, _CODE_POINTS.sub(_character, pattern))
+
+
+def _character(escape: re.Match[str]) -> str:
+    return re.escape(chr(int(escape[1] or escape[2], 16))) if escape[1] or escape[2] else escape[0]
+
+
+def _never_linear(pattern: str) -> str | None:
+    """The first construct that no linear engine has."""
+    for token in _TOKENS.finditer(pattern):
+        if token["look"]:
+            return f"looking around, {token[0]}...)"
+        if token["reference"] or (token["escape"] and token[0][1] in "123456789g"):
+            return "a reference to a group"
+    return None
+
+
+def _re2_obstacle(source: str, pattern: str) -> str | None:
+    """Why RE2 cannot search the pattern; None where it can."""
+    if _re2() is None:
+        return "the extra re2 is not installed"
+    tokens = list(_TOKENS.finditer(pattern))
+    if any(token["escape"] == r"\B" for token in tokens):
+        return r"\B"  # RE2 looks inside of characters, too
+    if _INLINE_FLAGS.search(pattern):
+        return "flags inside of the pattern"
+    try:
+        size = _automaton(source).programsize
+    except ValueError as error:
+        return str(error)
+    counted = any(token["least"] is not None for token in tokens)
+    return "too many repetitions" if counted and size > _MAX_INSTRUCTIONS else None
+
+
+@lru_cache(maxsize=1)
+def _re2() -> Any:
+    """The module `re2`, if it is Google's: others of that name go back to `re`. None without it."""
+    try:
+        import re2
+    except ImportError:
+        return None
+    return re2 if hasattr(getattr(re2, "Options", None), "NAMES") else None
+
+
+@lru_cache(maxsize=512)
+def _automaton(source: str) -> Any:
+    engine = _re2()
+    options = engine.Options()
+    options.log_errors, options.never_capture, options.max_mem = False, True, _MEMORY_BYTES
+    try:
+        return engine.compile(source, options)
+    except engine.error as error:
+        reason = error.args[0] if error.args else ""
+        raise ValueError(f"RE2: {reason.decode(errors='replace') if isinstance(reason, bytes) else reason}") from None
+
+
+@reset_in_child
+def _forget_automata() -> None:
+    # The fork may have come while a thread was inside of a pattern: nobody would release its locks in the child.
+    _automaton.cache_clear()
+    if _re2.cache_info().currsize and _re2() is not None:
+        _re2().purge()

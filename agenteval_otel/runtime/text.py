@@ -1,0 +1,49 @@
+"""Text helpers: Unicode normalization in linear time, and regular expressions that are compiled when first used."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Any, Literal, overload
+
+__all__ = ["composed", "lazily"]
+
+
+def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
+    """The text in a normalization form; marks beyond 30 on one character are dropped.
+
+    No language uses more (Unicode's "stream-safe" limit). Python sorts the marks of a character in quadratic time: a
+    quarter of a megabyte of them, which anybody can send, would take minutes.
+    """
+    return text if text.isascii() else unicodedata.normalize(form, _long_mark_runs().sub(r"\1", text))
+
+
+@lru_cache(maxsize=1)
+def _long_mark_runs() -> Any:
+    import regex
+
+    return regex.compile(r"(\p{M}{30})\p{M}+")
+
+
+@overload
+def lazily(source: str, flags: int = 0) -> re.Pattern[str]: ...
+@overload
+def lazily(source: bytes, flags: int = 0) -> re.Pattern[bytes]: ...
+def lazily(source: Any, flags: int = 0) -> Any:
+    """A pattern that is compiled with its first search, so that import does not pay for it."""
+    return _LazyPattern(source, flags)
+
+
+class _LazyPattern:
+    def __init__(self, source: str | bytes, flags: int) -> None:
+        self._source, self._flags = source, flags
+
+    def __repr__(self) -> str:
+        return f"lazily({self._source!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        # Each attribute is looked up once and then kept. Two threads that race compile the same pattern.
+        value = getattr(re.compile(self._source, self._flags), name)
+        self.__dict__[name] = value
+        return value
