@@ -22,6 +22,11 @@ HERE = Path(__file__).resolve().parent
 SHARED = HERE.parents[1] / "shared"
 
 
+SLOW = {
+    "cli/test_demo.py", "docs/test_generated.py", "engine/test_escalation_live.py", "execution/test_processes.py",
+    "execution/test_trouble.py", "storage/test_sqlite.py", "test_documents.py", "test_examples.py",
+}  # fmt: skip
+"""Files that start processes or wait for seconds: with the real programs they are half of the time without promises."""
 UNIT_RING = "not promise and not backend and not live and not slow"
 
 
@@ -43,6 +48,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.parent == HERE / "promises":
             item.add_marker("promise")
+        elif item.path.relative_to(HERE).as_posix() in SLOW:
+            item.add_marker("slow")
     if os.environ.get("AGENTEVAL_PROMISES") == "full":
         for item in items:
             if item.get_closest_marker("full") or item.get_closest_marker("sized"):
