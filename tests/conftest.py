@@ -18,11 +18,38 @@ from tests.backends.fixtures import collector_binary_fixture, collector_fixture,
 
 __all__ = ["collector_binary_fixture", "collector_fixture", "own_collector_fixture"]
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+HERE = Path(__file__).resolve().parent
+SHARED = HERE.parents[1] / "shared"
 
 
+SLOW = {
+    "cli/test_demo.py", "docs/test_generated.py", "engine/test_escalation_live.py", "execution/test_processes.py",
+    "execution/test_trouble.py", "storage/test_sqlite.py", "test_documents.py", "test_examples.py",
+}  # fmt: skip
+"""Files that start processes or wait for seconds: with the real programs they are half of the time without promises."""
+UNIT_RING = "not promise and not backend and not live and not slow"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`pytest` without a path and without -m runs the unit ring."""
+    if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.markexpr:
+        config.option.markexpr = UNIT_RING
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The unit ring does not even import the folders that hold none of it."""
+    others = collection_path.parent == HERE and collection_path.name in ("promises", "backends")
+    return True if others and config.option.markexpr == UNIT_RING else None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The long forms of promises take minutes: they run where they are asked for, and may."""
+    """Mark the promises; the long forms, which take minutes, run only where AGENTEVAL_PROMISES asks for them."""
+    for item in items:
+        if item.path.parent == HERE / "promises":
+            item.add_marker("promise")
+        elif item.path.relative_to(HERE).as_posix() in SLOW:
+            item.add_marker("slow")
     if os.environ.get("AGENTEVAL_PROMISES") == "full":
         for item in items:
             if item.get_closest_marker("full") or item.get_closest_marker("sized"):
