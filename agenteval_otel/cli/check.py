@@ -228,7 +228,7 @@ def _text_of(file: str, report: dict[str, Any]) -> list[str]:
         lines += [f"  {agent['escalated']}"] if agent["escalated"] else []
     lines += ["", f"Telemetry goes {report['telemetry']}"]
     lines += ["Results are stored in:", *(f"  {words}" for words in report["storage"])] if report["storage"] else []
-    lines += [f"Redaction of what leaves the process: {', '.join(report['redaction']) or 'none'}"]
+    lines += [f"Redaction of what leaves the process: {', '.join(report['redactors']) or 'none'}"]
     lines += [f"Evaluations run in: {report['dispatcher']}"]
     for title, key in (("Plugins:", "plugins"), ("Overrides in force:", "overrides"), ("Warnings:", "warnings")):
         if report[key]:

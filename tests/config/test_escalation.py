@@ -145,7 +145,7 @@ def test_check_tells_who_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["check", str(said(tmp_path, text))]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "  escalation to dear: 10 % of the sampled; label" in lines
-    assert "  escalation: no evaluator waits for the others" in lines
+    assert "  escalation: no evaluator is escalated" in lines
     assert sum("escalation" in line for line in lines) == 2
 
 
