@@ -5,9 +5,9 @@
     @monitor
     async def answer(question: str) -> str: ...
 
-Everything for everyday work is here; evaluators, samplers, judges, storage providers and errors come from their rooms:
-``from agenteval_otel.evaluators import KeywordCoverage``. Names load when they are first used: importing the package
-imports nothing heavy.
+Everything for everyday work is here; evaluators, samplers, judges, storage providers and errors come from their
+packages: ``from agenteval_otel.evaluators import KeywordCoverage``. Names load when they are first used: importing the
+package imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
     "shutdown",
 ]
 
-_ROOMS = {
+_PACKAGES = {
     "config": ("Settings", "accounting", "configure", "disable", "enable", "flush", "reload", "shutdown"),
     "instrumentation": ("annotate", "monitor"),
     "models": ("AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Score"),
@@ -77,14 +77,14 @@ _ROOMS = {
         "run_evaluations_sync",
     ),
 }
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+_PACKAGE_OF = {name: package for package, names in _PACKAGES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    room = _ROOM_OF.get(name)
-    if room is None:
+    package = _PACKAGE_OF.get(name)
+    if package is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{room}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{package}"), name)
     globals()[name] = value
     return value
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.components import Component, resolve
+from agenteval_otel.components.registry import Registry
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.registry import Registry
 
 
 class Tool(Component, contract="tool"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.intervals import (
+from agenteval_otel.scoring.intervals import (
     Estimate,
     WeightedSums,
     difference_of,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from agenteval_otel.errors import AgentEvalError
-from agenteval_otel.masking import printable
+from agenteval_otel.runtime.masking import printable
 from agenteval_otel.telemetry.events import scope_version
 
 __all__ = ["main"]

@@ -19,9 +19,9 @@ from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.model_parts import problems_of
 from agenteval_otel.engine.stages import waits
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.masking import mask_text, printable
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 
 __all__ = ["DESCRIPTION", "add_arguments", "run"]

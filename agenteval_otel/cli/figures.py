@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from agenteval_otel.intervals import Estimate
+from agenteval_otel.scoring.intervals import Estimate
 
 __all__ = [
     "Glyphs", "count_of", "duration_of", "exactly", "frequencies", "glyphs_of", "number", "percent", "setting",

@@ -11,11 +11,11 @@ from agenteval_otel.cli.figures import count_of, setting
 from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.masking import printable
 from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.files import differing, left_over, write
 from agenteval_otel.provisioning.prometheus.recording import alerted_thresholds
 from agenteval_otel.provisioning.targets import ALL, TARGETS, files_for, options_of
+from agenteval_otel.runtime.masking import printable
 
 __all__ = ["DESCRIPTION", "add_arguments", "plan_for", "run"]
 

@@ -22,9 +22,9 @@ from pydantic.alias_generators import to_camel
 
 from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.components.explained import Explained, explain_validation
+from agenteval_otel.components.registry import Registry
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.masking import mask
-from agenteval_otel.registry import Registry
+from agenteval_otel.runtime.masking import mask
 
 __all__ = ["Component", "ListOf"]
 

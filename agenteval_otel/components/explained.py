@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, dataclass_transform, get_args
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.masking import MASK, is_secret, mask, mask_text
+from agenteval_otel.runtime.masking import MASK, is_secret, mask, mask_text
 
 __all__ = ["Explained", "PartError", "choices", "explain_validation", "near"]
 

@@ -15,7 +15,7 @@ from agenteval_otel.components import near
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.config.tree import EnvironmentText, Items, Section
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.masking import MASK, is_secret, mask_text
+from agenteval_otel.runtime.masking import MASK, is_secret, mask_text
 
 __all__ = ["PREFIX", "PROFILE", "SETTINGS", "Substitution", "Variable", "read_variables", "substitute"]
 

@@ -19,7 +19,7 @@ from agenteval_otel.config.parts import missing_sets
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.config.tree import EXCLUSIVE, Items, Section, merge, origin_of, plain
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.masking import MASK, mask_known
+from agenteval_otel.runtime.masking import MASK, mask_known
 
 __all__ = ["Loaded", "Problem", "SettingsError", "hide", "load_settings", "located", "profile_names"]
 

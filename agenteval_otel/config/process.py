@@ -13,11 +13,11 @@ from agenteval_otel.config.assemble import build, build_loaded, close_unused_sto
 from agenteval_otel.config.current import SWITCH, current_pipeline, set_current_pipeline
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.dispatch.own import in_own_process
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.reentrancy import in_own_process
 
 __all__ = ["accounting", "configure", "default_pipeline", "flush", "forget", "reload", "shutdown"]
 

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from agenteval_otel.components import Explained, PartError, resolve
+from agenteval_otel.components.plugins import import_plugins
 from agenteval_otel.config.parts import (
     CriteriaSet,
     check_names,
@@ -28,15 +29,14 @@ from agenteval_otel.config.parts import (
     missing_sets,
     unfit_escalations,
 )
-from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
-from agenteval_otel.masking import mask
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
+from agenteval_otel.pipeline import Dispatcher, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.plugins import import_plugins
 from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
+from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
 from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria

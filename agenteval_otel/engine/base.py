@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,7 +14,10 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.redaction import load_redactors
 
-__all__ = ["RunModel", "expect_input"]
+__all__ = ["Done", "RunModel", "expect_input"]
+
+Done = Callable[[Any, "str | Awaitable[str]"], None]
+"""Takes a call with its outcome, or with what gives it later."""
 
 
 class RunModel(BaseModel, metaclass=Explained):

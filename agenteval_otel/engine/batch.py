@@ -16,8 +16,8 @@ from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import OfflineRun
 from agenteval_otel.engine.progress import progress_for
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.masking import message_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, RunError
+from agenteval_otel.runtime.masking import message_of
 
 __all__ = ["CONCURRENCY", "run_evaluations", "run_evaluations_sync"]
 

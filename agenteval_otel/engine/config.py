@@ -25,6 +25,7 @@ from pydantic.alias_generators import to_camel
 
 from agenteval_otel.compat import load_entries, load_evaluator
 from agenteval_otel.components import Component, choices, load_each, resolve
+from agenteval_otel.components.plugins import import_plugins
 from agenteval_otel.engine.base import RunModel, expect_input
 from agenteval_otel.engine.selection import Selection, select
 from agenteval_otel.engine.stages import check_escalation
@@ -33,11 +34,10 @@ from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
-from agenteval_otel.masking import mask
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.snapshot import snapshot_of
-from agenteval_otel.plugins import import_plugins
 from agenteval_otel.redaction import Redactor, default_redactors
+from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import EvaluationStorageProvider

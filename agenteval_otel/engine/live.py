@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
 from agenteval_otel.components.blocking import UserPart, part_of
-from agenteval_otel.dispatch import Done
+from agenteval_otel.engine.base import Done
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome

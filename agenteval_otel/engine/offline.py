@@ -18,7 +18,6 @@ from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import with_ground_truth
-from agenteval_otel.masking import message_of
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationInput,
@@ -29,6 +28,7 @@ from agenteval_otel.models.snapshot import snapshot_of
 from agenteval_otel.models.value import replaced
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
 __all__ = ["OfflineRun", "run_evaluation", "run_evaluation_sync"]

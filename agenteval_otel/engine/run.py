@@ -22,10 +22,10 @@ from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_criterion, result_of
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.state import CHEAP_S, INLINE_SAMPLE
-from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import completed, replaced
 from agenteval_otel.redaction.outgoing import Redaction
+from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.sampling.escalation import Escalation, EscalationDecider
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream

@@ -23,12 +23,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from agenteval_otel.dispatch.own import take_process
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.execution.portable import load_evaluator, with_environment
 from agenteval_otel.execution.wire import Lines, line
 from agenteval_otel.execution.worker_process import work
 from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.reentrancy import mark_process
 
 __all__ = ["main"]
 
@@ -51,7 +51,7 @@ def main() -> None:
         resource.setrlimit(
             resource.RLIMIT_CORE, (0, 0)
         )  # an evaluator that crashes leaves no file in the host's folder
-    take_process()  # before any module of the user's is imported: `configure` and `monitor` do nothing here
+    mark_process()  # before any module of the user's is imported: `configure` and `monitor` do nothing here
     channel = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     ForkServer(channel).serve()

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 
-from agenteval_otel.masking import is_secret
+from agenteval_otel.runtime.masking import is_secret
 
 __all__ = ["ForkServerProcess", "Unavailable"]
 

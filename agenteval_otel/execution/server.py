@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.execution.jobs import Job
 from agenteval_otel.execution.launch import ForkServerProcess
 from agenteval_otel.execution.wire import Lines, line
+from agenteval_otel.runtime.reentrancy import EvaluationThread
 
 __all__ = ["Server"]
 
@@ -106,7 +106,7 @@ class Server:
             self.process.kill()
         self.channel.close()
         try:
-            OwnThread(target=self.process.end, name="agenteval-reaper").start()
+            EvaluationThread(target=self.process.end, name="agenteval-reaper").start()
         except RuntimeError:  # no thread can be had now
             self.process.end()
 

@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.dispatch.own import OwnThread
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.execution.budget import CPU_SHARE, CpuBudget
 from agenteval_otel.execution.jobs import Job, Outcome, result_of_plain
+from agenteval_otel.runtime.reentrancy import EvaluationThread
 
 __all__ = ["LOOK_AHEAD_S", "MAX_THREADS", "Threads"]
 
@@ -145,7 +145,7 @@ class Threads:
         self.deliver(job, EvaluationError(f"no result within {job.limit_s:g} s", error_type="timeout"))
 
 
-class _Thread(OwnThread):
+class _Thread(EvaluationThread):
     """One thread of a pool."""
 
     def __init__(self, pool: Threads) -> None:

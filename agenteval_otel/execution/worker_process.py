@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agenteval_otel.capture import CURRENT, EVALUATING
-from agenteval_otel.dispatch.own import take_process
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.execution.jobs import Awaits, result_of_plain
 from agenteval_otel.execution.portable import with_environment
 from agenteval_otel.execution.wire import encode_answer, line
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
+from agenteval_otel.runtime.reentrancy import mark_process
 
 __all__ = ["NOT_LOADED", "READY", "work"]
 
@@ -45,7 +45,7 @@ def work(channel: socket.socket, evaluators: Known, prctl: Callable[[int, int], 
     if prctl is not None:
         with contextlib.suppress(Exception):
             prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    take_process()  # monitored functions that evaluators call are not evaluated
+    mark_process()  # monitored functions that evaluators call are not evaluated
     channel.setblocking(True)
     channel.sendall(line([0, 0.0, READY, None]))
     criteria: dict[int, tuple[EvaluationCriteria, ...]] = {}

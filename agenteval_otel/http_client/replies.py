@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel.errors import ModelError
 from agenteval_otel.http_client.retries import retry_after_of
-from agenteval_otel.masking import mask_known, printable
+from agenteval_otel.runtime.masking import mask_known, printable
 
 __all__ = [
     "RETRYABLE",

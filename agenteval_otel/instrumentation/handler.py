@@ -23,7 +23,6 @@ from opentelemetry.trace import SpanContext
 from agenteval_otel.capture import CURRENT, EVALUATING, Arguments, CapturedCall
 from agenteval_otel.capture.calls import fresh_call
 from agenteval_otel.config.current import follow
-from agenteval_otel.dispatch.own import THREAD, under_evaluation
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.model_parts import log_problems
 from agenteval_otel.instrumentation.current import PLAIN, SPAN_KEY, current_context
@@ -32,6 +31,7 @@ from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
 from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.runtime.reentrancy import THREAD, under_evaluation
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.ratio import ThresholdRule

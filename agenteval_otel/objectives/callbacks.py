@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 
-from agenteval_otel.dispatch.own import OwnThread, in_sub_interpreter
-from agenteval_otel.dispatch.worker import new_loop
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.imports import imported
 from agenteval_otel.objectives.crossing import ObjectiveCrossing
+from agenteval_otel.runtime.event_loop import new_loop
+from agenteval_otel.runtime.reentrancy import EvaluationThread, in_sub_interpreter
 from agenteval_otel.runtime.worker import Worker
 
 Callback = Callable[[ObjectiveCrossing], Any]
@@ -56,7 +56,7 @@ class Callbacks:
         self._on_failure, self._timeout_s, self._clock = on_failure, timeout_s, clock
         self._closed = False
         self._worker = Worker(
-            "agenteval-callback", max_waiting=2 * MAX_WAITING, idle_s=0.0, thread_class=OwnThread
+            "agenteval-callback", max_waiting=2 * MAX_WAITING, idle_s=0.0, thread_class=EvaluationThread
         )  # fmt: skip
         self.reset()
 

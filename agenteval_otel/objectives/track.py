@@ -6,10 +6,10 @@ import threading
 from collections import deque
 from typing import Literal, NamedTuple
 
-from agenteval_otel.intervals import Estimate, estimate_of
 from agenteval_otel.models import SpanReference
 from agenteval_otel.objectives.evidence import Evidence, LeastProbability
 from agenteval_otel.objectives.settings import BreachSettings
+from agenteval_otel.scoring.intervals import Estimate, estimate_of
 from agenteval_otel.semconv import MAX_AGENTS, OTHER
 
 MAX_TRACKS = 1_024

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from agenteval_otel.capture import CapturedCall
 from agenteval_otel.components.blocking import running_part
-from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
 from agenteval_otel.engine.live import Engine
 from agenteval_otel.engine.model_parts import judges_of
@@ -27,9 +26,11 @@ from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
+from agenteval_otel.pipeline.dispatcher import Dispatcher
 from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit, watch_exit_again
 from agenteval_otel.pipeline.load import CostMeter, Work
 from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, LoadShedder, LoadSheddingSettings
+from agenteval_otel.pipeline.pool import PoolDispatcher
 from agenteval_otel.redaction import Redactor, default_redactors
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log

@@ -101,7 +101,7 @@ def pass_rate_bound(matchers: str, window: str, by: Sequence[str] = (), *, upper
 
     With P and F the weights of both verdicts, P2 and F2 their squares, the variance of the rate P/(P+F) is
     (F^2 P2 + P^2 F2)/(P+F)^4, and the effective number n = m(1-m)/variance. Where fewer than five results are on the
-    rarer side that variance is a guess, and n is Kish's (P+F)^2/(P2+F2). As `agenteval_otel.intervals` has it.
+    rarer side that variance is a guess, and n is Kish's (P+F)^2/(P2+F2). As `agenteval_otel.scoring.intervals` has it.
     """
 
     def grown(instrument: semconv.Instrument, label: str) -> str:

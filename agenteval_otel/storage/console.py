@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from agenteval_otel.masking import printable
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.runtime.masking import printable
 from agenteval_otel.storage.base import EvaluationStorageProvider
 
 __all__ = ["ConsoleStorageProvider"]

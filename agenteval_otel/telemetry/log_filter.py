@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from agenteval_otel.masking import mask_known
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.masking import mask_known
 
 _MAX_CHARS = 300
 _current = threading.local()

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from opentelemetry.util.re import parse_env_headers
 
-from agenteval_otel.masking import split_address
+from agenteval_otel.runtime.masking import split_address
 from agenteval_otel.telemetry.events import scope_version
 from agenteval_otel.telemetry.senders import GrpcSender, HttpSender, Sender
 from agenteval_otel.telemetry.signals import SIGNALS, Signal, load_signal

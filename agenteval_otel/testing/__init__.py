@@ -5,7 +5,7 @@ time that a test moves, `ModelServer` a model provider on loopback, `ScriptedJud
 ``check_*`` functions hold your own parts to their contracts.
 """
 
-from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.testing.checks import (
     AWKWARD_INPUTS,
     check_aggregation,

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from agenteval_otel.components import Component, resolve
-from agenteval_otel.dispatch import Dispatcher, one_by_one
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
+from agenteval_otel.pipeline import Dispatcher, process_each
 from agenteval_otel.sampling import AnswerFacts, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.scoring import Aggregation, Scored
@@ -155,7 +155,7 @@ def check_dispatcher(dispatcher: Dispatcher, *, calls: int = 200) -> None:
         with lock:
             settled.append((call, outcome))
 
-    dispatcher.start(one_by_one(process), settle)
+    dispatcher.start(process_each(process), settle)
     for call in range(calls):
         dispatcher.submit(call, 1)
     assert dispatcher.flush(10.0), "flush must reach everything that was taken"

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from agenteval_otel import annotate, configure, flush, monitor, shutdown
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Coherence
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, CacheSettings, SpendLimits
+from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.testing import ModelReply, ModelServer
 
 AGENT = "assistant"

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, Score, annotate, monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth, RuleBased
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider

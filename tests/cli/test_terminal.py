@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.cli import main
-from agenteval_otel.masking import printable
+from agenteval_otel.runtime.masking import printable
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\u202e\x9b2J\r\nall is right"
 

@@ -10,7 +10,7 @@ import pytest
 
 from agenteval_otel import configure
 from agenteval_otel.config import Loaded, SettingsError, load_settings
-from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.pipeline import InlineDispatcher
 from tests.testing.doubles import Keeping
 
 __all__ = ["configured", "load", "said", "wrong"]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import Settings, accounting, configure, monitor
-from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.sampling import RatioSampler
 from tests.config.support import configured, wrong
 from tests.testing.doubles import Free, Keeping

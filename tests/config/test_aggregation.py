@@ -9,7 +9,7 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, monitor
 from agenteval_otel.config import current_pipeline
-from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.scoring import Aggregation
 from tests.config.support import configured, wrong
 from tests.testing.doubles import Free, Keeping

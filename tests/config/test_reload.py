@@ -13,7 +13,7 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, disable, enable, flush, monitor, reload
 from agenteval_otel.config import current_pipeline, default_pipeline, process
-from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
 from tests.config.support import configured, said

@@ -8,8 +8,8 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, disable, enable, monitor, reload
 from agenteval_otel.config import build, current_pipeline, default_pipeline
-from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import JsonFileStorageProvider
 from tests.config.support import said

@@ -9,10 +9,9 @@ from collections import Counter
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Free

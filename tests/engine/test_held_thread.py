@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.ground_truth import GroundTruth, GroundTruthStore
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from tests.testing.doubles import Free, Keeping
 

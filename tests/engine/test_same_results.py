@@ -12,7 +12,6 @@ import pytest
 from agenteval_otel import EvaluationRunConfig, Suite, monitor, run_evaluation_sync, run_evaluations_sync
 from agenteval_otel.capture.build import FACTS
 from agenteval_otel.cli import main
-from agenteval_otel.dispatch import Dispatcher, PoolDispatcher
 from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import (
@@ -27,7 +26,7 @@ from agenteval_otel.evaluators import (
     Toxicity,
 )
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Dispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.scoring import overall_score

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationResult, configure, monitor
-from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.evaluators import AnswerQuality
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.testing import ScriptedJudge
 from tests.evaluators.catalogue import said
 from tests.ground_truth.support import written

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel import accounting, configure, monitor
-from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler, Sampler, SamplingContext, SamplingDecision
 from tests.instrumentation.support import Seen
 from tests.testing.doubles import Free, Keeping

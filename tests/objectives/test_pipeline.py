@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing
+from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.escalation import BASELINE
 from agenteval_otel.telemetry.reference import ATTRIBUTES

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import FULL, OFF, REDUCED, LoadSheddingSettings
 from agenteval_otel.sampling import FunctionSampler, RatioSampler, Sampler
 from agenteval_otel.testing import InlineDispatcher

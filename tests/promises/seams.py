@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from opentelemetry.sdk.trace import Span
 
 from agenteval_otel.capture import Arguments, calls
-from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.engine import live, response
 from agenteval_otel.engine.live import Engine
 from agenteval_otel.engine.run import Run
@@ -26,7 +25,7 @@ from agenteval_otel.instrumentation import scope as scopes
 from agenteval_otel.instrumentation import wrappers
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.pipeline.load_shedding import LoadShedder
 from agenteval_otel.runtime import log as logging
 from agenteval_otel.runtime import randomness

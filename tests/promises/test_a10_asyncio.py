@@ -17,7 +17,7 @@ PROGRAM = """
     import asyncio, contextvars, gc, sys, threading, warnings
     scenario, shape, calls, watched = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "watched"
     from agenteval_otel import monitor
-    from agenteval_otel.dispatch import PoolDispatcher
+    from agenteval_otel.pipeline import PoolDispatcher
     from agenteval_otel.evaluators import Func, ResponseHealth
     from agenteval_otel.pipeline import Pipeline
     from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
@@ -338,7 +338,7 @@ def test_the_program_sees_nothing_of_ours(
 HUNG = """
     import asyncio, gc, sys, threading, time
     from agenteval_otel import monitor
-    from agenteval_otel.dispatch import PoolDispatcher
+    from agenteval_otel.pipeline import PoolDispatcher
     from agenteval_otel.evaluators import Func
     from agenteval_otel.pipeline import Pipeline
     from agenteval_otel.sampling import RatioSampler

@@ -19,8 +19,7 @@ import pytest
 
 from agenteval_otel import accounting, configure, disable, enable, flush, monitor, reload
 from agenteval_otel.config import default_pipeline
-from agenteval_otel.dispatch import PoolDispatcher
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from tests.config.support import said
 from tests.promises.figures import Recorder

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel import accounting, configure, flush, monitor, reload
 from agenteval_otel.config import SettingsError, build, load_settings, set_current_pipeline
-from agenteval_otel.dispatch import InlineDispatcher
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import said
 from tests.promises.figures import Recorder

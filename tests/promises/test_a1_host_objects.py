@@ -18,8 +18,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.dispatch import PoolDispatcher
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from tests.instrumentation.support import Seen
 from tests.promises.figures import Recorder

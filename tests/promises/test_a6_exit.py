@@ -24,7 +24,7 @@ PROGRAM = """
     fault, end, target, calls = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     atexit.register(lambda: print("ours_ended", time.monotonic(), flush=True))  # the first runs last
     from agenteval_otel import configure, monitor, flush, accounting
-    from agenteval_otel.dispatch import PoolDispatcher
+    from agenteval_otel.pipeline import PoolDispatcher
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
 
     never = threading.Event()

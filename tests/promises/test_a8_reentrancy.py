@@ -18,7 +18,7 @@ START_S, FLUSH_S = 60, 60
 SETTING = """
     import contextvars, faulthandler, gc, itertools, logging, signal, sys, threading, time
     from agenteval_otel import monitor
-    from agenteval_otel.dispatch import PoolDispatcher
+    from agenteval_otel.pipeline import PoolDispatcher
     from agenteval_otel.evaluators import Func, ResponseHealth
     from agenteval_otel.pipeline import Pipeline
     from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings

@@ -15,10 +15,9 @@ from opentelemetry import baggage
 from opentelemetry import context as otel_context
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import ConsoleStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
 from tests.promises.figures import Recorder

@@ -21,8 +21,8 @@ from agenteval_otel import Settings, configure, monitor
 from agenteval_otel.components import Component, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Func
-from agenteval_otel.masking import is_secret, mask, mask_known, mask_text, split_address
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.masking import is_secret, mask, mask_known, mask_text, split_address
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
 from agenteval_otel.telemetry import OtlpTarget

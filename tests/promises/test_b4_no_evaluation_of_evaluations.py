@@ -18,9 +18,8 @@ import pytest
 from opentelemetry import context as otel_context
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, monitor, run_evaluation_sync
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import InlineDispatcher, ModelServer, RecordedTelemetry
 from tests.promises.asking import Asking

@@ -15,9 +15,8 @@ from collections.abc import Callable
 import pytest
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.promises.outages import GRPC_FAULTS, HTTP_FAULTS, OtlpReceiver

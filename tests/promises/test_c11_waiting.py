@@ -14,9 +14,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.dispatch import InlineDispatcher, PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider

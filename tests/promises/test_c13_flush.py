@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.promises.figures import Recorder

@@ -13,9 +13,8 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import ModelServer
 from tests.promises.figures import Recorder

@@ -17,9 +17,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, TraceIdRatioBased
 from opentelemetry.trace import StatusCode
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import Func
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import Sampler, SamplingContext, SamplingDecision
 from tests.promises.figures import Recorder
 from tests.promises.host_sdk import HostSdk, Keeper

@@ -12,8 +12,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import PoolDispatcher
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.telemetry.backpressure import Backpressure
 from tests.promises.figures import Recorder
 from tests.promises.host_sdk import HostSdk

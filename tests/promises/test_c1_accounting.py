@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Func, ResponseHealth
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler, SamplingDecision
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.figures import Recorder, sized

@@ -11,11 +11,10 @@ import pytest
 from pydantic import Field
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider, OtlpStorageProvider

@@ -22,9 +22,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel import Score, annotate, monitor
-from agenteval_otel.dispatch import PoolDispatcher
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, LLMJudge, ResponseHealth
 from agenteval_otel.judges import BreakerSettings, SpendLimits
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS, MAX_AGENTS, MAX_SERIES, OUTCOMES
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge

@@ -1,4 +1,4 @@
-"""PromQL in pieces: what is escaped, and that Prometheus computes the same as `agenteval_otel.intervals`."""
+"""PromQL in pieces: what is escaped, and that Prometheus computes the same as `agenteval_otel.scoring.intervals`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel import semconv as names
-from agenteval_otel.intervals import WeightedSums
 from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
+from agenteval_otel.scoring.intervals import WeightedSums
 
 from .rules import HOSTILE, criterion, promtool
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.intervals import estimate_of
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.sampling import (
     Escalation,
@@ -27,6 +26,7 @@ from agenteval_otel.sampling import (
 )
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import EscalationDecider, randomness_of_input, second_randomness
+from agenteval_otel.scoring.intervals import estimate_of
 from tests.sampling.test_results import scored
 
 MADE = EvaluationInput(response="text", agent="support", duration_s=1.0)

@@ -14,15 +14,14 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import PoolDispatcher
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import backpressure
 from agenteval_otel.telemetry.backpressure import Backpressure, is_batch_processor, processors_of
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.testing import RecordedTelemetry
-from tests.dispatch.support import eventually
+from tests.pipeline.support import eventually
 from tests.testing.doubles import Free
 
 _NEVER_MS = 3_600_000

@@ -13,9 +13,8 @@ import pytest
 import requests
 
 from agenteval_otel import monitor
-from agenteval_otel.dispatch import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import senders

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.dispatch import Dispatcher, InlineDispatcher
-from agenteval_otel.dispatch.base import Process, Settle
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, ResponseHealth
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
@@ -19,6 +17,8 @@ from agenteval_otel.models import (
     EvaluationResult,
     Score,
 )
+from agenteval_otel.pipeline import Dispatcher, InlineDispatcher
+from agenteval_otel.pipeline.dispatcher import Process, Settle
 from agenteval_otel.sampling import RatioSampler, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider

@@ -13,9 +13,9 @@ from agenteval_otel.cli.evaluate.totals import CriterionTotals, Totals
 from agenteval_otel.cli.figures import setting
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased
-from agenteval_otel.intervals import Estimate, estimate_of
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
+from agenteval_otel.scoring.intervals import Estimate, estimate_of
 
 __all__ = ["OBJECTIVES", "Scores", "demo_criteria", "demo_evaluators"]
 

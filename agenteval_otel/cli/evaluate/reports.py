@@ -11,9 +11,9 @@ from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.targets import Summary
 from agenteval_otel.cli.evaluate.totals import CriterionTotals
 from agenteval_otel.cli.figures import count_of, duration_of, frequencies, with_interval
-from agenteval_otel.intervals import Estimate
-from agenteval_otel.masking import printable
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.runtime.masking import printable
+from agenteval_otel.scoring.intervals import Estimate
 
 __all__ = ["JsonReport", "MarkdownReport", "Report", "json_for_terminals"]
 

@@ -24,9 +24,9 @@ from agenteval_otel.config.tree import Section, plain
 from agenteval_otel.engine import EvaluationRunConfig, run_evaluations
 from agenteval_otel.engine.progress import Silence, progress_for
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.masking import printable
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
+from agenteval_otel.runtime.masking import printable
 
 __all__ = ["run_session"]
 

@@ -13,8 +13,8 @@ from agenteval_otel.cli.evaluate.reports import Report
 from agenteval_otel.cli.evaluate.targets import Summary
 from agenteval_otel.cli.evaluate.totals import CriterionTotals, Totals
 from agenteval_otel.cli.figures import Glyphs, count_of, duration_of, frequencies, glyphs_of, with_interval
-from agenteval_otel.intervals import Estimate
-from agenteval_otel.masking import printable
+from agenteval_otel.runtime.masking import printable
+from agenteval_otel.scoring.intervals import Estimate
 
 __all__ = ["TableReport", "criteria_table"]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from agenteval_otel.cli.figures import frequencies
-from agenteval_otel.intervals import Estimate, WeightedSums
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.judge_calls import CACHED, JudgeCall
+from agenteval_otel.scoring.intervals import Estimate, WeightedSums
 from agenteval_otel.scoring.probability import weight
 
 __all__ = ["ROUNDING", "CriterionTotals", "JudgeTotals", "Low", "Totals"]

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from agenteval_otel.cli.explain.counts import counts_from
     from agenteval_otel.cli.explain.report import full, overview, report
-    from agenteval_otel.masking import printable
+    from agenteval_otel.runtime.masking import printable
 
     counts = None if arguments.source is None else counts_from(arguments.source)
     summary = overview if counts is None else partial(report, counts)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from agenteval_otel import semconv as names
 from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.masking import mask_text, split_address
+from agenteval_otel.runtime.masking import mask_text, split_address
 
 __all__ = ["MAX_BYTES", "Counts", "counts_from", "counts_of"]
 

@@ -21,9 +21,9 @@ from agenteval_otel.evaluators.base import (
     result_of,
 )
 from agenteval_otel.evaluators.imports import MAIN, importable, imported
-from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.value import replaced
+from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
 if TYPE_CHECKING:

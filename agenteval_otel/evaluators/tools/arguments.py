@@ -30,7 +30,7 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.imports import importable, imported, qualified_name
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.tools.calls import looks_like_json, parsed_arguments
-from agenteval_otel.masking import is_secret, mask
+from agenteval_otel.runtime.masking import is_secret, mask
 from agenteval_otel.runtime.patterns import Pattern, compile_pattern
 
 __all__ = [

@@ -14,9 +14,9 @@ from agenteval_otel.evaluators.base import Execution, failure_of, find_criterion
 from agenteval_otel.evaluators.rules import RulesEvaluator
 from agenteval_otel.evaluators.tools.arguments import ArgumentTerms, with_functions, with_names
 from agenteval_otel.evaluators.tools.calls import MadeCall, Source, calls_of
-from agenteval_otel.masking import message_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.value import replaced
+from agenteval_otel.runtime.masking import message_of
 
 __all__ = ["Finding", "ReasonCode", "ToolRule", "ToolUsage"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from agenteval_otel.masking import mask_known, mask_text
+from agenteval_otel.runtime.masking import mask_known, mask_text
 
 __all__ = ["Target", "target_of"]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.dispatch import Dispatcher, InlineDispatcher, PoolDispatcher, one_by_one
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, PoolDispatcher, process_each
 from agenteval_otel.testing import check_component, check_dispatcher
-from tests.dispatch.support import Record
+from tests.pipeline.support import Record
 
 PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
 
@@ -29,7 +29,7 @@ def test_inline_is_done_when_submit_returns() -> None:
     """The inline dispatcher has settled the call before the answer goes back, on the caller's thread."""
     record = Record()
     dispatcher = InlineDispatcher()
-    dispatcher.start(one_by_one(record.process), record.settle)
+    dispatcher.start(process_each(record.process), record.settle)
     assert dispatcher.submit("a", 1)
     assert record.settled == [("a", "evaluated")]
     assert record.threads == {threading.current_thread()}
@@ -42,7 +42,7 @@ def test_inline_works_inside_a_running_loop() -> None:
     """Where the caller runs an event loop, the evaluation gets a loop of its own."""
     record = Record()
     dispatcher = InlineDispatcher()
-    dispatcher.start(one_by_one(record.process), record.settle)
+    dispatcher.start(process_each(record.process), record.settle)
 
     async def caller() -> None:
         assert dispatcher.submit("a", 1)
@@ -60,7 +60,7 @@ def test_the_callers_context_stays_the_callers(made: Dispatcher) -> None:
         seen.append(PLACE.get())
         return "evaluated"
 
-    made.start(one_by_one(process), lambda call, outcome: None)
+    made.start(process_each(process), lambda call, outcome: None)
     token = PLACE.set("request 7")
     try:
         made.submit("a", 1)

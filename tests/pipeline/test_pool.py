@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.dispatch import PoolDispatcher, one_by_one
-from agenteval_otel.dispatch.worker import Worker
-from tests.dispatch.support import Record, eventually, pool_of
+from agenteval_otel.pipeline import PoolDispatcher, process_each
+from agenteval_otel.pipeline.background_thread import Worker
+from tests.pipeline.support import Record, eventually, pool_of
 
 
 def test_nothing_starts_before_the_first_call() -> None:
@@ -143,7 +143,7 @@ def test_an_evaluation_that_flushes_its_own_pool_does_not_wait_for_itself() -> N
         answers.append(pool.flush(30))
         return "evaluated"
 
-    pool.start(one_by_one(process), lambda call, outcome: None)
+    pool.start(process_each(process), lambda call, outcome: None)
     pool.submit("a", 1)
     assert pool.flush(10)
     assert answers == [False]
@@ -240,7 +240,7 @@ def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypat
         monkeypatch.setattr(worker.thread, "start", start_and_be_held_up)
         return worker
 
-    monkeypatch.setattr("agenteval_otel.dispatch.pool.Worker", started_slowly)
+    monkeypatch.setattr("agenteval_otel.pipeline.pool.Worker", started_slowly)
     assert pool.submit("a", 1)
     assert eventually(lambda: record.outcome_of("b") == "evaluated")
     assert pool.shutdown(10)
@@ -306,7 +306,7 @@ def test_not_more_at_once_than_allowed() -> None:
 
     settled: list[str] = []
     pool = PoolDispatcher(concurrency=3, linger_s=0)
-    pool.start(one_by_one(process), lambda call, outcome: settled.append(outcome))
+    pool.start(process_each(process), lambda call, outcome: settled.append(outcome))
     for call in range(40):
         pool.submit(call, 1)
     assert pool.shutdown(10)

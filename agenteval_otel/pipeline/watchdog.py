@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Final
 
-from agenteval_otel.dispatch.worker import Pool
+from agenteval_otel.pipeline.background_thread import Pool
 
 __all__ = ["Watchdog"]
 

@@ -13,14 +13,13 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from agenteval_otel.components import Component
-from agenteval_otel.dispatch.executor import DaemonExecutor
-from agenteval_otel.dispatch.own import OwnThread
+from agenteval_otel.engine.base import Done
+from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
+from agenteval_otel.runtime.reentrancy import EvaluationThread
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 
-__all__ = ["Dispatcher", "Done", "InlineDispatcher", "Process", "Settle", "Stall", "one_by_one"]
+__all__ = ["Dispatcher", "InlineDispatcher", "Process", "Settle", "Stall", "process_each"]
 
-Done = Callable[[Any, "str | Awaitable[str]"], None]
-"""Takes a call with its outcome, or with what gives it later."""
 Process = Callable[[Sequence[Any], Done, Callable[[], None]], None]
 """Evaluates a list of captured calls: each is given to `done`, once. Between two steps it calls the third argument,
 which lets whoever waits for the interpreter have it, and may raise to end a thread that another one has replaced."""
@@ -130,7 +129,7 @@ async def _processed(process: Process, call: Any) -> str:
         return PIPELINE_FAILED
 
 
-def one_by_one(process: Callable[[Any], str | Awaitable[str]]) -> Process:
+def process_each(process: Callable[[Any], str | Awaitable[str]]) -> Process:
     """The processing of lists whose calls have nothing to do with each other."""
 
     def processed(calls: Sequence[Any], done: Done, pause: Callable[[], None]) -> None:
@@ -160,7 +159,7 @@ def _run_to_end(work: Coroutine[Any, Any, str]) -> str:
     except RuntimeError:
         return empty.run(_run, work)
     outcome: list[str] = []
-    thread = OwnThread(target=lambda: outcome.append(empty.run(_run, work)))
+    thread = EvaluationThread(target=lambda: outcome.append(empty.run(_run, work)))
     thread.start()
     thread.join()
     return outcome[0] if outcome else PIPELINE_FAILED

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from typing import Final
 
 __all__ = [
-    "EVALUATION", "THREAD", "Evaluation", "OwnThread", "in_own_process", "in_sub_interpreter", "take_process",
+    "EVALUATION", "THREAD", "Evaluation", "EvaluationThread", "in_own_process", "in_sub_interpreter", "mark_process",
     "under_evaluation",
 ]  # fmt: skip
 
@@ -63,7 +63,7 @@ EVALUATION: Final[ContextVar[Evaluation | None]] = ContextVar("agenteval_evaluat
 """The evaluation that the running code belongs to."""
 
 
-class OwnThread(threading.Thread):
+class EvaluationThread(threading.Thread):
     """A daemon thread of ours on which evaluators run."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -83,7 +83,7 @@ class OwnThread(threading.Thread):
 _own_processes: set[int] = set()
 
 
-def take_process() -> None:
+def mark_process() -> None:
     """This process does nothing but evaluate: every thread of it is ours."""
     THREAD.is_host = False
     _own_processes.add(os.getpid())
@@ -97,7 +97,7 @@ def in_own_process() -> bool:
 def under_evaluation() -> bool:
     """Whether this thread is ours, or was started by an evaluator whose evaluation goes on."""
     thread = threading.current_thread()
-    if isinstance(thread, OwnThread) or in_own_process():
+    if isinstance(thread, EvaluationThread) or in_own_process():
         return True
     evaluation: object = thread.daemon
     if isinstance(evaluation, Evaluation):

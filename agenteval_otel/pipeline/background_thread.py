@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import selectors
-import socket
 import threading
 import time
 from collections import deque
@@ -14,12 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from agenteval_otel.dispatch.base import Process
-from agenteval_otel.dispatch.executor import DaemonExecutor
-from agenteval_otel.dispatch.own import EVALUATION, Evaluation, OwnThread
+from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
+from agenteval_otel.pipeline.dispatcher import Process
+from agenteval_otel.runtime.event_loop import new_loop
+from agenteval_otel.runtime.reentrancy import EVALUATION, Evaluation, EvaluationThread
 from agenteval_otel.semconv import PIPELINE_FAILED
 
-__all__ = ["MAX_LIST", "Entry", "Marker", "Pool", "Worker", "new_loop"]
+__all__ = ["MAX_LIST", "Entry", "Marker", "Pool", "Worker"]
 
 _END_S = 1.0
 # How long the thread works before it rests, because whoever waits for the interpreter gets it at once then instead of
@@ -108,7 +107,7 @@ class Worker:
         self._work_s = _WORK_S
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake: asyncio.Event | None = None
-        self.thread = OwnThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-background")
+        self.thread = EvaluationThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-background")
 
     def __repr__(self) -> str:
         return f"<Worker running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
@@ -319,17 +318,6 @@ class Worker:
 
         for future in list(waiting):
             future.add_done_callback(one_less)
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop, or an `OSError` where no descriptor is left.
-
-    What it needs is asked for beforehand: a loop that stays half made complains on the host's stderr at its end.
-    """
-    with selectors.DefaultSelector():
-        for end in socket.socketpair():
-            end.close()
-    return asyncio.new_event_loop()
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:

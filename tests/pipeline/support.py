@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.dispatch import PoolDispatcher, one_by_one
-from agenteval_otel.dispatch.base import Stall
+from agenteval_otel.pipeline import PoolDispatcher, process_each
+from agenteval_otel.pipeline.dispatcher import Stall
 from agenteval_otel.semconv import EVALUATED
 
 __all__ = ["Record", "eventually", "pool_of"]
@@ -54,7 +54,7 @@ class Record:
 def pool_of(record: Record, stall: Stall | None = None, **settings: Any) -> PoolDispatcher:
     """A pool on the record's processing, without waiting for more calls."""
     pool = PoolDispatcher(linger_s=0, **settings)
-    pool.start(one_by_one(record.process), record.settle, on_stall=stall)
+    pool.start(process_each(record.process), record.settle, on_stall=stall)
     return pool
 
 

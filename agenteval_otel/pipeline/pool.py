@@ -18,13 +18,13 @@ from typing import Final
 
 from pydantic import Field
 
-from agenteval_otel.dispatch.base import Dispatcher, Process, Settle, Stall
-from agenteval_otel.dispatch.forked import free_lazy_parts
-from agenteval_otel.dispatch.own import in_sub_interpreter
-from agenteval_otel.dispatch.watchdog import Watchdog
-from agenteval_otel.dispatch.worker import MAX_LIST, Entry, Marker, Worker
+from agenteval_otel.pipeline.background_thread import MAX_LIST, Entry, Marker, Worker
+from agenteval_otel.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
+from agenteval_otel.pipeline.lazy_parts import free_lazy_parts
+from agenteval_otel.pipeline.watchdog import Watchdog
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.runtime.reentrancy import in_sub_interpreter
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
 
 __all__ = ["PoolDispatcher"]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from agenteval_otel.dispatch.own import EVALUATION, OwnThread
+from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
 from agenteval_otel.runtime.worker import Worker, settle
 
 __all__ = ["DaemonExecutor"]
@@ -31,7 +31,7 @@ class DaemonExecutor(ThreadPoolExecutor):
         super().__init__(MAX_THREADS)
         self._worker = Worker(
             "agenteval-executor", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, max_threads=MAX_THREADS,
-            thread_class=OwnThread,
+            thread_class=EvaluationThread,
         )  # fmt: skip
         self._closed = False
 

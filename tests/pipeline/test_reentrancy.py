@@ -6,8 +6,8 @@ import signal
 import threading
 from typing import Any
 
-from agenteval_otel.dispatch import PoolDispatcher, one_by_one
-from tests.dispatch.support import Record, pool_of
+from agenteval_otel.pipeline import PoolDispatcher, process_each
+from tests.pipeline.support import Record, pool_of
 
 
 def test_threads_submit_at_once() -> None:
@@ -113,7 +113,7 @@ def test_settling_may_submit() -> None:
         if call == "second":
             pool.submit("from settle", 1)
 
-    pool.start(one_by_one(record.process), settle)
+    pool.start(process_each(record.process), settle)
     pool.submit("blocking", 1)
     pool.submit("second", 1)
     assert record.settled == [("second", "dropped_queue_full"), ("from settle", "dropped_queue_full")]

@@ -1,5 +1,0 @@
-"""No thread outlives a test of this room."""
-
-from tests.testing.threads import no_thread_left
-
-__all__ = ["no_thread_left"]
