@@ -269,10 +269,10 @@ def wrong_criterion_name(name: str) -> str | None:
     """Why a criterion cannot be called so, without the name, which may come from a variable; None where it can."""
     if not CRITERION_NAME.fullmatch(name):
         return f"must be a slug: {CRITERION_NAME_RULE}"
-    word = name.partition(".")[0]
-    if word in RESERVED_CRITERIA:
+    head = name.partition(".")[0]
+    if head in RESERVED_CRITERIA:
         return (
-            f"must not be or begin with {word!r}: {criterion_score(word)!r} would stand among the attributes of the "
+            f"must not be or begin with {head!r}: {criterion_score(head)!r} would stand among the attributes of the "
             f"result itself; reserved are {', '.join(RESERVED_CRITERIA)}"
         )
     return None

@@ -98,13 +98,13 @@ def _add_json(reading: Reading, text: str) -> bool:
 
 
 def _add_list(reading: Reading, answer: Any) -> bool:
-    found = last_items(answer)
-    if found and all(is_message(item) for item in found):
-        reading.add_conversation(all_turns(found))
+    messages = last_items(answer)
+    if messages and all(is_message(item) for item in messages):
+        reading.add_conversation(all_turns(messages))
         return True
-    if is_content(found):
-        reading.add_turn(Turn("assistant", content_text(found) or "", calls=part_calls(found)))
-        reading.add_results(part_results(found))
+    if is_content(messages):
+        reading.add_turn(Turn("assistant", content_text(messages) or "", calls=part_calls(messages)))
+        reading.add_results(part_results(messages))
         return True
     return False
 
@@ -151,8 +151,8 @@ def _add_nested(reading: Reading, answer: Any) -> bool:
 
 def _add_beside(reading: Reading, answer: Any) -> None:
     """Tool calls and usage beside the text of an answer of the handler's own making."""
-    for one in items(field(answer, "tool_calls")):
-        call = call_of(one)
+    for item in items(field(answer, "tool_calls")):
+        call = call_of(item)
         if call is not None:
             reading.calls.add(call)
     reading.usage_total = reading.usage_total or usage_of(field(answer, "usage"))
@@ -160,8 +160,8 @@ def _add_beside(reading: Reading, answer: Any) -> None:
 
 def total_usage(usage: Any) -> Tokens | None:
     """The usage of a run; None for zeros, which mean that nothing was reported."""
-    found = usage_of(usage)
-    return found if found != (0, 0) else None
+    tokens = usage_of(usage)
+    return tokens if tokens != (0, 0) else None
 
 
 def must_be_complete(answer: Any) -> None:

@@ -127,11 +127,11 @@ def build_input(
     for name in [name for name in facts if name not in FACTS]:
         on_bad_fact(name)
         del facts[name]
-    said = _clean_facts(facts, on_bad_fact)
-    fields |= said
-    if "response" not in said and (call.truncated or _is_long(call.answer)):
-        fields["metadata"] = _marked(said.get("metadata"), on_bad_fact)
-    return _validated(fields, on_bad_fact, own=not said and "metadata" not in fields)
+    facts_set = _clean_facts(facts, on_bad_fact)
+    fields |= facts_set
+    if "response" not in facts_set and (call.truncated or _is_long(call.answer)):
+        fields["metadata"] = _marked(facts_set.get("metadata"), on_bad_fact)
+    return _validated(fields, on_bad_fact, own=not facts_set and "metadata" not in fields)
 
 
 def _read(call: CapturedCall, *, has_response: bool) -> Reading:
@@ -158,12 +158,12 @@ def _marked(metadata: Any, on_bad_fact: Callable[[str], None]) -> dict[str, Any]
 
 def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
     """What the call itself tells, without what was said about it."""
-    asked = read_prompt(call.prompt, **(call.others or {}))
-    turns = asked.turns if asked.turns is not None else reading.history or None
+    read = read_prompt(call.prompt, **(call.others or {}))
+    turns = read.turns if read.turns is not None else reading.history or None
     usage = reading.usage
-    conversation = short(call.conversation) or asked.conversation_id or reading.conversation_id
+    conversation = short(call.conversation) or read.conversation_id or reading.conversation_id
     return {
-        "prompt": asked.prompt if call.prompt is not None or not turns else last_question(turns),
+        "prompt": read.prompt if call.prompt is not None or not turns else last_question(turns),
         "message_history": None if turns is None else history_fields(turns),
         "response": reading.text,
         "tool_calls": reading.calls.finished(),

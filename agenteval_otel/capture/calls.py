@@ -87,9 +87,9 @@ class CapturedCall:
     def conversation_id(self) -> str | None:
         """The conversation's id, on the caller's thread: text or a plain id that `annotate` said, else the argument."""
         for name in ("conversation_id", "session_id"):
-            said = self.facts.get(name) if self.facts is not None else None
-            if type(said) in IDS:
-                return str(said)
+            conversation = self.facts.get(name) if self.facts is not None else None
+            if type(conversation) in IDS:
+                return str(conversation)
         return self.conversation
 
     def keep(self, value: Any) -> Any:

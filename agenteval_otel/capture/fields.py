@@ -30,9 +30,9 @@ def field(value: Any, name: str) -> Any:
 def first(value: Any, *names: str) -> str | None:
     """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
     for name in names:
-        found = short(field(value, name))
-        if found:
-            return found
+        text = short(field(value, name))
+        if text:
+            return text
     return None
 
 
@@ -48,8 +48,8 @@ def real_id(id: str | None) -> str | None:
 
 def kind_of(value: Any, name: str = "type") -> str:
     """The word by which an object tells its kind; empty where it does not."""
-    found = field(value, name)
-    return str.__str__(found) if isinstance(found, str) else ""
+    kind = field(value, name)
+    return str.__str__(kind) if isinstance(kind, str) else ""
 
 
 def items(value: Any) -> list[Any]:
@@ -73,7 +73,7 @@ def last_items(value: Any) -> list[Any]:
 
 
 def number(value: Any) -> int | None:
-    """A whole number that is none below zero."""
+    """A whole number, not below zero."""
     return value if type(value) is int and value >= 0 else None
 
 
@@ -106,19 +106,19 @@ def usage_of(value: Any) -> Tokens | None:
     Where tokens of a cache are counted beside the input (``cache_read_input_tokens`` next to ``input_tokens``) they are
     added to it, as the GenAI conventions ask.
     """
-    tokens_in = next((found for name in _INPUT if (found := number(field(value, name))) is not None), None)
-    tokens_out = next((found for name in _OUTPUT if (found := number(field(value, name))) is not None), None)
+    tokens_in = next((count for name in _INPUT if (count := number(field(value, name))) is not None), None)
+    tokens_out = next((count for name in _OUTPUT if (count := number(field(value, name))) is not None), None)
     if tokens_in is not None and number(field(value, "input_tokens")) is not None:
         tokens_in += sum(number(field(value, name)) or 0 for name in _CACHED)
     return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)
 
 
-def add_tokens(one: Tokens | None, other: Tokens | None) -> Tokens | None:
+def add_tokens(first_tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
     """The sum; what is not known on one side is what the other side knows."""
-    if one is None or other is None:
-        return one or other
-    return _sum(one[0], other[0]), _sum(one[1], other[1])
+    if first_tokens is None or other is None:
+        return first_tokens or other
+    return _sum(first_tokens[0], other[0]), _sum(first_tokens[1], other[1])
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return one + other if one is not None and other is not None else one if other is None else other
+def _sum(count: int | None, other: int | None) -> int | None:
+    return count + other if count is not None and other is not None else count if other is None else other

@@ -55,16 +55,16 @@ def part_text(part: Any) -> str | None:
     kind = kind_of(part) or kind_of(part, "part_kind")
     if kind not in _TEXTS or field(part, "thought") is True:
         return None
-    found = next((text for key in ("text", "refusal", "content") if (text := field(part, key)) is not None), None)
-    if not isinstance(found, str):
-        found = field(found, "value")
-    return cap(found, 2 * CAP_CHARS) if isinstance(found, str) else None
+    text_found = next((text for key in ("text", "refusal", "content") if (text := field(part, key)) is not None), None)
+    if not isinstance(text_found, str):
+        text_found = field(text_found, "value")
+    return cap(text_found, 2 * CAP_CHARS) if isinstance(text_found, str) else None
 
 
 def part_calls(content: Any) -> list[Call]:
     """The tool calls among the parts."""
-    found = [call_of(part) for part in items(content) if _kind(part) in _CALLS]
-    return [call for call in found if call is not None]
+    calls = [call_of(part) for part in items(content) if _kind(part) in _CALLS]
+    return [call for call in calls if call is not None]
 
 
 def part_results(content: Any) -> list[Result]:
@@ -74,7 +74,7 @@ def part_results(content: Any) -> list[Result]:
 
 def result_of(part: Any) -> Result:
     """What a tool gave, as text where it is text; the id of its call."""
-    raw = next((found for key in ("content", "output", "result") if (found := field(part, key)) is not None), None)
+    raw = next((content for key in ("content", "output", "result") if (content := field(part, key)) is not None), None)
     text = content_text(raw) if isinstance(raw, str | list | tuple) else None
     id = first(part, "tool_use_id", "tool_call_id", "call_id", "toolCallId")
     return id, raw if text is None else text
@@ -92,11 +92,11 @@ def text_field(value: Any) -> str | None:
     if value is None or isinstance(value, str | bool | int | float | bytes | list | tuple | set | frozenset):
         return None
     for name in TEXT_KEYS:
-        found = field(value, name)
-        if isinstance(found, str):
-            return content_text(found)
-        if name == "content" and is_content(found):
-            return content_text(found) or ""
+        content = field(value, name)
+        if isinstance(content, str):
+            return content_text(content)
+        if name == "content" and is_content(content):
+            return content_text(content) or ""
     return None
 
 
@@ -153,19 +153,19 @@ def is_message(value: Any) -> bool:
 
 
 def all_turns(messages: Any) -> list[Turn]:
-    """The turns of a list of messages, at most of the last thousand, in order; what is no message is passed by."""
-    found: list[Turn] = []
-    told: set[str | None] = set()
+    """The turns of a list of messages, at most of the last thousand, in order; other items are ignored."""
+    turns: list[Turn] = []
+    seen: set[str | None] = set()
     for turn in (turn for message in last_items(messages) for turn in turns_of(message)):
-        if turn.role == "system" and turn.text in told:
+        if turn.role == "system" and turn.text in seen:
             continue  # instructions that stand in each request
-        told |= {turn.text} if turn.role == "system" else set()
-        found.append(turn)
-    return found
+        seen |= {turn.text} if turn.role == "system" else set()
+        turns.append(turn)
+    return turns
 
 
 def turns_of(message: Any) -> list[Turn]:
-    """The turns of one message; empty where it is none."""
+    """The turns of one message; empty if it is not a message."""
     if isinstance(message, tuple) and is_message(message):
         return [Turn(_ROLES[message[0]], content_text(message[1]))]
     if isinstance(message, str | bytes | list | tuple):
@@ -206,8 +206,8 @@ def _unwrapped(message: Any) -> Any:
 
 def _turn(message: Any, role: str) -> Turn:
     content = next(
-        (found for name in ("content", "contentParts", "content_parts", "parts")
-         if (found := field(message, name)) is not None), None,
+        (raw for name in ("content", "contentParts", "content_parts", "parts")
+         if (raw := field(message, name)) is not None), None,
     )  # fmt: skip
     turn = Turn(role, content_text(content), name=first(message, "name", "tool_name"))
     if turn.text is None and content is not None and not isinstance(content, list | tuple):
@@ -230,7 +230,7 @@ def _turn(message: Any, role: str) -> Turn:
 
 def _calls_of(message: Any, content: Any) -> list[Call]:
     listed = [*items(field(message, "tool_calls")), *items(field(message, "invalid_tool_calls"))]
-    calls = [call for one in listed if (call := call_of(one)) is not None]
+    calls = [call for item in listed if (call := call_of(item)) is not None]
     if not calls:
         calls = part_calls(content)
     if not calls and (old := field(message, "function_call")) is not None:
@@ -241,15 +241,15 @@ def _calls_of(message: Any, content: Any) -> list[Call]:
 
 def _tell(turn: Turn, message: Any) -> None:
     """Usage, model, id and finish reason, where this client keeps them."""
-    told = field(message, "response_metadata")
+    metadata = field(message, "response_metadata")
     turn.usage = usage_of(field(message, "usage_metadata")) or usage_of(field(message, "usage"))
-    turn.usage = turn.usage or usage_of(field(told, "token_usage")) or usage_of(field(told, "usage"))
-    turn.model = first(told, "model_name", "model") or first(message, "model")
-    stopped = first(told, "finish_reason", "stop_reason") or first(field(told, "incomplete_details"), "reason")
-    turn.finish_reason = stopped or first(told, "status") or first(message, "stop_reason", "finish_reason")
+    turn.usage = turn.usage or usage_of(field(metadata, "token_usage")) or usage_of(field(metadata, "usage"))
+    turn.model = first(metadata, "model_name", "model") or first(message, "model")
+    stopped = first(metadata, "finish_reason", "stop_reason") or first(field(metadata, "incomplete_details"), "reason")
+    turn.finish_reason = stopped or first(metadata, "status") or first(message, "stop_reason", "finish_reason")
     # The id of a message is the response's only where the message is the whole response, with what belongs to one.
     whole = turn.usage is not None or turn.model is not None or turn.finish_reason is not None
-    turn.response_id = real_id(first(told, "id") or (first(message, "id") if whole else None))
+    turn.response_id = real_id(first(metadata, "id") or (first(message, "id") if whole else None))
 
 
 def _is_item(value: Any) -> bool:
@@ -286,11 +286,11 @@ def _agent_turns(message: Any) -> list[Turn]:
         turn.finish_reason = first(message, "finish_reason")
         turn.conversation_id = first(message, "conversation_id")
         return [turn]
-    found = [asked for part in parts if (asked := _request_turn(part)) is not None]
+    turns = [request_turn for part in parts if (request_turn := _request_turn(part)) is not None]
     instructions = field(message, "instructions")
     if isinstance(instructions, str) and instructions:
-        found.insert(0, Turn("system", content_text(instructions)))
-    return found
+        turns.insert(0, Turn("system", content_text(instructions)))
+    return turns
 
 
 def _request_turn(part: Any) -> Turn | None:

@@ -118,7 +118,7 @@ def _is_of_the_web(parameter: inspect.Parameter) -> bool:
 
 
 def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> dict[str, int]:
-    """Positions of the parameters with these names, in that order; beyond every position those passed by name."""
+    """Positions of the parameters with these names, in that order; parameters that are passed as keywords come last."""
     positions = {
         p.name: sys.maxsize if p.kind is p.KEYWORD_ONLY else index
         for index, p in enumerate(parameters)

@@ -56,7 +56,7 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Aske
 
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
-    """The messages of a conversation as fields of `Message`, at most the last 1,000; None where it is none."""
+    """The messages of a conversation as fields of `Message`, at most the last 1,000; None if it is not one."""
     turns = _turns(value)
     return None if turns is None else history_fields(turns)
 
@@ -78,32 +78,32 @@ def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
 
 
 def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for id, result in turn.results:
         shape: dict[str, Any] = {"role": "tool", "content": to_text(result)}
         if id is not None:
             shape["tool_call_id"] = id
-        found.append(shape | ({"tool_name": turn.name} if turn.name else {}))
+        messages.append(shape | ({"tool_name": turn.name} if turn.name else {}))
     if (turn.results and turn.text is None) or turn.role == "tool":
-        return found or [{"role": "tool", "content": None if turn.text is None else clean(turn.text)}]
+        return messages or [{"role": "tool", "content": None if turn.text is None else clean(turn.text)}]
     message: dict[str, Any] = {"role": turn.role, "content": None if turn.text is None else clean(turn.text)}
     calls = plain_calls(turn.calls, copy)
     if calls is not None:
         message["tool_calls"] = calls
-    return [*found, message | ({"tool_name": turn.name} if turn.name else {})]
+    return [*messages, message | ({"tool_name": turn.name} if turn.name else {})]
 
 
 def _turns(prompt: Any) -> list[Turn] | None:
-    """The messages of a prompt that is a conversation or holds one; None where it is none."""
+    """The messages of a prompt that is a conversation or holds one; None if it is not one."""
     if isinstance(prompt, list | tuple):
-        found = last_items(prompt)
-        return all_turns(found) if found and all(is_message(item) for item in found) else None
+        messages = last_items(prompt)
+        return all_turns(messages) if messages and all(is_message(item) for item in messages) else None
     if prompt is None or isinstance(prompt, str | bytes | int | float):
         return None
     for name in _CONVERSATION_KEYS:
-        found = last_items(field(prompt, name))
-        if found and all(is_message(item) for item in found):
-            return all_turns(found)
+        messages = last_items(field(prompt, name))
+        if messages and all(is_message(item) for item in messages):
+            return all_turns(messages)
     return None
 
 
@@ -115,11 +115,11 @@ def _text(prompt: Any) -> str | None:
     if isinstance(prompt, bool | int | float | bytes | bytearray | set | frozenset):
         return to_text(prompt)
     for name in _PROMPT_KEYS:
-        found = field(prompt, name)
-        if isinstance(found, str):
-            return to_text(found)
-        if name in ("content", "message", "input") and (is_content(found) or is_message(found)):
-            return clean(content_text(found if isinstance(found, list) else field(found, "content")) or "")
+        content = field(prompt, name)
+        if isinstance(content, str):
+            return to_text(content)
+        if name in ("content", "message", "input") and (is_content(content) or is_message(content)):
+            return clean(content_text(content if isinstance(content, list) else field(content, "content")) or "")
     if type(prompt) is Unreadable or (type(prompt) is Detached and not prompt.type.is_data):
         return None
     return to_text(prompt)
@@ -130,13 +130,15 @@ def _pairs(history: Any) -> list[Turn] | None:
     turns = _turns(history)
     if turns is not None or not isinstance(history, list):
         return turns
-    found: list[Turn] = []
+    collected: list[Turn] = []
     for pair in last_items(history):
-        said = items(pair)
-        if len(said) != 2 or not all(isinstance(text, str | None) for text in said):
+        texts = items(pair)
+        if len(texts) != 2 or not all(isinstance(text, str | None) for text in texts):
             return None
-        found += [Turn(role, text) for role, text in zip(("user", "assistant"), said, strict=True) if text is not None]
-    return found or None
+        collected += [
+            Turn(role, text) for role, text in zip(("user", "assistant"), texts, strict=True) if text is not None
+        ]
+    return collected or None
 
 
 def _system(value: Any) -> str | None:
@@ -152,7 +154,7 @@ def _system_of(prompt: Any) -> str | None:
 
 def _conversation_id(prompt: Any) -> str | None:
     for name in CONVERSATION_NAMES:
-        found = field(prompt, name)
-        if isinstance(found, str | UUID) or type(found) is int:
-            return short(str(found)) or None
+        conversation = field(prompt, name)
+        if isinstance(conversation, str | UUID) or type(conversation) is int:
+            return short(str(conversation)) or None
     return None

@@ -131,7 +131,7 @@ _BEGINS: Final = ("data:", "event:", "id:", "retry:", ":")
 
 
 def events_in(text: str) -> list[Any] | None:
-    """What the events of a stream carry: JSON data, or text where it is none; None where the text is no such stream.
+    """What the events of a stream carry: JSON data, or text; None where the text is no such stream.
 
     A stream that breaks off in an event, or goes beyond the cap, gives those before it.
     """
@@ -140,15 +140,15 @@ def events_in(text: str) -> list[Any] | None:
         return None
     if len(text) > CAP_CHARS:
         text = text[: max(text.rfind("\n\n", 0, CAP_CHARS), text.rfind("\r\n\r\n", 0, CAP_CHARS), 0)]
-    found: list[Any] = []
+    events: list[Any] = []
     for block in re.split(r"\r?\n\r?\n", text):
         lines = block.splitlines()
         if any(line and _LINE.match(line) is None for line in lines):
             return None
         data = [line[5:].removeprefix(" ") for line in lines if line.startswith("data:")]
         if data and (joined := "\n".join(data)) != "[DONE]":
-            found.append(_read(joined))
-    return [event for event in found if event is not None]
+            events.append(_read(joined))
+    return [event for event in events if event is not None]
 
 
 def _read(data: str) -> Any:

@@ -136,13 +136,13 @@ def model_fields(value: Any) -> dict[str, Any] | None:
     named = kind.__dict__.get("__pydantic_fields__") or getattr(kind, "__dataclass_fields__", None)
     if type(named) is not dict:
         return None
-    held: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in named:
         try:
-            held[name] = object.__getattribute__(value, name)
+            fields[name] = object.__getattribute__(value, name)
         except AttributeError:
             continue
-    return held
+    return fields
 
 
 class PlainCopy:
@@ -162,11 +162,11 @@ class PlainCopy:
             if depth == 0 or id(value) in above:
                 return "[...]"
             return self._container(value, depth - 1, above | {id(value)})
-        held = value.fields if type(value) is Detached else model_fields(value)
-        if held is not None:
+        fields = value.fields if type(value) is Detached else model_fields(value)
+        if fields is not None:
             if depth == 0 or id(value) in above:
                 return "[...]"
-            return self._container(held, depth - 1, above | {id(value)})
+            return self._container(fields, depth - 1, above | {id(value)})
         if isinstance(value, bytes | bytearray):
             value = value[:CAP_CHARS]
         return self._text(value if isinstance(value, str) else str(value))

@@ -98,7 +98,7 @@ class Calls:
 
 def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | None:
     """Calls as fields of `ToolCall`; None where there is none that has a name."""
-    found = [
+    plain = [
         {
             "id": call.id,
             "name": clean(call.name, 256),
@@ -108,7 +108,7 @@ def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | No
         for call in calls
         if call.name
     ]
-    return found or None
+    return plain or None
 
 
 def call_of(value: Any) -> Call | None:
@@ -119,11 +119,9 @@ def call_of(value: Any) -> Call | None:
     name = first(source, "name", "tool_name", "toolName")
     if name is None:
         return None
-    arguments = next(
-        (found for key in ("arguments", "args", "input") if (found := field(source, key)) is not None), None
-    )
+    arguments = next((raw for key in ("arguments", "args", "input") if (raw := field(source, key)) is not None), None)
     call = Call(first(value, "call_id", "id", "tool_call_id", "toolCallId", "toolUseId"), name, arguments)
-    result = next((found for key in ("result", "output") if (found := field(value, key)) is not None), None)
+    result = next((raw for key in ("result", "output") if (raw := field(value, key)) is not None), None)
     if result is not None:
         call.result, call.has_result = result, True
     return call
@@ -132,8 +130,8 @@ def call_of(value: Any) -> Call | None:
 def read_calls(value: Any) -> list[dict[str, Any]] | None:
     """A list of tool calls of any of these forms as fields of `ToolCall`; None where there is none."""
     calls = Calls()
-    for one in items(value):
-        call = call_of(one)
+    for item in items(value):
+        call = call_of(item)
         if call is not None:
             calls.add(call)
     return calls.finished()

@@ -204,5 +204,5 @@ def _make_reader(kind: type) -> Reader:
         return "it must be awaited first"
     if "__next__" in names or "__anext__" in names:
         return _IS_A_STREAM
-    found = ObjectReader(kind, bases)
-    return found if found.can_store else "it has neither fields nor a text form"
+    reader = ObjectReader(kind, bases)
+    return reader if reader.can_store else "it has neither fields nor a text form"

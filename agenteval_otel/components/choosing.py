@@ -26,9 +26,9 @@ def resolve(contract: type[C], value: Any, *, path: str | None = None, context: 
     if isinstance(value, str):
         value = {"type": value}
     if not isinstance(value, Mapping):
-        found = value.__class__.__name__
+        type_name = value.__class__.__name__
         raise ConfigurationError(
-            f"expected an instance of {contract.__name__}, a mapping with 'type' or a type's name, found {found}",
+            f"expected an instance of {contract.__name__}, a mapping with 'type' or a type's name, found {type_name}",
             path=path,
         )
     name = value.get("type")

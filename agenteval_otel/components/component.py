@@ -98,8 +98,8 @@ class Component(FreshCopies, BaseModel, metaclass=Explained):
     def _masked(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         # A dump is shown, logged, kept: only who asks for the secrets by this word gets them.
         context, out = info.context or {}, self.unversioned
-        found = {name: one for name, one in dump(self).items() if name not in out or not context.get("versioned")}
-        return found if context.get("secrets") else mask(found)
+        fields = {name: value for name, value in dump(self).items() if name not in out or not context.get("versioned")}
+        return fields if context.get("secrets") else mask(fields)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

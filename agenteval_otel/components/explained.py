@@ -51,7 +51,7 @@ def explain_validation(
         elif item["type"] == "missing":
             problems.append((where, "required field is missing"))
         else:
-            problems.append((where, _found(_expected(item), item)))
+            problems.append((where, _received(_expected(item), item)))
     return ConfigurationError.of(problems)
 
 
@@ -72,9 +72,9 @@ def near(name: Any, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` where a known name looks like the given one, else nothing."""
     from difflib import get_close_matches  # only where something is wrong
 
-    by_form = {one.lower().replace("-", "_"): one for one in known}
-    found = get_close_matches(str(name)[:64].lower().replace("-", "_"), by_form, n=1, cutoff=0.7)
-    return f" (did you mean {by_form[found[0]]!r}?)" if found else ""
+    by_form = {choice.lower().replace("-", "_"): choice for choice in known}
+    matches = get_close_matches(str(name)[:64].lower().replace("-", "_"), by_form, n=1, cutoff=0.7)
+    return f" (did you mean {by_form[matches[0]]!r}?)" if matches else ""
 
 
 def choices(name: Any, known: Iterable[str]) -> str:
@@ -88,12 +88,12 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[
     models = {model}
     for part in location:
         models = {
-            found for one in models
-            for found in (_models_in(one.model_fields[str(part)].annotation) if part in one.model_fields else {one})
+            inner for kind in models
+            for inner in (_models_in(kind.model_fields[str(part)].annotation) if part in kind.model_fields else {kind})
         }  # fmt: skip
     # What is left out of dumps and may be anything is an object of the program's: nobody misspells it in a file.
     return sorted({
-        name for one in models for name, field in one.model_fields.items()
+        name for kind in models for name, field in kind.model_fields.items()
         if not (field.exclude and field.annotation is Any)
     })  # fmt: skip
 
@@ -101,7 +101,7 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[
 def _models_in(annotation: Any) -> set[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {annotation}
-    return {found for inner in get_args(annotation) for found in _models_in(inner)}
+    return {model for inner in get_args(annotation) for model in _models_in(inner)}
 
 
 def _join(path: str | None, location: tuple[int | str, ...]) -> str:
@@ -126,12 +126,14 @@ def _expected(item: Any) -> str:
     words = _EXPECTED.get(item["type"])
     if words is not None:
         bounds = item.get("ctx", {}).items()
-        return "expected " + words.format(**{key: f"{one:g}" if isinstance(one, float) else one for key, one in bounds})
-    said: str = item["msg"]
-    return said.removeprefix("Value error, ").replace("Input should be ", "expected ", 1)
+        return "expected " + words.format(
+            **{key: f"{value:g}" if isinstance(value, float) else value for key, value in bounds}
+        )
+    message: str = item["msg"]
+    return message.removeprefix("Value error, ").replace("Input should be ", "expected ", 1)
 
 
-def _found(expected: str, item: Any) -> str:
+def _received(expected: str, item: Any) -> str:
     """What was expected and what was found; neither shows a secret."""
     value = item.get("input")
     if any(is_secret(part) for part in item["loc"] if isinstance(part, str)):

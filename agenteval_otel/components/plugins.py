@@ -34,8 +34,8 @@ def _import(name: str, path: str) -> None:
         if not points:
             importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        found = str(error).replace("\n", " ")[:200]
+        text = str(error).replace("\n", " ")[:200]
         raise ConfigurationError(
-            f"{name!r} cannot be imported, neither as an entry point nor as a module: {type(error).__name__}: {found}",
+            f"{name!r} cannot be imported, neither as an entry point nor as a module: {type(error).__name__}: {text}",
             path=path,
         ) from error

@@ -24,25 +24,25 @@ class Registry(MutableMapping[str, Any]):
         """The module registers the words when it is imported."""
         self._announced |= dict.fromkeys(words, module)
 
-    def taken_by(self, word: str, *, by: str) -> Any:
+    def taken_by(self, name: str, *, by: str) -> Any:
         """The class that has the word when the module `by` registers one; None where it is free."""
-        if self._announced.get(word) == by:  # which is being imported now
-            return self._classes.get(word)
-        return self.get(word)
+        if self._announced.get(name) == by:  # which is being imported now
+            return self._classes.get(name)
+        return self.get(name)
 
-    def __getitem__(self, word: str) -> Any:
-        if word not in self._classes and word in self._announced:
-            import_module(self._announced[word])
-        return self._classes[word]
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._classes and name in self._announced:
+            import_module(self._announced[name])
+        return self._classes[name]
 
-    def __setitem__(self, word: str, registered: Any) -> None:
-        self._classes[word] = registered
+    def __setitem__(self, name: str, registered: Any) -> None:
+        self._classes[name] = registered
 
-    def __delitem__(self, word: str) -> None:
-        del self._classes[word]
+    def __delitem__(self, name: str) -> None:
+        del self._classes[name]
 
-    def __contains__(self, word: object) -> bool:
-        return word in self._classes or word in self._announced
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes or name in self._announced
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*self._announced, *self._classes)))

@@ -49,7 +49,7 @@ def json_schema() -> dict[str, Any]:
     }
     properties = {**root["properties"], "profiles": profiles, "$schema": {"type": "string"}}
     schema.complete()
-    definitions = {name: _with_references(one) for name, one in sorted(schema.definitions.items())}
+    definitions = {name: _with_references(definition) for name, definition in sorted(schema.definitions.items())}
     return {
         "$schema": _DIALECT, "title": "Settings of agenteval-otel",
         **_with_references({**root, "properties": properties}),
@@ -64,7 +64,7 @@ def writable_fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
 
 def writable_types(contract: type[Component]) -> dict[str, type[Component]]:
     """The registered types of a contract that a file can express."""
-    return {name: one for name, one in sorted(contract.registry.items()) if _is_writable(one)}
+    return {name: kind for name, kind in sorted(contract.registry.items()) if _is_writable(kind)}
 
 
 def _is_writable(model: type[Component]) -> bool:
@@ -79,16 +79,16 @@ class _Generator(GenerateJsonSchema):
         model = schema["cls"]
         if isinstance(model, type) and issubclass(model, Component) and "contract" in model.__dict__:
             return {_CONTRACT: model.contract}
-        found = super().model_schema(schema)
+        described = super().model_schema(schema)
         texts = attributes_of(model)
         properties = {
-            name: {**one, **({"description": texts[name]} if name in texts else {})}
-            for name, one in found.get("properties", {}).items()
-            if _UNWRITABLE not in str(one) and not _is_for_code(model, name)
+            name: {**field_schema, **({"description": texts[name]} if name in texts else {})}
+            for name, field_schema in described.get("properties", {}).items()
+            if _UNWRITABLE not in str(field_schema) and not _is_for_code(model, name)
         }
-        required = [name for name in found.get("required", ()) if name in properties]
-        found |= {"description": summary_of(model), "properties": properties, "required": required}
-        return {key: value for key, value in found.items() if value not in ("", [])}
+        required = [name for name in described.get("required", ()) if name in properties]
+        described |= {"description": summary_of(model), "properties": properties, "required": required}
+        return {key: value for key, value in described.items() if value not in ("", [])}
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
         return {_UNWRITABLE: True}

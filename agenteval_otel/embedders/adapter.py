@@ -46,15 +46,15 @@ class CallableEmbedder(Embedder):
     def embed(self, texts: Sequence[str]) -> Any:
         """What the object gives for the texts, as it gives it; whatever it raises is passed on."""
         call, by_name = self._call
-        found = call(values=list(texts)) if by_name else call(list(texts))
-        return _awaited(found) if inspect.isawaitable(found) else _rows_of(found)
+        rows = call(values=list(texts)) if by_name else call(list(texts))
+        return _awaited(rows) if inspect.isawaitable(rows) else _rows_of(rows)
 
     @cached_property
     def _call(self) -> tuple[Callable[..., Any], bool]:
-        found = _method_of(self.model)
-        if found is None:
+        method = _method_of(self.model)
+        if method is None:
             raise ConfigurationError(f"{type(self.model).__name__} has none of {', '.join(_METHODS)}", path="model")
-        return found
+        return method
 
 
 def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
@@ -84,10 +84,10 @@ def _method_of(model: Any) -> tuple[Callable[..., Any], bool] | None:
     return None
 
 
-async def _awaited(found: Awaitable[Any]) -> Any:
-    return _rows_of(await found)
+async def _awaited(pending: Awaitable[Any]) -> Any:
+    return _rows_of(await pending)
 
 
-def _rows_of(found: Any) -> Any:
+def _rows_of(result: Any) -> Any:
     """The vectors themselves, where they are held by something."""
-    return found.get("embeddings") if isinstance(found, Mapping) else getattr(found, "embeddings", found)
+    return result.get("embeddings") if isinstance(result, Mapping) else getattr(result, "embeddings", result)

@@ -59,8 +59,8 @@ class Embedder(BareCopies, Component, contract="embedder"):
 
     async def embedded(self, texts: Sequence[str]) -> Embedded:
         """What `embed` gives, with what that took where the embedder counts it."""
-        found = self.embed(texts)
-        return Embedded(await found if inspect.isawaitable(found) else found)
+        rows = self.embed(texts)
+        return Embedded(await rows if inspect.isawaitable(rows) else rows)
 
     def config_problem(self) -> str | None:
         """Why it could not be asked now, as far as that is seen without asking; None where nothing is in the way."""

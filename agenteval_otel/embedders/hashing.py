@@ -105,16 +105,16 @@ def _grams(words: list[str], worth: NDArray[np.float64]) -> tuple[NDArray[np.uin
     lengths = np.fromiter(map(len, words), np.int64, len(words)) + 1  # with the border in front
     at_place = np.repeat(worth, lengths)
     is_border, factor = codes == _SPACE, np.uint64(_FACTOR)
-    hashes, found = codes * factor, [np.zeros(0, np.uint64)]
+    hashes, hashed = codes * factor, [np.zeros(0, np.uint64)]
     whole, values = np.ones(len(codes), bool), [np.zeros(0)]
     for size in range(2, min(_MAX_GRAM, len(codes)) + 1):
         # One more character at the end of each: a polynomial, modulo 2**64.
         hashes = hashes[:-1] * factor + codes[size - 1 :]
         whole = whole[:-1] & ~is_border[size - 2 : -1] if size > 2 else whole[:-1]
         if size >= _MIN_GRAM:
-            found.append(hashes[whole])
+            hashed.append(hashes[whole])
             values.append(at_place[: len(hashes)][whole])
-    return np.concatenate(found), np.concatenate(values)
+    return np.concatenate(hashed), np.concatenate(values)
 
 
 def _mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:

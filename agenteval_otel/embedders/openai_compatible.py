@@ -52,35 +52,35 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
         """One row a text, of length 1; zeros where a text is blank. Ends at the deadline at the latest.
 
         Raises:
-            EmbedderError: There are none; ``error_type`` says which way it failed.
+            EmbedderError: It failed; ``error_type`` says how.
         """
         vectors: NDArray[np.float32] = (await self.embedded(texts)).vectors
         return vectors
 
     async def embedded(self, texts: Sequence[str]) -> Embedded:
         """What `embed` gives, with the requests and the tokens that it took, those of a failure included."""
-        asked = _Asked([encodable(text[: self.max_characters]) for text in texts if text.strip()])
+        batch = _Asked([encodable(text[: self.max_characters]) for text in texts if text.strip()])
         try:
-            if asked.texts:
-                await self._ask(lambda tried: self._rest_of(asked, tried))
+            if batch.texts:
+                await self._ask(lambda tried: self._rest_of(batch, tried))
         except EmbedderError as failure:
             if failure.usage is not None:
-                failure.usage = failure.usage.model_copy(update={"input_tokens": asked.tokens})
+                failure.usage = failure.usage.model_copy(update={"input_tokens": batch.tokens})
             raise
-        return Embedded(self._placed(texts, asked), EmbedderUsage(calls=asked.calls, input_tokens=asked.tokens))
+        return Embedded(self._placed(texts, batch), EmbedderUsage(calls=batch.calls, input_tokens=batch.tokens))
 
-    async def _rest_of(self, asked: _Asked, tried: Try) -> None:
+    async def _rest_of(self, batch: _Asked, tried: Try) -> None:
         """Ask for what is missing; after a failure, what came before it is not asked for again."""
-        while part := asked.texts[len(asked.rows) :][: self.batch_size]:
+        while part := batch.texts[len(batch.rows) :][: self.batch_size]:
             send = partial(self._post, path="embeddings", body=self._body(part))
             message = await tried.message(send, "\n".join(part))
-            asked.calls = tried.calls
-            asked.tokens += count_of(message.get("usage"), "prompt_tokens")
+            batch.calls = tried.calls
+            batch.tokens += count_of(message.get("usage"), "prompt_tokens")
             rows = rows_of(message, len(part), self.dimensions)
-            if asked.rows and len(asked.rows[0]) != rows.shape[1]:
-                said = f"embeddings of one call have {len(asked.rows[0])} and {rows.shape[1]} dimensions"
-                raise ModelError(said, error_type="invalid_embedding")
-            asked.rows.extend(rows)
+            if batch.rows and len(batch.rows[0]) != rows.shape[1]:
+                problem = f"embeddings of one call have {len(batch.rows[0])} and {rows.shape[1]} dimensions"
+                raise ModelError(problem, error_type="invalid_embedding")
+            batch.rows.extend(rows)
 
     def _body(self, texts: list[str]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "input": texts}
@@ -90,16 +90,16 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
             body["encoding_format"] = self.encoding_format
         return body | self.extra_body
 
-    def _placed(self, texts: Sequence[str], asked: _Asked) -> NDArray[np.float32]:
+    def _placed(self, texts: Sequence[str], batch: _Asked) -> NDArray[np.float32]:
         """The rows where their texts stand, zeros elsewhere."""
         import numpy as np
 
-        if asked.rows:
-            self._width[0] = len(asked.rows[0])
-        found = np.zeros((len(texts), self.dimensions or self._width[0]), dtype=np.float32)
-        if asked.rows:
-            found[[place for place, text in enumerate(texts) if text.strip()]] = np.stack(asked.rows)
-        return found
+        if batch.rows:
+            self._width[0] = len(batch.rows[0])
+        vectors = np.zeros((len(texts), self.dimensions or self._width[0]), dtype=np.float32)
+        if batch.rows:
+            vectors[[place for place, text in enumerate(texts) if text.strip()]] = np.stack(batch.rows)
+        return vectors
 
     @cached_property
     def _width(self) -> list[int]:

@@ -60,13 +60,13 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
 
     @model_validator(mode="after")
     def _can_be_loaded(self) -> Self:
-        said = None
+        problem = None
         if find_spec("sentence_transformers") is None:
-            said = ConfigurationError(_EXTRA)
+            problem = ConfigurationError(_EXTRA)
         elif self.model.startswith(("/", "./", "../", "~")) and not Path(self.model).expanduser().is_dir():
-            said = ConfigurationError("there is no such folder", path="model")
-        if said is not None:
-            raise PartError(said, of_model=True)
+            problem = ConfigurationError("there is no such folder", path="model")
+        if problem is not None:
+            raise PartError(problem, of_model=True)
         return self
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -82,8 +82,8 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         model = self._loaded()
         cut = [text[: self.max_characters] for text in texts]
         with self._turn:  # a tokenizer may not be used by two threads at once
-            found = model.encode(cut, batch_size=self.batch_size, show_progress_bar=False, convert_to_numpy=True)
-        rows = unit_rows(found.reshape(len(texts), -1))
+            vectors = model.encode(cut, batch_size=self.batch_size, show_progress_bar=False, convert_to_numpy=True)
+        rows = unit_rows(vectors.reshape(len(texts), -1))
         for row, text in zip(rows, cut, strict=True):
             if not text.strip():
                 row[:] = 0.0
@@ -107,10 +107,10 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
 
     def _loaded(self) -> Any:
         with _loading:
-            found = self._model
-        if isinstance(found, str):
-            raise EvaluationError(found, error_type="model_unavailable")
-        return found
+            model = self._model
+        if isinstance(model, str):
+            raise EvaluationError(model, error_type="model_unavailable")
+        return model
 
     @cached_property
     def _model(self) -> Any:

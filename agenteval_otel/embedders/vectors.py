@@ -25,7 +25,7 @@ def rows_of(message: Mapping[str, Any], count: int, dimensions: int | None) -> N
         dimensions: How long a row has to be; None for any length.
 
     Raises:
-        ModelError: (``invalid_embedding``) Not one row a text, or a row that is none: of another length, no numbers,
+        ModelError: (``invalid_embedding``) Not one row a text, or an invalid row: of another length, no numbers,
             not finite, or nothing but zeros, which no model gives for a text.
     """
     import numpy as np
@@ -35,24 +35,24 @@ def rows_of(message: Mapping[str, Any], count: int, dimensions: int | None) -> N
     if len(lengths) > 1 or 0 in lengths or (dimensions is not None and lengths != {dimensions}):
         expected = f"{dimensions} dimensions" if dimensions is not None else "one length that is not 0"
         raise _invalid(f"the embeddings have the lengths {sorted(lengths)[:4]} instead of {expected}")
-    found = np.stack(rows)
-    if not np.isfinite(found).all():
+    matrix = np.stack(rows)
+    if not np.isfinite(matrix).all():
         raise _invalid("an embedding is not finite")
-    if not found.any(axis=1).all():
+    if not matrix.any(axis=1).all():
         raise _invalid("an embedding is all zeros")
-    return unit_rows(found)
+    return unit_rows(matrix)
 
 
 def unit_rows(rows: Any) -> NDArray[np.float32]:
     """The rows divided by their lengths; one of zeros stays. Finite numbers of any size."""
     import numpy as np
 
-    found: NDArray[np.float64] = np.asarray(rows, dtype=np.float64)
-    largest = np.abs(found).max(axis=1, keepdims=True, initial=0.0)
-    found = np.divide(found, largest, out=np.zeros_like(found), where=largest > 0.0)  # no square runs over
-    lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    np.divide(found, lengths, out=found, where=lengths > 0.0)
-    return found.astype(np.float32)
+    matrix: NDArray[np.float64] = np.asarray(rows, dtype=np.float64)
+    largest = np.abs(matrix).max(axis=1, keepdims=True, initial=0.0)
+    matrix = np.divide(matrix, largest, out=np.zeros_like(matrix), where=largest > 0.0)  # no square runs over
+    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    np.divide(matrix, lengths, out=matrix, where=lengths > 0.0)
+    return matrix.astype(np.float32)
 
 
 def _in_order(data: Any, count: int) -> list[Any]:
@@ -72,17 +72,17 @@ def _in_order(data: Any, count: int) -> list[Any]:
 def _row(item: Mapping[str, Any]) -> NDArray[np.float64]:
     import numpy as np
 
-    found = item.get("embedding")
-    if isinstance(found, str):
+    vector = item.get("embedding")
+    if isinstance(vector, str):
         try:
-            return np.frombuffer(base64.b64decode(found, validate=True), "<f4").astype(np.float64)
+            return np.frombuffer(base64.b64decode(vector, validate=True), "<f4").astype(np.float64)
         except (ValueError, binascii.Error):
             raise _invalid("an embedding is no base64 of numbers") from None
     # Type by type: numpy would make numbers of texts and truth values.
-    if not isinstance(found, list) or not set(map(type, found)) <= {int, float}:
+    if not isinstance(vector, list) or not set(map(type, vector)) <= {int, float}:
         raise _invalid("an embedding is no list of numbers")
     try:
-        return np.array(found, dtype=np.float64)
+        return np.array(vector, dtype=np.float64)
     except OverflowError:  # a whole number of hundreds of digits
         raise _invalid("an embedding is not finite") from None
 

@@ -39,16 +39,16 @@ def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) ->
 
 def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:
     """The fields of a result that are to be changed: what is no score is a failure."""
-    held = result.__dict__
+    fields = result.__dict__
     wrong: dict[str, Any] = {
-        name: clean(word, 64) for name in _WORDS if (word := held[name]) and not _is_plain(word)
+        name: clean(value, 64) for name in _WORDS if (value := fields[name]) and not _is_plain(value)
     }  # fmt: skip
     if result.status != "scored":
-        return wrong | _NO_SCORE  # whoever fails or abstains and still names a score: it is none
+        return wrong | _NO_SCORE  # a failed or skipped result has no score, whatever it says
     for name in ("score", "normalized"):
-        if type(held[name]) not in _PLAIN:
-            wrong[name] = _plain_of(held[name])
-    score, normalized = wrong.get("score", held["score"]), wrong.get("normalized", held["normalized"])
+        if type(fields[name]) not in _PLAIN:
+            wrong[name] = _plain_of(fields[name])
+    score, normalized = wrong.get("score", fields["score"]), wrong.get("normalized", fields["normalized"])
     if not _is_score(score):
         wrong |= {**_NO_SCORE, "error": "no finite score", "error_type": "invalid_score"}
     elif normalized is None:
@@ -63,10 +63,10 @@ def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
 
     What is no probability is unknown, and so is then the product.
     """
-    given: Any = result.probability_given_sampled
-    if given == 1.0 or "probability" not in facts:
+    probability_given_sampled: Any = result.probability_given_sampled
+    if probability_given_sampled == 1.0 or "probability" not in facts:
         return facts
-    return facts | {"probability": independent(facts["probability"], known(given))}
+    return facts | {"probability": independent(facts["probability"], known(probability_given_sampled))}
 
 
 def _worked_out(result: EvaluationResult, score: Any, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:
@@ -79,13 +79,13 @@ def _worked_out(result: EvaluationResult, score: Any, criteria: Sequence[Evaluat
     normalized = normalize(score, criterion)
     if normalized is None and (wrong := off_scale(score, criterion)):
         return {**_NO_SCORE, "error": wrong, "error_type": "invalid_score"}
-    found = {
+    derived = {
         "normalized": normalized,
         "passed": passed,
         "label": None if label is None else clean(label, 64),
         "threshold": criterion.threshold,
     }
-    return {name: value for name, value in found.items() if value is not None and getattr(result, name) is None}
+    return {name: value for name, value in derived.items() if value is not None and getattr(result, name) is None}
 
 
 _NO_SCORE: dict[str, Any] = dict.fromkeys(("score", "normalized", "label", "passed"))
@@ -105,8 +105,8 @@ def _plain_of(value: Any) -> Any:
     return next((plain(value) for base, plain in _MAKES_PLAIN if isinstance(value, base)), value)
 
 
-def _is_plain(word: str) -> bool:
-    return len(word) <= 64 and word.isascii() and "\0" not in word
+def _is_plain(value: str) -> bool:
+    return len(value) <= 64 and value.isascii() and "\0" not in value
 
 
 def _is_score(value: Any) -> bool:

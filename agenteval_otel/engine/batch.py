@@ -52,7 +52,7 @@ async def run_evaluations(
         progress: Show a bar on stderr; a line every ten seconds where that is no terminal.
 
     Raises:
-        ConfigurationError: `inputs` are none that can be taken one by one (one input alone), or `concurrency` is no
+        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or `concurrency` is no
             whole number from 1 to 10,000.
         Exception: Whatever the iterable or `on_result` raised.
     """
@@ -62,7 +62,7 @@ async def run_evaluations(
     if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes | Mapping | EvaluationInput):
         raise ConfigurationError(f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs")
     total = len(inputs) if isinstance(inputs, Sized) else None
-    found: dict[int, AggregatedEvaluationResult] = {}
+    results: dict[int, AggregatedEvaluationResult] = {}
     behind = _Behind(_MOST_BEHIND * concurrency)
     waiting = enumerate(inputs)
     broken = 0
@@ -73,7 +73,7 @@ async def run_evaluations(
             broken += bool(aggregated.run_errors) or any(result.error for result in aggregated.results)
             shown.advance(broken)
             if keep_results:
-                found[position] = aggregated
+                results[position] = aggregated
             if on_result is not None:
                 on_result(position, aggregated)
 
@@ -83,7 +83,7 @@ async def run_evaluations(
                     group.create_task(_evaluate(waiting, run, finished, behind))
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None  # the first one ended the others
-    return [found[position] for position in sorted(found)]
+    return [results[position] for position in sorted(results)]
 
 
 def run_evaluations_sync(

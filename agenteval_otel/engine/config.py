@@ -163,12 +163,12 @@ class EvaluationRunConfig(RunModel):
 
     @model_serializer(mode="wrap")
     def _as_given(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        found: dict[str, Any] = dump(self)
-        said = set(type(self).model_fields) - {"evaluator_configs"}
+        fields: dict[str, Any] = dump(self)
+        field_names = set(type(self).model_fields) - {"evaluator_configs"}
         if self.evaluator_configs is not None:  # the originals know nothing of what we would add
-            said = self.model_fields_set - {"evaluators"}
-        names = {to_camel(name) if info.by_alias else name for name in said}
-        kept = {name: value for name, value in found.items() if name in names}
+            field_names = self.model_fields_set - {"evaluators"}
+        names = {to_camel(name) if info.by_alias else name for name in field_names}
+        kept = {name: value for name, value in fields.items() if name in names}
         return kept if (info.context or {}).get("secrets") else mask(kept)
 
 
@@ -182,8 +182,8 @@ def _check_declares(evaluator: Evaluator, path: str) -> Evaluator:
     try:
         evaluator.criteria()
     except Exception as error:
-        found = f"{type(error).__name__}: {str(error)[:200]}"
-        raise ConfigurationError(f"does not say what it scores: {found}", path=path) from error
+        problem = f"{type(error).__name__}: {str(error)[:200]}"
+        raise ConfigurationError(f"does not say what it scores: {problem}", path=path) from error
     return evaluator
 
 

@@ -49,7 +49,7 @@ def merged(*options: HandlerOptions) -> HandlerOptions:
         name: next((value for value in values if value is not None), None)
         for name, values in zip(HandlerOptions._fields, zip(*options, strict=True), strict=True)
     }
-    return HandlerOptions(**chosen)._replace(enabled=all(one.enabled is not False for one in options))
+    return HandlerOptions(**chosen)._replace(enabled=all(option.enabled is not False for option in options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,10 @@ def resolve(
     names = [criterion.name for criterion in runner.criteria]
     _check_names(names)
     providers = tuple(options.storage or ())
-    emitters = [emitter for one in providers if (emitter := getattr(one, "emitter", None)) is not None]
+    emitters = [emitter for part in providers if (emitter := getattr(part, "emitter", None)) is not None]
     emitter = emitters[0] if emitters else telemetry
     kept = [provider for provider in providers if getattr(provider, "emitter", None) is None]
-    objectives = {one.name: one.objective for one in runner.criteria if one.objective}
+    objectives = {part.name: part.objective for part in runner.criteria if part.objective}
     enabled = options.enabled is not False and bool(not telemetry_off or kept or objectives or calls_back)
     return HandlerSettings(
         agent=agent, runner=runner, sampler=options.sampler if enabled else _Disabled(), emitter=emitter,

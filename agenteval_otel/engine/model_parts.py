@@ -29,9 +29,9 @@ def problems_of(part: Any, path: str) -> list[str]:
 def log_problems(agent: str, evaluators: Iterable[Any]) -> None:
     """Write into the log, at start, what keeps judges and embedders from being asked; never raises."""
     try:
-        found = problems_of(tuple(evaluators), "evaluators")
-        if found:
-            log.warning("model_cannot_be_asked", part=agent, said="; ".join(found)[:1_000])
+        problems = problems_of(tuple(evaluators), "evaluators")
+        if problems:
+            log.warning("model_cannot_be_asked", part=agent, detail="; ".join(problems)[:1_000])
     except Exception:
         return
 

@@ -69,28 +69,28 @@ class OfflineRun:
         """Evaluate one input and save the result. See `run_evaluation`."""
         config = self.config
         config.check_input(evaluation_input)
-        given = snapshot_of(evaluation_input)
-        if not config.is_strict and given.criteria:
-            given = replaced(given, {"criteria": AgentDockCriteria.reading(given.criteria)})
+        snapshot = snapshot_of(evaluation_input)
+        if not config.is_strict and snapshot.criteria:
+            snapshot = replaced(snapshot, {"criteria": AgentDockCriteria.reading(snapshot.criteria)})
         started_ns, tick = time.time_ns(), time.perf_counter_ns()
         token = CURRENT.set(EVALUATING)
-        troubles: list[BaseException] = []
+        failures: list[BaseException] = []
         try:
-            given = await with_ground_truth(given, config.ground_truth, troubles.append)
+            snapshot = await with_ground_truth(snapshot, config.ground_truth, failures.append)
             # Every input of a run is evaluated; what its configuration passes over lowers that of single criteria.
-            outcome = await self.runner.run(given, probability=None if config.escalation is None else 1.0)
+            outcome = await self.runner.run(snapshot, probability=None if config.escalation is None else 1.0)
         finally:
             CURRENT.reset(token)
         outcome.results[:] = map(_weighted, outcome.results)
-        outcome.errors.extend(_error_of("GroundTruthStore", trouble) for trouble in troubles)
+        outcome.errors.extend(_error_of("GroundTruthStore", trouble) for trouble in failures)
         aggregated = aggregate(
-            given, outcome, runner=self.runner, started_ns=started_ns,
+            snapshot, outcome, runner=self.runner, started_ns=started_ns,
             ended_ns=started_ns + time.perf_counter_ns() - tick, metadata=snapshot_of(config.metadata),
             storage="none" if config.storage_provider is None else "external", aggregation=config.aggregation,
         )  # fmt: skip
-        changes: dict[str, Any] = {"input_snapshot": given}
+        changes: dict[str, Any] = {"input_snapshot": snapshot}
         if config.selection.left_out:
-            left_out = [str(one) for one in config.selection.left_out]
+            left_out = [str(part) for part in config.selection.left_out]
             changes["evaluation_config_snapshot"] = {
                 **(aggregated.evaluation_config_snapshot or {}), "leftOut": left_out,
             }  # fmt: skip

@@ -71,14 +71,14 @@ class Lines(Silence):
     def __init__(self, total: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._of = "" if total is None else f" of {total:,}"
         self._done, self._clock = 0, clock
-        self._began = self._told = clock()
+        self._began = self._reported = clock()
 
     def advance(self, failed: int) -> None:
         self._done += 1
         now = self._clock()
-        if now - self._told < _LINE_EVERY_S:
+        if now - self._reported < _LINE_EVERY_S:
             return
-        self._told = now
+        self._reported = now
         line = f"{self._done:,}{self._of} inputs evaluated, {self._done / (now - self._began):,.1f} a second"
         with contextlib.suppress(OSError, ValueError):  # closed meanwhile: no reason to end a batch
             sys.stderr.write(line + (f", {failed:,} with failures\n" if failed else "\n"))

@@ -115,14 +115,14 @@ class EvaluatedResponse:
         return self._redaction.result(aggregated, snapshot=False)
 
 
-def _is_category(word: str) -> bool:
+def _is_category(value: str) -> bool:
     """Whether a text reads like a category: at most 40 characters, three words and three digits."""
-    return len(word) <= _MAX_CHARS and _reads_like_one(word if type(word) is str else str.__str__(word))
+    return len(value) <= _MAX_CHARS and _reads_like_one(value if type(value) is str else str.__str__(value))
 
 
 @lru_cache(maxsize=1024)  # the same few words come with every answer
-def _reads_like_one(word: str) -> bool:
-    return _CATEGORY.fullmatch(word) is not None and sum(map(str.isdigit, word)) <= 3
+def _reads_like_one(value: str) -> bool:
+    return _CATEGORY.fullmatch(value) is not None and sum(map(str.isdigit, value)) <= 3
 
 
 def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
@@ -133,10 +133,10 @@ def outgoing_words(result: EvaluationResult, redaction: Redaction) -> Evaluation
     changes: dict[str, Any] = {}
     fields = result.__dict__
     for name in _WORDS:
-        word = fields[name]
-        if isinstance(word, str):
-            shown = redaction.short(name, word) if _is_category(word) else OTHER
-            if shown is not word:
+        value = fields[name]
+        if isinstance(value, str):
+            shown = redaction.short(name, value) if _is_category(value) else OTHER
+            if shown is not value:
                 changes[name] = shown
     if result.judgement is not None:
         changes["judgement"] = redaction.model(result.judgement)
@@ -165,9 +165,9 @@ def _changed(result: EvaluationResult, changes: dict[str, Any]) -> EvaluationRes
 
 
 def _in_words(result: EvaluationResult) -> dict[str, Any]:
-    held = result.__dict__
+    fields = result.__dict__
     return {
-        name: OTHER for name in _WORDS if isinstance(word := held[name], str) and not _is_category(word)
+        name: OTHER for name in _WORDS if isinstance(value := fields[name], str) and not _is_category(value)
     }  # fmt: skip
 
 

@@ -464,13 +464,13 @@ def _unanswered(evaluation_input: EvaluationInput) -> bool:
 
 def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:
     """One result without a score for each criterion of the evaluator that was asked for."""
-    asked = {criterion.name for criterion in criteria}
+    names = {criterion.name for criterion in criteria}
     return [
         EvaluationResult(criterion_name=criterion.name, **step.evaluator.signature, **facts)
-        for criterion in step.evaluator.criteria() if criterion.name in asked
+        for criterion in step.evaluator.criteria() if criterion.name in names
     ]  # fmt: skip
 
 
 def _error_type(error: BaseException) -> str:
-    word = getattr(error, "error_type", None) if isinstance(error, EvaluationError) else None
-    return clean(word if isinstance(word, str) else type(error).__name__, 64)
+    error_type = getattr(error, "error_type", None) if isinstance(error, EvaluationError) else None
+    return clean(error_type if isinstance(error_type, str) else type(error).__name__, 64)

@@ -53,8 +53,8 @@ def check_escalation(
             is), or nothing that waits.
     """
     second = {id(evaluator) for evaluator in evaluators if waits(evaluator, escalation)}
-    waiting = _names(one for one in evaluators if id(one) in second)
-    first = _names(one for one in evaluators if id(one) not in second)
+    waiting = _names(member for member in evaluators if id(member) in second)
+    first = _names(member for member in evaluators if id(member) not in second)
     problems: Problems = [
         (f"{path}.criteria[{index}]", f"no evaluator scores {name!r}{choices(name, [*first, *waiting])}")
         for index, name in enumerate(escalation.criteria) if name not in waiting
@@ -71,15 +71,17 @@ def check_escalation(
 def _problems_of(
     rule: ResultSampler, first: Sequence[str], waiting: Sequence[str], *, path: str, complete: bool
 ) -> Problems:
-    found: Problems = []
+    problems: Problems = []
     for index, name in enumerate(rule.criteria):
         if name not in first:
             wrong = f"{name!r} is scored in the second stage" if name in waiting else f"no evaluator scores {name!r}"
-            found.append((f"{path}.criteria[{index}]", f"{wrong}: rules look at the first stage{choices(name, first)}"))
+            problems.append(
+                (f"{path}.criteria[{index}]", f"{wrong}: rules look at the first stage{choices(name, first)}")
+            )
     if complete and not rule.criteria and len(first) < rule.at_least:
         needed = "a criterion" if rule.at_least == 1 else f"{rule.at_least} criteria"
-        found.append((path, f"needs {needed} of the first stage, which has {', '.join(first) or 'none'}"))
-    return found
+        problems.append((path, f"needs {needed} of the first stage, which has {', '.join(first) or 'none'}"))
+    return problems
 
 
 def _names(evaluators: Iterable[Evaluator]) -> list[str]:

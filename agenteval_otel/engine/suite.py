@@ -64,10 +64,10 @@ class Suite(RunModel):
         if not isinstance(data, Mapping):
             return data
         fields = dict(data)
-        given = fields.get("evaluators", ())
-        if not isinstance(given, Sequence) or isinstance(given, str):
-            raise ConfigurationError(f"expected a list, found {type(given).__name__}", path="evaluators")
-        fields["evaluators"] = load_each(lambda one, path: load_evaluator(one, path=path), given, path="evaluators")
+        parts = fields.get("evaluators", ())
+        if not isinstance(parts, Sequence) or isinstance(parts, str):
+            raise ConfigurationError(f"expected a list, found {type(parts).__name__}", path="evaluators")
+        fields["evaluators"] = load_each(lambda part, path: load_evaluator(part, path=path), parts, path="evaluators")
         return fields
 
     @field_validator("evaluators")
@@ -102,15 +102,15 @@ class Suite(RunModel):
         """
         expect_input(evaluation_input)
         results: list[EvaluationResult] = []
-        asked = {criterion.name: criterion for criterion in reversed(evaluation_input.criteria)}
+        criteria_of_input = {criterion.name: criterion for criterion in reversed(evaluation_input.criteria)}
         for evaluator in self.evaluators:
             criteria: tuple[EvaluationCriteria, ...] = tuple(
-                asked.get(criterion.name, criterion) for criterion in evaluator.criteria()
+                criteria_of_input.get(criterion.name, criterion) for criterion in evaluator.criteria()
             )
             config = EvaluationRunConfig(evaluators=(evaluator,), redactors=self.redactors)
-            found = await run_evaluation(replaced(evaluation_input, {"criteria": criteria}), config)
-            results += found.results
-            if not self.continue_on_error and any(result.status == "failed" for result in found.results):
+            aggregated = await run_evaluation(replaced(evaluation_input, {"criteria": criteria}), config)
+            results += aggregated.results
+            if not self.continue_on_error and any(result.status == "failed" for result in aggregated.results):
                 break
         return result_of_suite(self.name, results, self._names)
 

@@ -75,16 +75,16 @@ class SuiteResult(Value):
         ]  # fmt: skip
         wrong = [*broken, *failed]
         room = max(_BRIEF, _SHORT // max(1, len(wrong)) - _BRIEF)
-        told = "; ".join(f"{what} ({_brief(why, room)})" if why else what for what, why in wrong)
-        if len(told) > _SHORT:
-            told = _brief(", ".join(what for what, _ in wrong), _SHORT)
+        wrongs = "; ".join(f"{what} ({_brief(why, room)})" if why else what for what, why in wrong)
+        if len(wrongs) > _SHORT:
+            wrongs = _brief(", ".join(what for what, _ in wrong), _SHORT)
         verdict = "passed" if self.passed else "failed"
-        return f"<SuiteResult {self.name!r} {verdict}: {told or self.reasoning}>"
+        return f"<SuiteResult {self.name!r} {verdict}: {wrongs or self.reasoning}>"
 
     def __str__(self) -> str:
         rows = list(self._rows())
         width = max((len(name) for _, name, _, _ in rows), default=0)
-        lines = [f"  {word:<7} {name:<{width}}  {value:>5}  {why}".rstrip() for word, name, value, why in rows]
+        lines = [f"  {status:<7} {name:<{width}}  {value:>5}  {why}".rstrip() for status, name, value, why in rows]
         return "\n".join([f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}", *lines])
 
     def check(self) -> Self:
@@ -125,18 +125,18 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
     for result in results:
         by_name.setdefault(result.criterion_name, []).append(result)
     errors = {
-        one: "; ".join(result.error or "" for result in group if result.status == "failed")
-        for one, group in by_name.items() if any(result.status == "failed" for result in group)
+        criterion_name: "; ".join(result.error or "" for result in group if result.status == "failed")
+        for criterion_name, group in by_name.items() if any(result.status == "failed" for result in group)
     }  # fmt: skip
     scores = {
-        one: _score_of(scored) for one, group in by_name.items()
-        if one not in errors and (scored := [result for result in group if result.status == "scored"])
+        criterion_name: _score_of(scored) for criterion_name, group in by_name.items()
+        if criterion_name not in errors and (scored := [result for result in group if result.status == "scored"])
     }  # fmt: skip
     skipped = {
-        one: group[0].skip_reason or "skipped" for one, group in by_name.items()
-        if one not in errors and one not in scores
+        criterion_name: group[0].skip_reason or "skipped" for criterion_name, group in by_name.items()
+        if criterion_name not in errors and criterion_name not in scores
     }  # fmt: skip
-    not_run = tuple(one for one in names if one not in by_name)
+    not_run = tuple(criterion_name for criterion_name in names if criterion_name not in by_name)
     tested = bool(scores) or not names
     return SuiteResult(
         name=name, passed=tested and not errors and all(score.passed for score in scores.values()),
@@ -180,7 +180,7 @@ def _summary(
     if skipped and not scores and not errors:
         parts = ["nothing was scored"]
     lists = (("failed", failed), ("broke", errors), ("skipped", skipped), ("not run", not_run))
-    return "; ".join([*parts, *(f"{word}: {', '.join(names)}" for word, names in lists if names)])
+    return "; ".join([*parts, *(f"{label}: {', '.join(names)}" for label, names in lists if names)])
 
 
 def _number(value: float | None) -> str:

@@ -93,6 +93,6 @@ def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
     return resolve_or_wrap(
-        Evaluator, value, wrap=lambda given: Func.load({"function": given}, path=path) if callable(given) else None,
+        Evaluator, value, wrap=lambda value: Func.load({"function": value}, path=path) if callable(value) else None,
         expected="an evaluator, a function", path=path,
     )  # fmt: skip

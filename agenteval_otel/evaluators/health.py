@@ -62,7 +62,7 @@ _AT_START = re.compile(
 def is_refusal(text: str) -> bool:
     """Whether an answer opens by declining the request, going by phrases in its first few hundred characters.
 
-    An answer that only corrects a premise, or is sorry and then helps, is none.
+    An answer that only corrects a premise, or is sorry and then helps, is no refusal.
     """
     head = text[:_LOOKED_AT]
     if not head.isascii():
@@ -147,7 +147,7 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
         return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Look for a reason why the answer is none; True without one."""
+        """Look for a reason why the answer is unusable; True without one."""
         reason = _reason_of(evaluation_input)
         if reason is None:
             return Score(value=True, passed=True)

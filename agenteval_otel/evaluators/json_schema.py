@@ -103,12 +103,12 @@ it, and the fingerprint would not know all of it.
 def _problems(validator: Any, invalid: type[Exception], value: Any) -> list[str]:
     few = _size(value) <= _FEW_VALUES
     try:
-        return _told(validator, invalid, value, few=few)
+        return _problems_of(validator, invalid, value, few=few)
     except ValueError:  # half a character, a key that is no text, or no JSON
-        return _told(validator, invalid, _plain(value), few=few)
+        return _problems_of(validator, invalid, _plain(value), few=few)
 
 
-def _told(validator: Any, invalid: type[Exception], value: Any, *, few: bool) -> list[str]:
+def _problems_of(validator: Any, invalid: type[Exception], value: Any, *, few: bool) -> list[str]:
     if validator.is_valid(value):
         return []
     if few:
@@ -121,7 +121,7 @@ def _told(validator: Any, invalid: type[Exception], value: Any, *, few: bool) ->
 
 
 def _size(value: Any) -> int:
-    """How many values there are in it, itself included; the library takes numbers that are none for null."""
+    """How many values there are in it, itself included; the library reads NaN and infinity as null."""
     level, size = [value], 0
     for _ in range(_MAX_DEPTH):
         size += len(level)

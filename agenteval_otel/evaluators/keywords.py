@@ -94,7 +94,7 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
         if text is None:
             raise EvaluationError(f"no text at {self.source_text_field}", error_type="missing_text")
         text = self._prepared_text(text)
-        matched = self._terms(keywords).found(text)
+        matched = self._terms(keywords).terms_in(text)
         return _score_of(
             [keyword for keyword in keywords if keyword in matched],
             [keyword for keyword in keywords if keyword not in matched],

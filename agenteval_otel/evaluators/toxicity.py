@@ -99,7 +99,7 @@ class Toxicity(CriterionEvaluator, type="Toxicity"):
         text = evaluation_input.text_at(self.source_text_field)
         if text is None:
             raise EvaluationError(f"no text at {self.source_text_field}", error_type="missing_text")
-        forms = self._ready.found(folded(text, case_sensitive=self.case_sensitive))
+        forms = self._ready.terms_in(folded(text, case_sensitive=self.case_sensitive))
         terms = [term for _, term in sorted(place for form in forms for place in self._forms[form])]
         return Score(
             value=not terms,

@@ -50,7 +50,7 @@ def has_word(text: str, word: str) -> bool:
     """
     stands = _stands(text, word, tries=_TRIES)
     # A text made to hold the word inside of others over and over: look at its words, once, instead.
-    return word in _Whole((word,)).found(text) if stands is None else stands
+    return word in _Whole((word,)).terms_in(text) if stands is None else stands
 
 
 class Terms:
@@ -73,11 +73,11 @@ class Terms:
     def __len__(self) -> int:
         return len(self._terms)
 
-    def found(self, text: str) -> set[str]:
+    def terms_in(self, text: str) -> set[str]:
         """The terms that occur in the text."""
         if not self._whole:
-            return self._parts.found(text)
-        return self._tried(text) if len(self._terms) <= _FEW else self._words.found(text)
+            return self._parts.terms_in(text)
+        return self._tried(text) if len(self._terms) <= _FEW else self._words.terms_in(text)
 
     def count(self, text: str) -> int:
         """How often the terms occur, all of them taken together.
@@ -87,14 +87,14 @@ class Terms:
         return self._words.count(text) if self._whole else sum(map(text.count, self._terms))
 
     def _tried(self, text: str) -> set[str]:
-        found = set()
+        terms = set()
         for term in self._terms:
             stands = _stands(text, term, tries=_TRIES)
             if stands is None:
-                return self._words.found(text)
+                return self._words.terms_in(text)
             if stands:
-                found.add(term)
-        return found
+                terms.add(term)
+        return terms
 
     @cached_property
     def _words(self) -> _Whole:
@@ -130,13 +130,13 @@ class _Whole:
             return
         self._phrases[term] = term[start:end], start
 
-    def found(self, text: str) -> set[str]:
+    def terms_in(self, text: str) -> set[str]:
         shadow = _shadow(text)
         words = set(_words_of(text, shadow))
-        found = self._single & words
-        found.update(term for term, _ in self._phrases_of(text, shadow, words))
-        found.update(term for term in self._long if _stands(text, term, tries=-1))
-        return found | self._inside.found(text)
+        terms = self._single & words
+        terms.update(term for term, _ in self._phrases_of(text, shadow, words))
+        terms.update(term for term in self._long if _stands(text, term, tries=-1))
+        return terms | self._inside.terms_in(text)
 
     def count(self, text: str) -> int:
         """How often they occur, all together."""
@@ -199,17 +199,17 @@ class _Inside:
             else:
                 self._by_start.setdefault(term[:_GRAM], []).append(term)
 
-    def found(self, text: str) -> set[str]:
+    def terms_in(self, text: str) -> set[str]:
         if len(self._terms) <= _FEW_INSIDE:
             return {term for term in self._terms if term in text}
-        found = {term for term in self._spaced if term in text}
+        matches = {term for term in self._spaced if term in text}
         pieces = "\n".join(set(text.split()))
         for size, terms in self._short.items():
-            found |= terms & _grams(pieces, size)
+            matches |= terms & _grams(pieces, size)
         grams = _grams(pieces, _GRAM)
         for start in self._by_start.keys() & grams:
-            found.update(term for term in self._by_start[start] if _may_hold(grams, term) and term in pieces)
-        return found
+            matches.update(term for term in self._by_start[start] if _may_hold(grams, term) and term in pieces)
+        return matches
 
 
 def _grams(text: str, size: int) -> set[str]:

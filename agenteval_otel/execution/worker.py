@@ -84,12 +84,12 @@ class Worker:
                     index = indexes[id(job.evaluation_input)] = len(inputs)
                     inputs.append(encoded)
                     size += len(encoded)
-                asked = self._number_of(job, criteria)
+                number = self._number_of(job, criteria)
             except Exception:
                 refuse(job, None)
                 continue
             self._jobs_sent += 1
-            jobs.append((self._jobs_sent, job.state.number, index, asked))
+            jobs.append((self._jobs_sent, job.state.number, index, number))
             self.jobs[self._jobs_sent] = job
         if jobs:
             self._out += line([criteria, jobs, list(map(len, inputs))])

@@ -56,14 +56,14 @@ def work(channel: socket.socket, evaluators: Known, prctl: Callable[[int, int], 
             criteria[number] = tuple(EvaluationCriteria.model_validate(criterion) for criterion in fields)
         inputs = [reader.read(size) for size in sizes]
         read: tuple[int, EvaluationInput | None] = (-1, None)
-        for number, evaluator, index, asked in jobs:
+        for number, evaluator, index, wanted in jobs:
             if index != read[0]:
                 read = index, _read(inputs[index])
             known = evaluators.get(evaluator)
             if known is None:
                 channel.sendall(line([number, time.process_time(), NOT_LOADED, None]))
                 continue
-            outcome = _evaluated(known, read[1], criteria.get(asked))
+            outcome = _evaluated(known, read[1], criteria.get(wanted))
             channel.sendall(encode_answer(number, time.process_time(), outcome))
 
 
@@ -84,14 +84,14 @@ def _evaluated(
     if evaluation_input is None:
         return EvaluationError("the worker process cannot read its input", error_type="invalid_input")
     evaluator, variables = known
-    asked = evaluation_input.criteria if criteria is None else criteria
+    wanted = evaluation_input.criteria if criteria is None else criteria
     pid = os.getpid()
     outcome: Any
     with with_environment(variables):
         try:
             context = contextvars.Context()
             context.run(CURRENT.set, EVALUATING)  # what it calls of monitored handlers is not evaluated
-            outcome = context.run(result_of_plain, evaluator.evaluate(evaluation_input, asked))
+            outcome = context.run(result_of_plain, evaluator.evaluate(evaluation_input, wanted))
         except Awaits:
             outcome = EvaluationError("an evaluator in a worker process must not await", error_type="awaits")
         except BaseException as error:

@@ -27,35 +27,35 @@ class Clients:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._held: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str | None, _Held]] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str | None, _Held]] = WeakKeyDictionary()
         # Of a model that nobody has any more, on a loop that goes on.
-        weakref.finalize(self, _let_go, self._held).atexit = False
+        weakref.finalize(self, _let_go, self._clients).atexit = False
 
     def __repr__(self) -> str:
-        return f"<Clients loops={len(self._held)}>"
+        return f"<Clients loops={len(self._clients)}>"
 
     async def get(self, key: str | None, make: Callable[[], Any]) -> Any:
         """The running loop's client with the key."""
         if self._pid != os.getpid():
-            self._held.clear()
+            self._clients.clear()
             self._pid = os.getpid()
-        held = self._held.setdefault(asyncio.get_running_loop(), {})
-        found = held.get(key)
-        if found is None:
+        clients_of_loop = self._clients.setdefault(asyncio.get_running_loop(), {})
+        client = clients_of_loop.get(key)
+        if client is None:
             # A key that is changed every hour leaves a client behind each time.
-            oldest = [held.pop(next(iter(held))) for _ in range(len(held) - _MOST + 1)]
-            found = held[key] = _Held(make())
-            await found.begin()
-            for one in oldest:
-                await one.generator.aclose()
-        return found.client
+            oldest = [clients_of_loop.pop(next(iter(clients_of_loop))) for _ in range(len(clients_of_loop) - _MOST + 1)]
+            client = clients_of_loop[key] = _Held(make())
+            await client.begin()
+            for key_of_oldest in oldest:
+                await key_of_oldest.generator.aclose()
+        return client.client
 
     async def close(self) -> None:
         """Close the running loop's clients."""
-        held = self._held.pop(asyncio.get_running_loop(), {})
+        clients_of_loop = self._clients.pop(asyncio.get_running_loop(), {})
         if self._pid == os.getpid():
-            for one in held.values():
-                await one.generator.aclose()
+            for client in clients_of_loop.values():
+                await client.generator.aclose()
 
 
 class _Held:
@@ -69,8 +69,8 @@ class _Held:
         self.generator = self._until_closed()
 
     async def begin(self) -> None:
-        for one in [one for one in _open if one.loop.is_closed()]:  # without finishing its generators
-            _open.discard(one)
+        for entry in [entry for entry in _open if entry.loop.is_closed()]:  # without finishing its generators
+            _open.discard(entry)
         _open.add(self)
         await anext(self.generator)
 
@@ -91,14 +91,14 @@ _open: set[_Held] = set()
 _closing: set[asyncio.Task[None]] = set()
 
 
-def _let_go(held: MutableMapping[asyncio.AbstractEventLoop, dict[str | None, _Held]]) -> None:
-    for loop, clients in list(held.items()):
+def _let_go(clients_by_loop: MutableMapping[asyncio.AbstractEventLoop, dict[str | None, _Held]]) -> None:
+    for loop, clients in list(clients_by_loop.items()):
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_close_soon, list(clients.values()), context=contextvars.Context())
 
 
 def _close_soon(clients: list[_Held]) -> None:
-    for one in clients:
-        task = one.loop.create_task(one.close())
+    for client in clients:
+        task = client.loop.create_task(client.close())
         _closing.add(task)
         task.add_done_callback(_closing.discard)

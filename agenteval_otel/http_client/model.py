@@ -216,7 +216,7 @@ class Try:
         client = await model._clients.get(key, lambda: model._connect(key))
         self.calls += 1
         reply = await send(client)
-        secrets = Secrets(tuple(one for one in (key or "", *model.extra_headers.values()) if one), question)
+        secrets = Secrets(tuple(secret for secret in (key or "", *model.extra_headers.values()) if secret), question)
         if not 200 <= reply.status < 300:
             raise error_of(reply, secrets)
         message = object_of(reply)

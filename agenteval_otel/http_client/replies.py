@@ -59,14 +59,14 @@ class Secrets(NamedTuple):
 
 def error_of(reply: Reply, secrets: Secrets) -> ModelError:
     """The failure that a response with an error status is."""
-    kind, words, said = _told(reply)
-    error_type = _type_of(reply.status, f"{kind} {words}", said)
-    for_good = reply.status == 429 and _FOR_GOOD.search(f"{kind} {words} {said}") is not None
+    kind, words, detail = _error_fields(reply)
+    error_type = _type_of(reply.status, f"{kind} {words}", detail)
+    for_good = reply.status == 429 and _FOR_GOOD.search(f"{kind} {words} {detail}") is not None
     may_help = error_type in RETRYABLE or reply.status == 408
     message = f"the provider answered with status {reply.status}"
-    shown = " ".join(word for word in (kind, words) if word)
+    shown = " ".join(part for part in (kind, words) if part)
     message += f" ({mask_known(shown, secrets.keys)})" if shown else ""
-    quoted = _quotable(said, secrets)
+    quoted = _quotable(detail, secrets)
     return ModelError(
         f"{message}: {quoted}" if quoted else message, error_type=error_type,
         retryable=may_help and not for_good, retry_after_s=retry_after_of(reply.headers),
@@ -84,12 +84,12 @@ def object_of(reply: Reply) -> dict[str, Any]:
         shown = kind if re.fullmatch(r"[\w.+/-]{1,80}", kind) else "none that is known"
         raise unreadable(f"has the content type {shown}")
     try:
-        found = json.loads(reply.body)
+        document = json.loads(reply.body)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise unreadable("is no JSON object")
-    return found
+    return document
 
 
 def status_of(error: Any) -> int | None:
@@ -107,8 +107,8 @@ def unreadable(what: str) -> ModelError:
 
 def count_of(usage: Any, name: str) -> int:
     """A number of tokens; 0 where there is none that makes sense."""
-    found = usage.get(name) if isinstance(usage, Mapping) else None
-    return found if type(found) is int and 0 <= found < 2**53 else 0
+    count = usage.get(name) if isinstance(usage, Mapping) else None
+    return count if type(count) is int and 0 <= count < 2**53 else 0
 
 
 def encodable(text: str) -> str:
@@ -129,15 +129,15 @@ def joined(parts: list[Any]) -> str | None:
     return "".join(texts)
 
 
-def _type_of(status: int, words: str, said: str) -> str:
+def _type_of(status: int, words: str, message: str) -> str:
     if "overloaded" in words:
         return "overloaded"
-    if status in (400, 422) and _TOO_LONG.search(f"{words} {said}"):
+    if status in (400, 422) and _TOO_LONG.search(f"{words} {message}"):
         return "context_overflow"
     return _TYPES.get(status) or ("server_error" if status >= 500 else "bad_request")
 
 
-def _told(reply: Reply) -> tuple[str, str, str]:
+def _error_fields(reply: Reply) -> tuple[str, str, str]:
     """Type, code and message of an error, in either of the providers' forms."""
     try:
         body = json.loads(reply.body)
@@ -150,18 +150,18 @@ def _told(reply: Reply) -> tuple[str, str, str]:
         return "", "", ""
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, dict) else error.get("code")
-    return _word(error.get("type")), _word(code), str(error.get("message") or "")[:1_000]
+    return _short_text(error.get("type")), _short_text(code), str(error.get("message") or "")[:1_000]
 
 
-def _word(value: Any) -> str:
+def _short_text(value: Any) -> str:
     return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
 
 
-def _quotable(said: str, secrets: Secrets) -> str:
+def _quotable(message: str, secrets: Secrets) -> str:
     """The provider's message, where it does not repeat the question: what is evaluated belongs into no error."""
-    said = said.strip()
-    starts = range(0, len(said) - _ECHO_CHARS + 1, _ECHO_CHARS // 2)
-    if any(said[at : at + _ECHO_CHARS] in secrets.question for at in starts):
+    message = message.strip()
+    starts = range(0, len(message) - _ECHO_CHARS + 1, _ECHO_CHARS // 2)
+    if any(message[at : at + _ECHO_CHARS] in secrets.question for at in starts):
         return ""
     # Masked before it is cut, so that no half of a key is left.
-    return printable(mask_known(said, secrets.keys))[:_SAID_CHARS]
+    return printable(mask_known(message, secrets.keys))[:_SAID_CHARS]

@@ -51,10 +51,10 @@ class Scope:
     def around(self, call: CapturedCall, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A step of a stream under the call's own span, which is never held across a yield."""
 
-        def within(given: Any) -> Any:
+        def within(value: Any) -> Any:
             self._attach(call)
             try:
-                return step(given)
+                return step(value)
             finally:
                 self._detach(call)
 
@@ -63,10 +63,10 @@ class Scope:
     def around_async(self, call: CapturedCall, step: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Any]:
         """The same for a step that is awaited."""
 
-        async def within(given: Any) -> Any:
+        async def within(value: Any) -> Any:
             self._attach(call)
             try:
-                return await step(given)
+                return await step(value)
             finally:
                 self._detach(call)
 

@@ -127,13 +127,13 @@ def _generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
         send, throw = stream.send, stream.throw
         if call is not None and call.span is not None:
             send, throw = handler.scope.around(call, send), handler.scope.around(call, throw)
-        resume, given, closing = send, None, False
+        resume, sent, closing = send, None, False
         end: StreamEnd = "error"
         problem: BaseException | None = None
         try:
             while True:
                 try:
-                    chunk = resume(given)
+                    chunk = resume(sent)
                 except StopIteration as stop:
                     end = "abandoned" if closing else "completed"
                     return stop.value
@@ -144,10 +144,10 @@ def _generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
                     else:
                         left -= _kept(call, chunk, chunks)
                 try:
-                    given = yield chunk
+                    sent = yield chunk
                     resume = send
                 except BaseException as thrown:
-                    resume, given, closing = throw, thrown, isinstance(thrown, GeneratorExit)
+                    resume, sent, closing = throw, thrown, isinstance(thrown, GeneratorExit)
         except GeneratorExit:
             end = "abandoned"
             raise
@@ -155,7 +155,7 @@ def _generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
             problem = error
             raise
         finally:
-            given = None
+            sent = None
             if call is not None:
                 _leave_stream(handler, call, chunks, left, end, problem)
             problem = None  # the frame and its exception must not hold each other
@@ -185,13 +185,13 @@ def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handle
         first, send, throw = _first_send(stream), stream.asend, stream.athrow
         if call is not None and call.span is not None:
             first, send, throw = (handler.scope.around_async(call, step) for step in (first, send, throw))
-        resume, given, closing = first, None, False
+        resume, sent, closing = first, None, False
         end: StreamEnd = "error"
         problem: BaseException | None = None
         try:
             while True:
                 try:
-                    chunk = await resume(given)
+                    chunk = await resume(sent)
                 except StopAsyncIteration:
                     end = "abandoned" if closing else "completed"
                     return
@@ -202,10 +202,10 @@ def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handle
                     else:
                         left -= _kept(call, chunk, chunks)
                 try:
-                    given = yield chunk
+                    sent = yield chunk
                     resume = send
                 except BaseException as thrown:
-                    resume, given, closing = throw, thrown, isinstance(thrown, GeneratorExit)
+                    resume, sent, closing = throw, thrown, isinstance(thrown, GeneratorExit)
         except (GeneratorExit, asyncio.CancelledError):
             end = "abandoned"  # a server cancels the task of a client that has gone
             raise
@@ -213,7 +213,7 @@ def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handle
             problem = error
             raise
         finally:
-            given = None
+            sent = None
             if call is not None:
                 _leave_stream(handler, call, chunks, left, end, problem)
             problem = None
@@ -245,11 +245,11 @@ def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
     """The first step of an inner stream, without telling the event loop of it: the loop knows the outer one, and
     closing both at its end would have them meet inside the handler."""
 
-    def send(given: Any) -> Any:
+    def send(value: Any) -> Any:
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)
         try:
-            return stream.asend(given)
+            return stream.asend(value)
         finally:
             sys.set_asyncgen_hooks(*hooks)
 

@@ -68,17 +68,17 @@ class CallableJudge(Judge):
         try:
             async with asyncio.timeout(self.deadline_s):
                 if inspect.iscoroutinefunction(self._method):
-                    found = await self._method(*positional, **named)
+                    result = await self._method(*positional, **named)
                 else:
-                    found = await self._threads.run(self._method, *positional, **named)
-                    found = await found if inspect.isawaitable(found) else found
+                    result = await self._threads.run(self._method, *positional, **named)
+                    result = await result if inspect.isawaitable(result) else result
         except JudgeError:
             raise
         except (Exception, SystemExit) as error:  # which would end the loop, and every evaluation on it
             raise JudgeError(f"the model raised {type(error).__name__}", error_type=_word_of(error)) from None
-        if isinstance(found, Verdict):
-            return found
-        text = _text_of(found)
+        if isinstance(result, Verdict):
+            return result
+        text = _text_of(result)
         if len(text) > _MOST_CHARS:
             raise JudgeError(f"the judge's answer is longer than {_MOST_CHARS} characters", error_type=_MALFORMED)
         if not text.strip():
@@ -93,10 +93,10 @@ class CallableJudge(Judge):
 
     @cached_property
     def _method(self) -> Callable[..., Any]:
-        found = _method_of(self.target)
-        if found is None:
+        method = _method_of(self.target)
+        if method is None:
             raise ConfigurationError(f"{type(self.target).__name__} has none of {', '.join(_METHODS)}", path="target")
-        return found
+        return method
 
 
 def as_judge(value: Any, *, path: str | None = None) -> Judge:
@@ -138,9 +138,9 @@ def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple
     if "request" in parameters:
         return (), {"request": request}
     if "messages" in parameters:
-        said = [("system", request.system), ("user", request.prompt)]
-        return (), {"messages": [{"role": role, "content": text} for role, text in said if text]}
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+        messages = [("system", request.system), ("user", request.prompt)]
+        return (), {"messages": [{"role": role, "content": text} for role, text in messages if text]}
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     named = {name: request.system for name in _SYSTEM_NAMES if name in parameters}
     if takes_all and not named:
         named["system"] = request.system
@@ -150,12 +150,16 @@ def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple
     return (prompt,), named
 
 
-def _text_of(found: Any) -> str:
+def _text_of(reply: Any) -> str:
     for _ in range(3):
-        if isinstance(found, str):
-            return found
-        read = found.get if isinstance(found, Mapping) else lambda name, held=found: getattr(held, name, None)
-        found = next((inner for name in _TEXT_NAMES if (inner := read(name)) is not None), None)
+        if isinstance(reply, str):
+            return reply
+        read = (
+            reply.get
+            if isinstance(reply, Mapping)
+            else lambda name, reply_object=reply: getattr(reply_object, name, None)
+        )
+        reply = next((inner for name in _TEXT_NAMES if (inner := read(name)) is not None), None)
     raise JudgeError("the model gave no text", error_type=_MALFORMED)
 
 

@@ -1,6 +1,6 @@
 """Answers: what a model wrote, read as exactly one JSON object, or refused.
 
-Nothing is searched for, repaired or assumed: a score that has to be guessed is none. Space around the object and one
+Nothing is searched for, repaired or assumed: a score that has to be guessed is refused. Space around the object and one
 fence of Markdown are no change of what was said; anything else beside it is.
 """
 
@@ -42,7 +42,7 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
     if not stripped:
         raise JudgeError("the judge's answer is empty", error_type="empty_answer")
     try:
-        found = json.loads(
+        document = json.loads(
             _unfenced(stripped), object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_float,
             parse_int=_int,
         )  # fmt: skip
@@ -52,9 +52,9 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
         raise _malformed(str(refused)) from None
     except ValueError:
         raise _malformed("is not one JSON value and nothing else") from None
-    if type(found) is not dict:
-        raise _malformed(f"is {_NAMES.get(type(found), 'a value')} instead of an object")
-    answer: dict[str, Any] = _cleaned(found, MAX_DEPTH)
+    if type(document) is not dict:
+        raise _malformed(f"is {_NAMES.get(type(document), 'a value')} instead of an object")
+    answer: dict[str, Any] = _cleaned(document, MAX_DEPTH)
     if form is not None and _is_of_several(form):
         if not any(isinstance(answer.get(name), dict) for name in form["properties"]):
             raise _malformed("has none of the objects that it was asked for")
@@ -122,10 +122,10 @@ def _unfenced(text: str) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise _Refused("says a name twice")
-    return found
+    return fields
 
 
 def _no_constant(_: str) -> NoReturn:

@@ -54,7 +54,7 @@ class Judge(BareCopies, Component, contract="judge"):
         """The model's answer to the request.
 
         Raises:
-            JudgeError: There is none; ``error_type`` is one of `ERROR_TYPES`, ``usage`` what was used all the same.
+            JudgeError: No verdict; ``error_type`` is one of `ERROR_TYPES`, ``usage`` what was used all the same.
         """
         raise NotImplementedError
 
@@ -67,10 +67,10 @@ class Judge(BareCopies, Component, contract="judge"):
 
     def guarded(self) -> Guarded:
         """This judge behind the guards that its settings name: the same one each time."""
-        found: Guarded | None = self.__dict__.get("_guarded")
-        if found is None:
+        wrapper: Guarded | None = self.__dict__.get("_guarded")
+        if wrapper is None:
             from agenteval_otel.judges.guarded import guard
 
             # Two threads at once: the first one's is everybody's.
-            found = self.__dict__.setdefault("_guarded", guard(self, Verdict))
-        return found
+            wrapper = self.__dict__.setdefault("_guarded", guard(self, Verdict))
+        return wrapper

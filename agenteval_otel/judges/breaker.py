@@ -176,11 +176,11 @@ def breaker_of(endpoint: str, settings: BreakerSettings) -> CircuitBreaker:
     """The breaker that this process has for an endpoint; of more than 256 the one unused for longest begins anew."""
     key = (endpoint, settings)
     with _lock:
-        found = _breakers.pop(key, None) or CircuitBreaker(settings)
-        _breakers[key] = found
+        breaker = _breakers.pop(key, None) or CircuitBreaker(settings)
+        _breakers[key] = breaker
         while len(_breakers) > _MOST_ENDPOINTS:
             _breakers.popitem(last=False)
-    return found
+    return breaker
 
 
 _breakers: OrderedDict[tuple[str, BreakerSettings], CircuitBreaker] = OrderedDict()

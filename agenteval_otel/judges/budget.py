@@ -92,18 +92,18 @@ class BudgetLimiter:
         now = self._clock()
         keys = {limit: Key(limit.scope, limit.period, int(now // PERIOD_S[limit.period])) for limit in limits}
         entry = Entry(uuid.uuid4().hex, tuple(keys.values()), _most(request, price), now + self.limits.expires_s)
-        draw, found = self._draw(), [0.0]
+        draw, probabilities = self._draw(), [0.0]
 
-        def allows(held: Held, share: float) -> bool:
-            self._remember(keys, held)
-            found[0] = probability_of(
-                [(limit, held[key]) for limit, key in keys.items()], entry.amount, self.limits.soft_limit, share
+        def allows(reserved: Held, share: float) -> bool:
+            self._remember(keys, reserved)
+            probabilities[0] = probability_of(
+                [(limit, reserved[key]) for limit, key in keys.items()], entry.amount, self.limits.soft_limit, share
             )
-            return draw < found[0]
+            return draw < probabilities[0]
 
         if not await self._ledger.reserve(entry, allows, now):
-            self._refuse(entry, limits, found[0])
-        return Reservation(entry, price, found[0])
+            self._refuse(entry, limits, probabilities[0])
+        return Reservation(entry, price, probabilities[0])
 
     def settle(
         self,
@@ -151,14 +151,14 @@ class BudgetLimiter:
             Key(limit.scope, limit.period, int(now // PERIOD_S[limit.period])): limit
             for limit in self.limits.limits("") if limit.nano_usd is not None
         }  # fmt: skip
-        held = self._ledger.known(keys)
-        if held is not None:
-            return {key.period: _left(limit, held[key]) / NANO for key, limit in keys.items()}
+        reserved = self._ledger.known(keys)
+        if reserved is not None:
+            return {key.period: _left(limit, reserved[key]) / NANO for key, limit in keys.items()}
         return {key.period: left / NANO for key, left in list(self._left.items()) if key in keys}
 
-    def _remember(self, keys: dict[Limit, Key], held: Held) -> None:
+    def _remember(self, keys: dict[Limit, Key], reserved: Held) -> None:
         left = {
-            key: _left(limit, held[key])
+            key: _left(limit, reserved[key])
             for limit, key in keys.items() if not limit.scope and limit.nano_usd is not None
         }  # fmt: skip
         self._left = left
@@ -172,13 +172,13 @@ class BudgetLimiter:
         raise EvaluationSkipped(reason)
 
 
-def probability_of(held: list[tuple[Limit, Amount]], wanted: Amount, soft_limit: float, share: float) -> float:
+def probability_of(reserved: list[tuple[Limit, Amount]], wanted: Amount, soft_limit: float, share: float) -> float:
     """With what probability a call may be made: 1 below `soft_limit` of every limit, falling to 0 at the nearest one.
 
     ``min over limits of (limit - used) / (limit x (1 - soft_limit))``, at most 1; 0 where the call does not fit.
     """
     probability = 1.0
-    for limit, used in held:
+    for limit, used in reserved:
         for most, spent, more in (
             (limit.nano_usd, used.nano_usd, wanted.nano_usd), (limit.tokens, used.tokens, wanted.tokens)
         ):  # fmt: skip
@@ -191,18 +191,18 @@ def probability_of(held: list[tuple[Limit, Amount]], wanted: Amount, soft_limit:
     return probability
 
 
-def _left(limit: Limit, held: Amount) -> int:
-    return max(0, (limit.nano_usd or 0) - held.nano_usd)
+def _left(limit: Limit, reserved: Amount) -> int:
+    return max(0, (limit.nano_usd or 0) - reserved.nano_usd)
 
 
 def ledger_of(limits: SpendLimits) -> Ledger:
     """The books that this process keeps for an account, or for an account of a file."""
     key = (limits.account, None if limits.path is None else limits.path.absolute())
     with _lock:
-        found = _ledgers.get(key)
-        if found is None:
-            found = _ledgers[key] = _ledger(limits)
-    return found
+        ledger = _ledgers.get(key)
+        if ledger is None:
+            ledger = _ledgers[key] = _ledger(limits)
+    return ledger
 
 
 def _ledger(limits: SpendLimits) -> Ledger:
@@ -222,8 +222,8 @@ def _sensible(usage: JudgeUsage | None) -> JudgeUsage | None:
     return replaced(usage, counts) if any(counts.values()) else None
 
 
-def _dollars(said: float | None) -> float | None:
-    return said if said is not None and 0.0 <= said <= _MOST_USD else None
+def _dollars(stated: float | None) -> float | None:
+    return stated if stated is not None and 0.0 <= stated <= _MOST_USD else None
 
 
 def _most(request: JudgeRequest, price: Price | None) -> Amount:

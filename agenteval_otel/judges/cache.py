@@ -84,7 +84,7 @@ class VerdictCache(Generic[V]):
         self._kind, self._settings, self._clock = kind, settings or CacheSettings(), clock
         # Text, not the object: a verdict's answer could be changed by whoever got it.
         self._texts: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._held, self._lock = 0, ForkSafeLock()
+        self._chars, self._lock = 0, ForkSafeLock()
         path = self._settings.path
         self._file = None if path is None else Database(path.absolute(), _SCHEMA, patience_s=_PATIENCE_S)
         self._again_at = float("-inf")
@@ -138,26 +138,26 @@ class VerdictCache(Generic[V]):
 
     def _remembered(self, key: str) -> str | None:
         with self._lock:
-            found = self._texts.get(key)
-            if found is None:
+            entry = self._texts.get(key)
+            if entry is None:
                 return None
-            if self._is_old(found[0]):
+            if self._is_old(entry[0]):
                 self._drop(key)
                 return None
             self._texts.move_to_end(key)
-            return found[1]
+            return entry[1]
 
     def _remember(self, key: str, made: float, text: str) -> None:
         with self._lock:
             self._drop(key)
             self._texts[key] = made, text
-            self._held += len(text)
-            while self._texts and (len(self._texts) > self._settings.entries or self._held > self._settings.max_bytes):
+            self._chars += len(text)
+            while self._texts and (len(self._texts) > self._settings.entries or self._chars > self._settings.max_bytes):
                 self._drop(next(iter(self._texts)))
 
     def _drop(self, key: str) -> None:
         _, text = self._texts.pop(key, (0.0, ""))
-        self._held -= len(text)
+        self._chars -= len(text)
 
     def _is_old(self, made: float) -> bool:
         # One of the future was made by a clock that was wrong.
@@ -169,14 +169,14 @@ class VerdictCache(Generic[V]):
         future = file.submit(lambda connection: _find(connection, key))
         try:
             async with asyncio.timeout(2 * _PATIENCE_S):
-                found = await asyncio.wrap_future(future)
+                text = await asyncio.wrap_future(future)
         except Exception as error:
             self._noted(error)
             return None
-        if found is None or self._is_old(found[0]):
+        if text is None or self._is_old(text[0]):
             return None
-        self._remember(key, *found)
-        return found[1]
+        self._remember(key, *text)
+        return text[1]
 
     def _write(self, connection: sqlite3.Connection, key: str, made: float, text: str) -> None:
         row = connection.execute(
@@ -197,8 +197,8 @@ class VerdictCache(Generic[V]):
 
 
 def _find(connection: sqlite3.Connection, key: str) -> tuple[float, str] | None:
-    found = connection.execute("SELECT made, text FROM verdicts WHERE key = ?", (key,)).fetchone()
-    return None if found is None else (float(found[0]), str(found[1]))
+    row = connection.execute("SELECT made, text FROM verdicts WHERE key = ?", (key,)).fetchone()
+    return None if row is None else (float(row[0]), str(row[1]))
 
 
 def _delete(connection: sqlite3.Connection, key: str) -> None:

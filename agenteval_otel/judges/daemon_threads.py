@@ -43,13 +43,13 @@ class DaemonThreads:
         done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
         def call() -> None:
-            found: tuple[Any, BaseException | None]
+            outcome: tuple[Any, BaseException | None]
             try:
-                found = context.run(function, *positional, **named), None
+                outcome = context.run(function, *positional, **named), None
             except BaseException as error:
-                found = None, error
+                outcome = None, error
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_put, done, found)
+                loop.call_soon_threadsafe(_put, done, outcome)
 
         thread = threading.Thread(target=call, name="agenteval-judge")
         if not thread.daemon:  # else what it has inherited says more than True
@@ -69,9 +69,9 @@ class DaemonThreads:
         return self._left
 
 
-def _put(done: asyncio.Future[T], found: T) -> None:
+def _put(done: asyncio.Future[T], outcome: T) -> None:
     if not done.done():
-        done.set_result(found)
+        done.set_result(outcome)
 
 
 def _ended(error: BaseException) -> JudgeError:

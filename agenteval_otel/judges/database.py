@@ -94,7 +94,7 @@ class Database:
             if connection is None:
                 connection = self._connection = self._open()
             connection.execute("BEGIN IMMEDIATE")
-            found = work(connection)
+            result = work(connection)
             connection.execute("COMMIT")
         except BaseException:
             # Opened anew: what went wrong may be the file that is no longer there.
@@ -102,7 +102,7 @@ class Database:
             if connection is not None:
                 connection.close()  # and rolls back
             raise
-        return found
+        return result
 
     def _open(self) -> sqlite3.Connection:
         import sqlite3  # not where nobody names a file
@@ -146,9 +146,9 @@ class Database:
                 connection.close()
 
     def _before_fork(self) -> None:
-        held = self._at_work.acquire(timeout=_AT_FORK_S)
-        self._held_at_fork[threading.get_ident()] = held
-        if held and self._connection is not None:
+        acquired = self._at_work.acquire(timeout=_AT_FORK_S)
+        self._held_at_fork[threading.get_ident()] = acquired
+        if acquired and self._connection is not None:
             connection, self._connection = self._connection, None
             connection.close()
 

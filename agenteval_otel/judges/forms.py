@@ -19,22 +19,22 @@ def plain_form(form: Mapping[str, Any]) -> dict[str, Any]:
 
     Providers refuse a schema with the others. Whoever asked looks at the values anyway.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in form.items():
         if name in _MAPPINGS and isinstance(value, Mapping):
-            found[name] = {key: plain_form(inner) for key, inner in value.items()}
+            fields[name] = {key: plain_form(inner) for key, inner in value.items()}
         elif name == "items" and isinstance(value, Mapping):
-            found[name] = plain_form(value)
+            fields[name] = plain_form(value)
         elif name == "anyOf":
-            found[name] = [plain_form(inner) for inner in value]
+            fields[name] = [plain_form(inner) for inner in value]
         elif name in _TAKEN:
-            found[name] = value
-    if found.get("type") == "object":
-        found["additionalProperties"] = False
-    return found
+            fields[name] = value
+    if fields.get("type") == "object":
+        fields["additionalProperties"] = False
+    return fields
 
 
 def in_words(system: str, form: Mapping[str, Any]) -> str:
     """The instruction with the form said at its end, for models whose provider cannot hold them to one."""
-    said = f"Answer with one JSON object and nothing else. Its JSON Schema: {json.dumps(form, ensure_ascii=False)}"
-    return f"{system}\n\n{said}" if system else said
+    request = f"Answer with one JSON object and nothing else. Its JSON Schema: {json.dumps(form, ensure_ascii=False)}"
+    return f"{system}\n\n{request}" if system else request

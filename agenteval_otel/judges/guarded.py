@@ -57,7 +57,7 @@ class Guarded:
     ) -> None:
         self.inner, self.budget, self.breaker, self.cache = judge, budget, breaker, cache
         self._clock = clock
-        self._asked = judge.versioned()
+        self._versions = judge.versioned()
         self._flights: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[_CallResult[Verdict] | None]] = {}
         self.observer_failures = 0
 
@@ -98,7 +98,7 @@ class Guarded:
         await self.inner.close()
 
     def _key(self, request: JudgeRequest) -> str:
-        return key_of(request.fingerprint, self._asked)
+        return key_of(request.fingerprint, self._versions)
 
     async def _alone(self, request: JudgeRequest, key: str, cache: VerdictCache[Verdict]) -> Verdict:
         flight = (asyncio.get_running_loop(), key)
@@ -129,7 +129,7 @@ class Guarded:
         try:
             permit = self.breaker.enter()
         except JudgeError as error:
-            self._tell(JudgeCall(self, request.purpose, error.error_type, asked=False))
+            self._tell(JudgeCall(self, request.purpose, error.error_type, was_sent=False))
             raise
         try:
             verdict = await self._paid(request)
@@ -152,7 +152,7 @@ class Guarded:
         try:
             reservation = None if self.budget is None else await self.budget.reserve(request, self.model)
         except EvaluationSkipped as skipped:
-            self._tell(JudgeCall(self, request.purpose, str(skipped), asked=False))
+            self._tell(JudgeCall(self, request.purpose, str(skipped), was_sent=False))
             raise
         began, probability = self._clock(), 1.0 if reservation is None else reservation.probability
         try:
@@ -188,7 +188,7 @@ class Guarded:
 
     def _again(self, request: JudgeRequest, verdict: Verdict, *, probability: float = 1.0) -> Verdict:
         """A verdict that was paid for already. That it would come was certain, but for who waited for the call."""
-        self._tell(JudgeCall(self, request.purpose, CACHED, asked=False))
+        self._tell(JudgeCall(self, request.purpose, CACHED, was_sent=False))
         return replaced(verdict, {
             "usage": type(verdict.usage)(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "from_cache": True,
             "probability": probability,

@@ -59,18 +59,18 @@ class HostedJudge(HostedModel, Judge):
 
     async def _once(self, request: JudgeRequest, tried: Try) -> Verdict:
         question = f"{request.system}\n{request.prompt}"
-        found = self._answered(await tried.message(lambda client: self._send(client, request), question))
-        usage = found.usage.model_copy(update={"calls": tried.calls})
-        if found.failure is not None:
-            raise JudgeError(found.failure[1], error_type=found.failure[0], usage=usage)
+        reply = self._answered(await tried.message(lambda client: self._send(client, request), question))
+        usage = reply.usage.model_copy(update={"calls": tried.calls})
+        if reply.failure is not None:
+            raise JudgeError(reply.failure[1], error_type=reply.failure[0], usage=usage)
         try:
-            answer = parse_answer(found.text, request.answer_form)
+            answer = parse_answer(reply.text, request.answer_form)
         except JudgeError as error:
             error.usage = usage
             raise
         return Verdict(
-            answer=answer, raw=found.text, usage=usage, model=found.model or self.model,
-            response_id=found.response_id, duration_s=tried.age_s(),
+            answer=answer, raw=reply.text, usage=usage, model=reply.model or self.model,
+            response_id=reply.response_id, duration_s=tried.age_s(),
         )  # fmt: skip
 
     def _failed(self, error: ModelError, calls: int) -> JudgeError:

@@ -87,7 +87,7 @@ class MemoryLedger:
         """The same for callers without an event loop."""
         with self._lock:
             self._expire(now)
-            if not allows(self._held(entry.keys), self._share):
+            if not allows(self._totals(entry.keys), self._share):
                 return False
             self._entries[entry.entry_id] = entry
             for key in entry.keys:
@@ -107,9 +107,9 @@ class MemoryLedger:
     def known(self, keys: Iterable[Key]) -> Held:
         """As `Ledger.known`: always known."""
         with self._lock:
-            return self._held(keys)
+            return self._totals(keys)
 
-    def _held(self, keys: Iterable[Key]) -> Held:
+    def _totals(self, keys: Iterable[Key]) -> Held:
         return {key: self._spent.get(key, _NOTHING).plus(self._reserved.get(key, _NOTHING)) for key in keys}
 
     def _expire(self, now: float) -> None:

@@ -49,7 +49,7 @@ class Price(BaseModel, metaclass=Explained):
         input: Tokens of the question.
         output: Tokens of the answer, with the model's thinking.
         cache_read: Tokens of the question that the provider had kept; those of `input` when left out.
-        cache_write: Tokens that the provider keeps from now on; twice `input` when left out, the dearest that is usual.
+        cache_write: Tokens that the provider keeps from now on; twice `input` when left out, the highest usual price.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)

@@ -101,7 +101,7 @@ def render(before: str, case: Mapping[str, CaseText], after: str, *, mark: str |
     Raises:
         ValueError: A value has no JSON form.
     """
-    data = "{\n" + ",\n".join(f"{neutral_json(name)}: {neutral_json(one.text)}" for name, one in case.items()) + "\n}"
+    data = "{\n" + ",\n".join(f"{neutral_json(name)}: {neutral_json(text.text)}" for name, text in case.items()) + "\n}"
     parts = [before.strip(), _remarks(case), data if case else "", after.strip()]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     if not case:
@@ -121,9 +121,9 @@ def _mark_for(taken: str) -> str:
 
 def _remarks(case: Mapping[str, CaseText]) -> str:
     return " ".join(
-        f"Of the field {neutral_json(name)} {one.left_out} characters were left out of the middle, to save space: "
+        f"Of the field {neutral_json(name)} {text.left_out} characters were left out of the middle, to save space: "
         f"judge what is there, and hold the gap against nobody."
-        for name, one in case.items() if one.left_out
+        for name, text in case.items() if text.left_out
     )  # fmt: skip
 
 

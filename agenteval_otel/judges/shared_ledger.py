@@ -119,7 +119,7 @@ class SharedLedger:
         # What expires later than any reservation lasts was made by a clock that was wrong.
         connection.execute("DELETE FROM reserved WHERE expires <= ? OR expires > ?", (now, now + 2 * 86_400))
         self._pay(connection, owed)
-        if not allows({key: self._held(connection, key) for key in entry.keys}, 1.0):
+        if not allows({key: self._total(connection, key) for key in entry.keys}, 1.0):
             return False
         connection.executemany(
             "INSERT INTO reserved VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -127,8 +127,8 @@ class SharedLedger:
         )
         return True
 
-    def _held(self, connection: sqlite3.Connection, key: Key) -> Amount:
-        found = connection.execute(
+    def _total(self, connection: sqlite3.Connection, key: Key) -> Amount:
+        row = connection.execute(
             # Less than nothing is nobody's spending: it would be money for whoever put it into the file.
             "SELECT coalesce(sum(max(nano_usd, 0)), 0), coalesce(sum(max(tokens, 0)), 0) FROM ("
             " SELECT nano_usd, tokens FROM spent WHERE account = :a AND scope = :s AND period = :p AND number = :n"
@@ -136,7 +136,7 @@ class SharedLedger:
             " SELECT nano_usd, tokens FROM reserved WHERE account = :a AND scope = :s AND period = :p AND number = :n)",
             {"a": self._account, "s": key.scope, "p": key.period, "n": key.number},
         ).fetchone()
-        return Amount(*found)
+        return Amount(*row)
 
     def _settle(self, connection: sqlite3.Connection, entry: Entry, amount: Amount) -> None:
         connection.execute("DELETE FROM reserved WHERE entry_id = ?", (entry.entry_id,))
@@ -162,7 +162,7 @@ class SharedLedger:
             owed.amounts.update(self._owed)
             owed.unsettled.extend(self._unsettled)
             self._owed, self._unsettled = {}, []
-        connection.executemany("DELETE FROM reserved WHERE entry_id = ?", [(one,) for one in owed.unsettled])
+        connection.executemany("DELETE FROM reserved WHERE entry_id = ?", [(entry_id,) for entry_id in owed.unsettled])
         for key, amount in owed.amounts.items():
             self._charge(connection, key, amount)
 

@@ -109,12 +109,12 @@ class SpendLimits(PurposeLimits):
     def of_call(self, purpose: str, *, priced: bool) -> tuple[Limit, ...]:
         """The limits that a call has to fit into."""
         own = self.purposes.get(purpose, self.each_purpose)
-        found = list(self.limits(""))
+        limits = list(self.limits(""))
         if own is not None:
-            found += own.limits(f"purpose:{purpose}")
+            limits += own.limits(f"purpose:{purpose}")
         if not priced and (self.limits_usd or (own is not None and own.limits_usd)):
             unpriced = PurposeLimits(
                 tokens_per_minute=self.unpriced_tokens_per_minute, tokens_per_day=self.unpriced_tokens_per_day
             )
-            found += unpriced.limits("unpriced")
-        return tuple(found)
+            limits += unpriced.limits("unpriced")
+        return tuple(limits)

@@ -82,12 +82,12 @@ class ToolCall(Value):
             return data
         function = data.get("function", data.get("custom"))
         source = function if isinstance(function, Mapping) and "name" not in data else data
-        found = {"name": function} if isinstance(function, str) else {}
+        fields = {"name": function} if isinstance(function, str) else {}
         for field, names in _CALL_FIELDS.items():
-            given = next((name for name in names if name in source), None)
-            if given is not None:
-                found[field] = source[given]
-        return {**data, **found}
+            name_given = next((name for name in names if name in source), None)
+            if name_given is not None:
+                fields[field] = source[name_given]
+        return {**data, **fields}
 
 
 class Message(Value):

@@ -67,7 +67,7 @@ class JudgeCall(NamedTuple):
         outcome: ``answered``; ``cached`` where it had been answered before; ``budget``, ``budget_exhausted`` and
             ``breaker_open`` where a guard refused it; else how it failed (`judges.ERROR_TYPES`, ``cancelled``, or a
             class's name).
-        asked: Whether a call was made.
+        was_sent: Whether a call was made.
         usage: What the provider counted; None where it did not say.
         cost_usd: What that costs in US dollars; None where the price is not known.
         duration_s: How long the call took, in seconds.
@@ -76,7 +76,7 @@ class JudgeCall(NamedTuple):
     judge: AskedJudge
     purpose: str
     outcome: str
-    asked: bool = True
+    was_sent: bool = True
     usage: JudgeUsage | None = None
     cost_usd: float | None = None
     duration_s: float = 0.0
@@ -89,7 +89,7 @@ class JudgeCall(NamedTuple):
     @property
     def error_type(self) -> str | None:
         """How a call that was made has failed; None where it did not, or none was made."""
-        return self.outcome if self.asked and self.outcome != ANSWERED else None
+        return self.outcome if self.was_sent and self.outcome != ANSWERED else None
 
 
 class Judgement(Value):

@@ -22,8 +22,8 @@ def snapshot_of(value: T) -> T:
 
     Lists and mappings of classes of their own become plain ones.
     """
-    found: T = _copied(value, MAX_DEPTH, {})
-    return found
+    copied: T = _copied(value, MAX_DEPTH, {})
+    return copied
 
 
 def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
@@ -43,7 +43,7 @@ def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
     elif isinstance(value, tuple):
         copied = known[id(value)] = tuple(_copied(item, depth - 1, known) for item in value)
     else:
-        held = {name: getattr(value, name) for name in value.model_fields_set}
-        copied = replaced(value, {name: _copied(item, depth - 1, known) for name, item in held.items()})
+        fields = {name: getattr(value, name) for name in value.model_fields_set}
+        copied = replaced(value, {name: _copied(item, depth - 1, known) for name, item in fields.items()})
         known[id(value)] = copied
     return copied

@@ -44,11 +44,11 @@ def replaced(value: V, changes: dict[str, Any]) -> V:
             del copied.__dict__[name]
         return copied
     known = _defaults_of(model)
-    held = value.__dict__ | changes
-    if len(held) != len(known):
-        held = {name: held[name] for name in known}
-    said = value.__pydantic_fields_set__ | changes.keys()
-    return _assembled(model, held, said, value.__pydantic_extra__, value.__pydantic_private__)
+    fields = value.__dict__ | changes
+    if len(fields) != len(known):
+        fields = {name: fields[name] for name in known}
+    fields_set = value.__pydantic_fields_set__ | changes.keys()
+    return _assembled(model, fields, fields_set, value.__pydantic_extra__, value.__pydantic_private__)
 
 
 def completed(value: V, fields: dict[str, Any]) -> V:
@@ -58,11 +58,11 @@ def completed(value: V, fields: dict[str, Any]) -> V:
     return value
 
 
-def _assembled(model: type[V], held: dict[str, Any], said: set[str], extra: Any, private: Any) -> V:
+def _assembled(model: type[V], fields: dict[str, Any], fields_set: set[str], extra: Any, private: Any) -> V:
     value = model.__new__(model)
     put = object.__setattr__  # the model's own is closed: it is frozen
-    put(value, "__dict__", held)
-    put(value, "__pydantic_fields_set__", said)
+    put(value, "__dict__", fields)
+    put(value, "__pydantic_fields_set__", fields_set)
     put(value, "__pydantic_extra__", extra)
     put(value, "__pydantic_private__", private)
     return value

@@ -159,7 +159,7 @@ def load_callback(value: Any, *, path: str) -> Callback | None:
     """The function itself, or the one that ``module:function`` names; None stays None. Imports the module.
 
     Raises:
-        ConfigurationError: There is none, or it cannot be called with one argument; with the path.
+        ConfigurationError: It cannot be found, or cannot be called with one argument; with the path.
     """
     if value is None:
         return None

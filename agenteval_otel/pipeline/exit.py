@@ -122,11 +122,13 @@ def handle_sigterm(wanted: bool) -> None:
     on, as uvicorn does. On another thread, or in a sub-interpreter, it changes nothing and logs that once a minute.
     """
     try:
-        found = signal.getsignal(signal.SIGTERM)
-        if wanted and not _before and found not in (signal.SIG_IGN, None):  # None: installed by code that is not Python
+        handler = signal.getsignal(signal.SIGTERM)
+        if (
+            wanted and not _before and handler not in (signal.SIG_IGN, None)
+        ):  # None: installed by code that is not Python
             signal.signal(signal.SIGTERM, _on_sigterm)
-            _before[:] = [found]
-        elif not wanted and found is _on_sigterm:
+            _before[:] = [handler]
+        elif not wanted and handler is _on_sigterm:
             signal.signal(signal.SIGTERM, _before.pop())
         _wanted[:] = [wanted]
     except ValueError:

@@ -50,7 +50,7 @@ _MAX_IGNORE_S: Final = 600.0
 
 
 class LoadSheddingSettings(BaseModel, metaclass=Explained):
-    """When sampling is reduced under load. A bound of null is none; drain time and lag are exported all the same.
+    """When sampling is reduced under load. Null sets no bound; drain time and lag are exported all the same.
 
     Attributes:
         enabled: False measures and never reduces.

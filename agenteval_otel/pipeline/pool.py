@@ -113,7 +113,7 @@ class _Pool:
         self._thread: threading.Thread | None = None  # known before it runs, the worker only afterwards
         self._watchdog = Watchdog(self)
         self._starting = threading.Lock()
-        self._held: list[threading.Thread] = []  # threads that were replaced and have not come back
+        self._blocked: list[threading.Thread] = []  # threads that were replaced and have not come back
         self._replaced_at = 0.0
         self.not_before = 0.0
         """When the next thread may be started, where the last one found no file descriptor for its event loop."""
@@ -236,7 +236,7 @@ class _Pool:
             worker.superseded = True
             self.worker = None
             self._replaced_at = time.monotonic()
-            self._held.append(worker.thread)
+            self._blocked.append(worker.thread)
         task = worker.present_task()
         under_way = [entry for entry in worker.under_way() if id(entry) in self._open]
         thread_id = worker.thread.ident or 0
@@ -261,8 +261,8 @@ class _Pool:
 
     def _may_replace(self) -> bool:
         """Whether another thread may be started: the more threads are held up, the longer the next one has to wait."""
-        self._held = [thread for thread in self._held if thread.is_alive()]
-        beyond = len(self._held) - _MAX_HELD
+        self._blocked = [thread for thread in self._blocked if thread.is_alive()]
+        beyond = len(self._blocked) - _MAX_HELD
         pause_s = 0.0 if beyond < 0 else min(_MAX_PAUSE_S, self.settings.stall_s * 2.0**beyond)
         return time.monotonic() - self._replaced_at >= pause_s
 

@@ -50,7 +50,7 @@ def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFi
 def _route(plan: MonitoringPlan, receiver: str) -> dict[str, Any]:
     def times(*, wait_s: float, interval_s: float, repeat_s: float) -> dict[str, str]:
         seconds = {"group_wait": wait_s, "group_interval": interval_s, "repeat_interval": repeat_s}
-        return {name: plan.duration(one, at_least_s=_LEAST_S) for name, one in seconds.items()}
+        return {name: plan.duration(seconds_of, at_least_s=_LEAST_S) for name, seconds_of in seconds.items()}
 
     # One message per criterion of an agent, whatever alerts it has; alerts about a whole service come together.
     return {

@@ -56,7 +56,9 @@ def left_over(folder: Path, files: GeneratedFiles) -> list[str]:
     Nothing is said of the folder itself, where others may have generated too.
     """
     folders = dict.fromkeys(parent for parent in map(os.path.dirname, files) if parent)
-    beside = (f"{one}/{path.name}" for one in folders for path in sorted((folder / one).glob("*")))
+    beside = (
+        f"{folder_name}/{path.name}" for folder_name in folders for path in sorted((folder / folder_name).glob("*"))
+    )
     return [name for name in beside if name not in files and MARK in (_read(folder / name) or "")]
 
 

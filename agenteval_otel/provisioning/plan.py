@@ -88,20 +88,20 @@ class MonitoringPlan(Value):
     def of(cls, pipeline: Pipeline, *, time_scale: float = 1.0) -> MonitoringPlan:
         """The plan of a pipeline's handlers, those of the agents that it names and every other."""
         agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled is not False)
-        found: dict[EvaluationCriteria, dict[str, bool]] = {}
+        criteria_found: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
         seen: list[float] = []
         for agent in (_EVERY_OTHER, *agents):
             runner = pipeline.handler(agent).runner
             evaluators += runner.evaluators
-            seen.append(max((_ratio(one) for one in runner.evaluators), default=1.0))
-            asked = {one.name for part in runner.evaluators if part.calls_model for one in part.criteria()}
+            seen.append(max((_ratio(item) for item in runner.evaluators), default=1.0))
+            judged_names = {item.name for part in runner.evaluators if part.calls_model for item in part.criteria()}
             for criterion in runner.criteria:
-                found.setdefault(criterion, {})[agent] = criterion.name in asked
-        planned = [_planned(criterion, of_agents, agents) for criterion, of_agents in found.items()]
+                criteria_found.setdefault(criterion, {})[agent] = criterion.name in judged_names
+        planned = [_planned(criterion, of_agents, agents) for criterion, of_agents in criteria_found.items()]
         judges = [judge for _, judge in judges_of(tuple(evaluators))]
         return cls(
-            criteria=tuple(sorted(planned, key=lambda one: (one.name, one.agents))), agents=tuple(agents),
+            criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))), agents=tuple(agents),
             judge_models=tuple(sorted({judge.model for judge in judges})),
             has_spend_limit=any(judge.spend is not None for judge in judges),
             seen_share=min(filter(None, seen), default=1.0), time_scale=time_scale,
@@ -110,7 +110,7 @@ class MonitoringPlan(Value):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all criteria, each once, in alphabetical order."""
-        return tuple(dict.fromkeys(one.name for one in self.criteria))
+        return tuple(dict.fromkeys(criterion.name for criterion in self.criteria))
 
     def duration(self, seconds: float, *, at_least_s: float = 0.001) -> str:
         """A duration of PromQL and of Prometheus's files, scaled: ``6h``, ``90s``, ``250ms``.

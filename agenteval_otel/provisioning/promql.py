@@ -68,8 +68,8 @@ def increase(instrument: semconv.Instrument, matchers: str, window: str, by: Seq
 
 def verdict_count(matchers: str, window: str, by: Sequence[str] = (), *, label: str | None = None) -> str:
     """How many results passed or failed; with `label` only those of one verdict."""
-    found = f'{LABEL}="{label}"' if label else _BOTH
-    return increase(semconv.METRIC_RESULTS, joined(matchers, found), window, by)
+    matcher = f'{LABEL}="{label}"' if label else _BOTH
+    return increase(semconv.METRIC_RESULTS, joined(matchers, matcher), window, by)
 
 
 def effective_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
@@ -116,7 +116,7 @@ def pass_rate_bound(matchers: str, window: str, by: Sequence[str] = (), *, upper
     passed, failed = (verdict_count(matchers, window, by, label=label) for label in _VERDICTS)
     plain = _wilson(passed, f"{passed} * {failed} / ({passed} + {failed} > 0)", f"({passed} + {failed} > 0)",
                     upper=upper)  # fmt: skip
-    enough = " and ".join(f"{one} * {both} / {squares} >= {_FEW}" for one in (p, f))
+    enough = " and ".join(f"{count} * {both} / {squares} >= {_FEW}" for count in (p, f))
     return f"({exact} and {enough}) or {kish} or {plain}"
 
 
@@ -166,14 +166,14 @@ def _sum(what: str, by: Sequence[str]) -> str:
 
 
 def _grown(*instruments: semconv.Instrument) -> Callable[[str, str, Sequence[str]], list[str]]:
-    return lambda matchers, window, by: [increase(one, matchers, window, by) for one in instruments]
+    return lambda matchers, window, by: [increase(instrument, matchers, window, by) for instrument in instruments]
 
 
 def _share(label: str, matchers: str, window: str, by: Sequence[str]) -> str:
     of_label = joined(matchers, f'{LABEL}="{label}"')
     shares = (
-        f"{increase(one, of_label, window, by)} / ({increase(one, joined(matchers, _BOTH), window, by)} > 0)"
-        for one in (semconv.METRIC_WEIGHT, semconv.METRIC_RESULTS)
+        f"{increase(metric, of_label, window, by)} / ({increase(metric, joined(matchers, _BOTH), window, by)} > 0)"
+        for metric in (semconv.METRIC_WEIGHT, semconv.METRIC_RESULTS)
     )
     return " or ".join(shares)
 

@@ -53,7 +53,7 @@ TARGETS: Mapping[str, Target] = {
 def options_of(target: str) -> dict[str, str]:
     """The options of a target, or of all."""
     chosen = TARGETS.values() if target == ALL else (TARGETS[target],)
-    return {name: says for one in chosen for name, says in one.options.items()}
+    return {name: says for member in chosen for name, says in member.options.items()}
 
 
 def files_for(target: str, plan: MonitoringPlan, options: Mapping[str, Any] | None = None) -> GeneratedFiles:
@@ -67,11 +67,11 @@ def files_for(target: str, plan: MonitoringPlan, options: Mapping[str, Any] | No
     Raises:
         ConfigurationError: An extra that the target needs is not installed.
     """
-    said = {name: value for name, value in (options or {}).items() if value is not None}
+    chosen = {name: value for name, value in (options or {}).items() if value is not None}
     files: dict[str, str] = {}
     for name in TARGETS if target == ALL else (target,):
-        one = TARGETS[name]
-        of_target = {key: value for key, value in said.items() if key in one.options}
-        texts = importlib.import_module(one.module).files_of(plan, **of_target)
-        files |= {f"{one.folder}/{path}" if one.folder else path: text for path, text in texts.items()}
+        member = TARGETS[name]
+        of_target = {key: value for key, value in chosen.items() if key in member.options}
+        texts = importlib.import_module(member.module).files_of(plan, **of_target)
+        files |= {f"{member.folder}/{path}" if member.folder else path: text for path, text in texts.items()}
     return files

@@ -119,9 +119,9 @@ class Redaction:
         if not self.redactors:
             return value
         changed: dict[str, Any] = {}
-        held = value.__dict__ if not value.__pydantic_extra__ else value.__dict__ | value.__pydantic_extra__
+        fields = value.__dict__ if not value.__pydantic_extra__ else value.__dict__ | value.__pydantic_extra__
         for name in (*_fields_of(type(value), kept), *(value.__pydantic_extra__ or ())):
-            before = held[name]
+            before = fields[name]
             kind = type(before)
             if before is None or kind is bool or kind is float:
                 continue
@@ -178,11 +178,11 @@ class Redaction:
             text = str(value)
         else:
             text = value
-        told = self._told(text, name) if _tells(name[:64]) else None
-        redacted = self.text(text) if told is None else told
+        replaced_text = self._by_name(text, name) if _tells(name[:64]) else None
+        redacted = self.text(text) if replaced_text is None else replaced_text
         return value if redacted == text else redacted
 
-    def _told(self, text: str, name: str) -> str | None:
+    def _by_name(self, text: str, name: str) -> str | None:
         """The text, read as the value of its name; None when that says no more than the text itself."""
         before = f"{json.dumps(name, ensure_ascii=False)}: "
         whole = before + json.dumps(text, ensure_ascii=False)

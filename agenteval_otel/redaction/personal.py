@@ -121,14 +121,14 @@ def find_numbers(window: Window, kinds: frozenset[str], done: int) -> Iterator[F
     for at in window.matches(_NUMBER, folded=True):
         if at < done:
             continue
-        found = _ipv4_at(text, at) if "ip" in kinds else None
-        if found is None and not _JOINED.match(text, max(0, at - 2), at):
+        finding = _ipv4_at(text, at) if "ip" in kinds else None
+        if finding is None and not _JOINED.match(text, max(0, at - 2), at):
             for kind, look in _LOOKS if text[at - 1 : at] != "+" else reversed(_LOOKS):
-                if found is None and kind in kinds:
-                    found = look(text, at)
-        if found is not None:
-            done = found.end
-            yield found
+                if finding is None and kind in kinds:
+                    finding = look(text, at)
+        if finding is not None:
+            done = finding.end
+            yield finding
 
 
 def find_ibans(window: Window) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Telephone numbers: international and common national forms, and what stands behind a word such as ``phone:``.
 
 Numbers of orders, dates and plain ids have no form of their own; so a number without ``+``, without the grouping of a
-telephone number and without such a word is none.
+telephone number and without such a word is not one.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def phone_at(text: str, at: int) -> Finding | None:
     if run is None or run.end() - at < 6 or _DATE.match(text, at) or _is_part_of_more(text, start):
         return None
     before = text[max(0, start - 48) : start].rstrip(_BETWEEN)
-    told = before[-1:].isalpha() or before[-1:] in _WORD_ENDS
-    other = _OTHER_BEFORE.search(before) if told and "\n" not in text[max(0, start - 3) : start] else None
+    is_announced = before[-1:].isalpha() or before[-1:] in _WORD_ENDS
+    other = _OTHER_BEFORE.search(before) if is_announced and "\n" not in text[max(0, start - 3) : start] else None
     if other is not None and other[1]:
         return None
     if start < at or text[at] == "0" or _GROUPED.match(text, at):
@@ -75,7 +75,7 @@ def phone_at(text: str, at: int) -> Finding | None:
             match = pattern.match(text, start) or (pattern.match(text, at) if start < at else None)
             if match is not None and least <= _digits(match[0]) <= most:
                 return Finding(start, match.end(), "[PHONE]")
-    return None if other else _by_word(text, start, run, told and _PHONE_BEFORE.search(before) is not None)
+    return None if other else _by_word(text, start, run, is_announced and _PHONE_BEFORE.search(before) is not None)
 
 
 _FORMS: Final = ((_DOUBLE_ZERO, 9, 17), (_NORTH_AMERICAN, 10, 17), (_NATIONAL, 9, 17), (_NATIONAL_PLAIN, 10, 11))
@@ -109,14 +109,14 @@ def _international(text: str, start: int) -> Finding | None:
     return Finding(start, _with_extension(text, end), "[PHONE]") if 8 <= count <= 15 else None
 
 
-def _by_word(text: str, start: int, run: re.Match[str], told: bool) -> Finding | None:
+def _by_word(text: str, start: int, run: re.Match[str], is_announced: bool) -> Finding | None:
     """A number that is one only by the word before or after it."""
-    if not told and not _PHONE_AFTER.match(text, run.end()):
+    if not is_announced and not _PHONE_AFTER.match(text, run.end()):
         return None
     at = run.start()
     end = _within(run, 15)
     count = _digits(text[at:end])
-    if not 6 <= count <= 15 or (not told and end - at == count):
+    if not 6 <= count <= 15 or (not is_announced and end - at == count):
         return None
     return Finding(start, _with_extension(text, end), "[PHONE]")
 

@@ -101,13 +101,13 @@ class PatternRedactor(Redactor, type="patterns"):
         """What would be replaced: in order, without overlaps."""
         if len(text) < 6 and not self.patterns:
             return []
-        found = list(self._built_in(text))
+        all_findings = list(self._built_in(text))
         if self.patterns:
             kept = [match.span() for match in _MARKER.finditer(text)]
             for marker, pattern in self._own:
                 spans = pattern.spans(text, limit_s=self.limit_s)
-                found += (Finding(start, end, marker) for start, end in _apart(spans, kept))
-        return merged(found)
+                all_findings += (Finding(start, end, marker) for start, end in _apart(spans, kept))
+        return merged(all_findings)
 
     def _built_in(self, text: str) -> Iterator[Finding]:
         if len(text) <= _SHORT_CHARS and (_GLANCE.search(text) is None or _ID.fullmatch(text)):

@@ -88,7 +88,7 @@ def merged(findings: list[Finding]) -> list[Finding]:
     if len(findings) < 2:
         return findings
     kept: list[Finding] = []
-    for finding in sorted(findings, key=lambda found: (found.start, -found.end)):
+    for finding in sorted(findings, key=lambda item: (item.start, -item.end)):
         last = kept[-1] if kept else None
         if last is not None and finding.start < last.end:
             if finding.end > last.end:

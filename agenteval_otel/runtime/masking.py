@@ -37,7 +37,7 @@ _WHOLE = re.compile(r"(?i)(?:[a-z][\w+.-]*://\S+|(?:bearer|basic)\s+\S+)")
 
 def is_secret(name: str) -> bool:
     """Whether a field, header or variable of this name holds a secret; ``max_tokens`` does not, ``apiKey`` does."""
-    words = [word for word in re.split(r"[^a-z0-9]+", _CAMEL.sub("_", name).lower()) if word]
+    words = [part for part in re.split(r"[^a-z0-9]+", _CAMEL.sub("_", name).lower()) if part]
     if not words:
         return False
     return words[-1] in _LAST or (words[-1] == "key" and len(words) > 1 and words[-2] in _BEFORE_KEY)

@@ -72,8 +72,8 @@ class EvaluationThread(threading.Thread):
     @property
     def daemon(self) -> bool:
         """True; asked from the thread itself, as when it starts another one, it says for which evaluation."""
-        found = EVALUATION.get() if threading.get_ident() == self.ident else None
-        return True if found is None else found  # type: ignore[return-value]
+        evaluation = EVALUATION.get() if threading.get_ident() == self.ident else None
+        return True if evaluation is None else evaluation  # type: ignore[return-value]
 
     @daemon.setter
     def daemon(self, daemonic: bool) -> None:
@@ -116,6 +116,6 @@ def in_sub_interpreter() -> bool:
             continue
         current, main = interpreters.get_current(), interpreters.get_main()
         # Since 3.13 a pair: the number, and who made it.
-        numbers = [one[0] if isinstance(one, tuple) else one for one in (current, main)]
+        numbers = [interpreter[0] if isinstance(interpreter, tuple) else interpreter for interpreter in (current, main)]
         return bool(numbers[0] != numbers[1])
     return False

@@ -57,7 +57,7 @@ class _Combined(Sampler):
         return members
 
     @cached_property
-    def _asked(self) -> tuple[tuple[Callable[[SamplingContext], SamplingDecision], bool], ...]:
+    def _deciders(self) -> tuple[tuple[Callable[[SamplingContext], SamplingDecision], bool], ...]:
         """Each member's `decide`, and whether what it settled must be kept because it counts (a rate limit)."""
         return tuple((member.decide, member.counts_calls) for member in self.samplers)
 
@@ -72,7 +72,7 @@ class FirstOfSampler(_Combined, type="first_of"):
     def decide(self, context: SamplingContext) -> SamplingDecision:
         waiting, surely = False, True
         last = _NO_SAY
-        for decide, counts in self._asked:
+        for decide, counts in self._deciders:
             decision = _once(decide, context) if counts else decide(context)
             if not decision.settled:
                 # Whichever of those that wait turns out to decide: if all of them sample, it is known already.
@@ -89,7 +89,7 @@ class AnyOfSampler(_Combined, type="any_of"):
     """Samples what any member samples."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return union_of([_once(decide, context) if counts else decide(context) for decide, counts in self._asked])
+        return union_of([_once(decide, context) if counts else decide(context) for decide, counts in self._deciders])
 
 
 def _once(decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext) -> SamplingDecision:

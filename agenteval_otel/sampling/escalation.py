@@ -150,8 +150,8 @@ def second_randomness(randomness: int) -> int:
 
 def randomness_of_input(evaluation_input: EvaluationInput) -> int:
     """A number in [0, 2^64) for an input that nobody drew for: of its response's id, or else of what was said."""
-    said = evaluation_input.response_id or f"{evaluation_input.prompt}\0{evaluation_input.response_text}"
-    return int.from_bytes(blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    identity = evaluation_input.response_id or f"{evaluation_input.prompt}\0{evaluation_input.response_text}"
+    return int.from_bytes(blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | bool | None:
@@ -176,6 +176,6 @@ def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | boo
 def _load_rule(value: Any, path: str) -> Sampler:
     rule = resolve(Sampler, value, path=path)
     if not isinstance(rule, RuleSampler):
-        known = sorted(name for name, one in Sampler.registry.items() if issubclass(one, RuleSampler))
+        known = sorted(name for name, kind in Sampler.registry.items() if issubclass(kind, RuleSampler))
         raise ConfigurationError(f"{rule.type!r} is no rule; known: {', '.join(known)}", path=path)
     return rule

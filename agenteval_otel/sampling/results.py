@@ -43,7 +43,9 @@ class ResultSampler(RuleSampler):
         if context.results is None:
             return None
         names = self.criteria
-        return self.matches_results([one for one in context.results if not names or one.criterion_name in names])
+        return self.matches_results(
+            [result for result in context.results if not names or result.criterion_name in names]
+        )
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
         """Whether the rule matches these results: scored, skipped and failed ones, of the criteria that count."""
@@ -87,7 +89,7 @@ class LabelSampler(ResultSampler, type="label"):
     labels: ListOf[str] = Field(default=(LABEL_FAIL,), min_length=1)
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        return any(one.status == "scored" and one.label in self.labels for one in results)
+        return any(result.status == "scored" and result.label in self.labels for result in results)
 
 
 class FailureSampler(ResultSampler, type="failure"):
@@ -101,7 +103,8 @@ class FailureSampler(ResultSampler, type="failure"):
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
         return any(
-            one.status == "failed" and (not self.error_types or one.error_type in self.error_types) for one in results
+            result.status == "failed" and (not self.error_types or result.error_type in self.error_types)
+            for result in results
         )
 
 
@@ -117,7 +120,7 @@ class DisagreementSampler(ResultSampler, type="disagreement"):
     over: float | None = Field(default=None, ge=0, lt=1)
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        verdicts = {one.passed for one in results if one.status == "scored" and one.passed is not None}
+        verdicts = {result.passed for result in results if result.status == "scored" and result.passed is not None}
         if len(verdicts) > 1:
             return True
         scores = _scores(results)
@@ -125,4 +128,4 @@ class DisagreementSampler(ResultSampler, type="disagreement"):
 
 
 def _scores(results: Sequence[EvaluationResult]) -> list[float]:
-    return [one.normalized for one in results if one.status == "scored" and one.normalized is not None]
+    return [result.normalized for result in results if result.status == "scored" and result.normalized is not None]

@@ -160,16 +160,16 @@ class FunctionSampler(RuleSampler, type="function"):
     def decide(self, context: SamplingContext) -> SamplingDecision:
         if context.evaluation_input is None:
             return self._unsettled[context.randomness < self._threshold]
-        found: Any = self.function(context.evaluation_input)
-        if not isinstance(found, int | float) and callable(getattr(found, "item", None)):
-            found = found.item()  # a number of an array library
-        if isinstance(found, bool):
-            return self._decisions[2 * found + (context.randomness < self._threshold)]
-        if not isinstance(found, int | float) or not 0 <= found <= 1:
+        returned: Any = self.function(context.evaluation_input)
+        if not isinstance(returned, int | float) and callable(getattr(returned, "item", None)):
+            returned = returned.item()  # a number of an array library
+        if isinstance(returned, bool):
+            return self._decisions[2 * returned + (context.randomness < self._threshold)]
+        if not isinstance(returned, int | float) or not 0 <= returned <= 1:
             raise ConfigurationError(
-                f"expected a boolean or a ratio from 0 to 1, found {found!r}"[:200], path="function"
+                f"expected a boolean or a ratio from 0 to 1, found {returned!r}"[:200], path="function"
             )
-        return SamplingDecision(context.randomness < threshold_of(found), float(found), self.type)
+        return SamplingDecision(context.randomness < threshold_of(returned), float(returned), self.type)
 
 
 def _recorded(context: SamplingContext) -> AnswerFacts | None:

@@ -75,8 +75,8 @@ class CallRandomness:
             for oldest in list(calls)[: _MAX_KNOWN // 8]:
                 calls.pop(oldest, None)
         calls[span_id] = before + 1
-        said = b"%d %d %d" % (span_context.trace_id, span_id, before)
-        return int.from_bytes(blake2b(said, digest_size=8).digest(), "big")
+        identity = b"%d %d %d" % (span_context.trace_id, span_id, before)
+        return int.from_bytes(blake2b(identity, digest_size=8).digest(), "big")
 
 
 class CallsPerTrace:

@@ -64,7 +64,7 @@ class WeightedMean(Aggregation, type="weighted_mean"):
             weights += weight
         if _TINY < weights < _HUGE:
             return total / weights
-        return _mean([(one.normalized, one.weight) for one in scored])
+        return _mean([(member.normalized, member.weight) for member in scored])
 
 
 class OncePerCriterion(Aggregation, type="once_per_criterion"):
@@ -72,10 +72,11 @@ class OncePerCriterion(Aggregation, type="once_per_criterion"):
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
         by_name: dict[str, list[Scored]] = {}
-        for one in scored:
-            by_name.setdefault(one.result.criterion_name, []).append(one)
+        for member in scored:
+            by_name.setdefault(member.result.criterion_name, []).append(member)
         return _mean([
-            (math.fsum(one.normalized for one in group) / len(group), group[0].weight) for group in by_name.values()
+            (math.fsum(member.normalized for member in group) / len(group), group[0].weight)
+            for group in by_name.values()
         ])  # fmt: skip
 
 
@@ -83,7 +84,7 @@ class Minimum(Aggregation, type="minimum"):
     """The worst score: a chain is as strong as its weakest link. Weights only leave out (0)."""
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        return min((one.normalized for one in scored if one.weight > 0), default=None)
+        return min((member.normalized for member in scored if member.weight > 0), default=None)
 
 
 class AllMustPass(Aggregation, type="all_must_pass"):
@@ -94,9 +95,9 @@ class AllMustPass(Aggregation, type="all_must_pass"):
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        verdicts = [_verdict(one.result) for one in scored if one.weight > 0]
-        given = [verdict for verdict in verdicts if verdict is not None]
-        return float(all(given)) if given else None
+        verdicts = [_verdict(member.result) for member in scored if member.weight > 0]
+        known_verdicts = [verdict for verdict in verdicts if verdict is not None]
+        return float(all(known_verdicts)) if known_verdicts else None
 
 
 def overall_score(
@@ -118,15 +119,15 @@ def overall_score(
         by_name.setdefault(criterion.name, criterion)
     scored: list[Scored] = []
     for result in results:
-        found = by_name.get(result.criterion_name)
-        if found is None or result.error or result.skip_reason is not None:
+        declared = by_name.get(result.criterion_name)
+        if declared is None or result.error or result.skip_reason is not None:
             continue
-        value = normalize(result.score, found)
+        value = normalize(result.score, declared)
         if value is None:
             continue
-        if result.passed is None and (found.threshold is not None or found.scale in BOOLEAN_SCALES):
-            result = replaced(result, {"passed": passed_of(result.score, found)})
-        weight = found.weight
+        if result.passed is None and (declared.threshold is not None or declared.scale in BOOLEAN_SCALES):
+            result = replaced(result, {"passed": passed_of(result.score, declared)})
+        weight = declared.weight
         scored.append(_new(Scored, (result, value, 1.0 if weight is None else weight)))
     overall = (aggregation or _DEFAULT).combine(scored) if scored else None
     return float(overall) if overall is not None and 0.0 <= overall <= 1.0 else None
@@ -149,5 +150,5 @@ def _mean(pairs: Sequence[tuple[float, float]]) -> float | None:
     largest = max((abs(weight) for _, weight in pairs), default=0.0)
     if largest == 0.0 or _TINY < largest < _HUGE:
         return total / weights if weights > 0 else None
-    # At the ends of what floats hold a sum is none; the mean only asks how the weights stand to each other.
+    # At the ends of the float range the sum overflows; the mean only asks how the weights stand to each other.
     return _mean([(value, weight / largest) for value, weight in pairs])

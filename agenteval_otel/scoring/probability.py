@@ -122,5 +122,5 @@ def weight(probability: float | None) -> float:
     """w = 1 / p: for how many responses one stands; 1 where that is unknown, or no finite number."""
     if not probability:
         return 1.0
-    found = 1.0 / probability
-    return found if math.isfinite(found) else 1.0
+    inverse = 1.0 / probability
+    return inverse if math.isfinite(inverse) else 1.0

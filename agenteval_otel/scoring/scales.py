@@ -25,7 +25,7 @@ _FALSE = frozenset({"false", "fail", "no", "0"})
 # The specification's custom scale literally named "string" takes these four words and nothing else.
 _STRING_SCALE = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)
-"""``8/10`` is a number on another scale: its 8 is none on ours."""
+"""``8/10`` is a number on another scale: its 8 is not a number on ours."""
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
@@ -39,7 +39,7 @@ class AgentDockCriteria(EvaluationCriteria):
     @classmethod
     def reading(cls, criteria: Iterable[EvaluationCriteria]) -> tuple[EvaluationCriteria, ...]:
         """The same criteria, read so."""
-        return tuple(cls.model_construct(one.model_fields_set, **one.__dict__) for one in criteria)
+        return tuple(cls.model_construct(criterion.model_fields_set, **criterion.__dict__) for criterion in criteria)
 
 
 @lru_cache(maxsize=256)
@@ -141,8 +141,8 @@ def _normalize_number(number: float, scale: str) -> float | None:
 
 def _normalize_text(text: str, criterion: EvaluationCriteria) -> float | None:
     if criterion.scale in BOOLEAN_SCALES:
-        word = text.lower()
-        return 1.0 if word in _TRUE else 0.0 if word in _FALSE else None
+        lowered = text.lower()
+        return 1.0 if lowered in _TRUE else 0.0 if lowered in _FALSE else None
     if criterion.scale == "string":
         return _STRING_SCALE.get(text.lower())
     if criterion.scale in ("likert5", "numeric"):

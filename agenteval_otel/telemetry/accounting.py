@@ -63,12 +63,12 @@ class Accounting:
     def by_agent(self) -> dict[str, dict[str, int]]:
         """Outcomes of each agent."""
         # `copy` is one step; a list of the items allocates, and the collector may let an agent be registered meanwhile.
-        found = {agent: dict(counts) for agent, counts in self._outcomes.copy().items()}
-        for agent, outcomes in found.items():
+        counts_by_agent = {agent: dict(counts) for agent, counts in self._outcomes.copy().items()}
+        for agent, outcomes in counts_by_agent.items():
             if (counters := self._fast.get(agent)) is not None:
                 outcomes[DISABLED] += counters.disabled
                 outcomes[NOT_SAMPLED] += counters.not_sampled
-        return found
+        return counts_by_agent
 
     def reset(self) -> None:
         """Back to zero, in place: a forked child starts its own count."""

@@ -60,10 +60,10 @@ class JudgeTotals:
         outcome = (names.OUTCOME, self._bounded("outcome of a judge", call.outcome) or "")
         _add(self.calls, (model, outcome), 1)
         if call.usage is not None:
-            for word, field in _TOKENS:
+            for token_type, field in _TOKENS:
                 # An endpoint may return nonsense, and a counter that falls looks like a restart.
-                if (count := getattr(call.usage, field)) > 0 or word in ("input", "output"):
-                    _add(self.tokens, (model, (names.TOKEN_TYPE, word)), max(0, count))
+                if (count := getattr(call.usage, field)) > 0 or token_type in ("input", "output"):
+                    _add(self.tokens, (model, (names.TOKEN_TYPE, token_type)), max(0, count))
         if call.cost_usd is not None and 0.0 <= call.cost_usd < _MOST_USD:
             _add(self.cost, (model,), call.cost_usd)
 
@@ -92,7 +92,7 @@ class JudgeWatch(NamedTuple):
     def on_call(self, call: JudgeCall) -> None:
         """Count it, and record how long it took."""
         self.totals.add(call)
-        if self.instruments is not None and call.asked:
+        if self.instruments is not None and call.was_sent:
             self.instruments.record(call, self.context)
 
 
@@ -116,8 +116,8 @@ class JudgeInstruments:
     def record(self, call: JudgeCall, context: Context) -> None:
         """Record how long a call took, with an exemplar of the span."""
         attributes = {names.JUDGE_MODEL: self._totals.model(call)}
-        if (word := self._totals.error_type(call)) is not None:
-            attributes[names.ERROR_TYPE] = word
+        if (error_type := self._totals.error_type(call)) is not None:
+            attributes[names.ERROR_TYPE] = error_type
         self._duration.record(call.duration_s, attributes, context=context)
 
     def _breakers(self) -> dict[Labels, float]:

@@ -51,7 +51,7 @@ class LogFilter:
             masked = mask_known(text, self._secrets)
             if record.levelno < logging.WARNING and record.exc_info is None:
                 return masked == text
-            log.warning("export_failed", part=self._signal, said=masked[:_MAX_CHARS])
+            log.warning("export_failed", part=self._signal, detail=masked[:_MAX_CHARS])
         except Exception:
             return False
         return False

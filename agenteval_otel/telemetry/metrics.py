@@ -86,11 +86,11 @@ class SeriesBudget:
         # Chosen once, so that there is one place for what has none of its own: with a model's name or without.
         shared = self._shared.setdefault(whose, None if model is None else names.OTHER)
         kept_free = _made_by(shared, names.LABEL_PASS, True) | _made_by(shared, names.OTHER, True)
-        for one in ((model, label), (model, _other_label(label)), (shared, label), (shared, _other_label(label))):
-            wanted = _made_by(*one, has_verdict)
+        for series in ((model, label), (model, _other_label(label)), (shared, label), (shared, _other_label(label))):
+            wanted = _made_by(*series, has_verdict)
             if len(made | wanted | kept_free) <= _LIMIT:
                 made |= wanted
-                return one
+                return series
         last = (shared, label if label in _VERDICTS else names.OTHER)
         made |= _made_by(*last, has_verdict)
         return last
@@ -126,8 +126,8 @@ class ResultTotals:
         """
         status = result.status
         if status == "failed":
-            word = self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
-            key: Labels = ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, word))
+            error_type = self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
+            key: Labels = ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, error_type))
             self.errors[key] = self.errors.get(key, 0) + 1
             return model
         if status != "scored":
@@ -299,6 +299,6 @@ def _made_by(model: str | None, label: str | None, has_verdict: bool) -> frozens
     """What a result so labelled makes: its score, its counts and weights, and the agent's sums."""
     counted = {label, *_VERDICTS} if has_verdict else {label}
     weighed = set(_VERDICTS) if label in _VERDICTS else {label}  # the other verdict comes sooner or later
-    series = {("results", model, one) for one in counted}
-    series |= {(sums, model, one) for sums in _BY_LABEL for one in weighed}
+    series = {("results", model, outcome) for outcome in counted}
+    series |= {(sums, model, outcome) for sums in _BY_LABEL for outcome in weighed}
     return frozenset({("score", model), *series}) | _SUMS

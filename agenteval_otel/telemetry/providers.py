@@ -232,7 +232,7 @@ class Providers:
         return resolved
 
     def _build(self, signal: str) -> Any:
-        """A private provider; None, for good, where it cannot be built: an endpoint or protocol that is none."""
+        """A private provider; None, for good, where it cannot be built: an invalid endpoint or protocol."""
         if signal in self._unbuildable:
             return None
         try:

@@ -101,8 +101,8 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
         if not decision.settled:
             decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo))
         if sampler.needs_results:
-            found = _FIRST_RESULTS[: index % 4]
-            decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo, found))
+            results = _FIRST_RESULTS[: index % 4]
+            decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo, results))
         assert decision.settled, "with the evaluation input everything is known"
         assert isinstance(decision.sampled, bool)
         assert decision.outcome in OUTCOMES, f"{decision.outcome!r} is no outcome"

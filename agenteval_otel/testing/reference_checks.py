@@ -40,7 +40,7 @@ def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
         assert abs(length - 1.0) < 1e-3 or length == 0.0, f"a row has the length 1, found {length:g}"
         assert text or length == 0.0, "the empty text has zeros"
         (alone,) = _rows(embedder, [text])
-        assert all(abs(one - other) < 1e-3 for one, other in zip(row, alone, strict=True)), (
+        assert all(abs(value - other) < 1e-3 for value, other in zip(row, alone, strict=True)), (
             "the same text has the same row, whatever stands beside it"
         )
 
@@ -48,12 +48,14 @@ def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
 def check_ground_truth(store: GroundTruthStore, inputs: Sequence[EvaluationInput] = AWKWARD_INPUTS) -> None:
     """A store gives a `GroundTruth` or None for every input, the same again, and None for one that asks nothing."""
     for evaluation_input in (*inputs, *(EvaluationInput(prompt=prompt) for prompt in _PROMPTS)):
-        found = _settled(store.find(evaluation_input))
-        assert found is None or isinstance(found, GroundTruth), f"expected a GroundTruth or None, found {found!r:.80}"
-        assert found == _settled(store.find(evaluation_input)), "the same input has the same ground truth"
-        if found is not None:
+        ground_truth = _settled(store.find(evaluation_input))
+        assert ground_truth is None or isinstance(ground_truth, GroundTruth), (
+            f"expected a GroundTruth or None, found {ground_truth!r:.80}"
+        )
+        assert ground_truth == _settled(store.find(evaluation_input)), "the same input has the same ground truth"
+        if ground_truth is not None:
             assert evaluation_input.prompt, "without a prompt there is nothing to answer"
-            assert 0.0 <= found.share <= 1.0, "a share lies in [0, 1]"
+            assert 0.0 <= ground_truth.share <= 1.0, "a share lies in [0, 1]"
     assert all(isinstance(problem, Exception) for problem in store.problems()), "problems are exceptions"
 
 
@@ -61,8 +63,8 @@ def _rows(embedder: Embedder, texts: Sequence[str]) -> list[list[float]]:
     return [[float(number) for number in row] for row in _settled(embedder.embed(texts))]
 
 
-def _settled(found: Any) -> Any:
+def _settled(result: Any) -> Any:
     async def awaited() -> Any:
-        return await found
+        return await result
 
-    return asyncio.run(awaited()) if inspect.isawaitable(found) else found
+    return asyncio.run(awaited()) if inspect.isawaitable(result) else result

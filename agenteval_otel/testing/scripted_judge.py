@@ -94,12 +94,12 @@ class ScriptedJudge(Judge, type="scripted"):
             )
         raw = reply if isinstance(reply, str) else "" if reply is None else json.dumps(reply)
         try:
-            found = parse_answer(raw, request.answer_form)
+            verdict = parse_answer(raw, request.answer_form)
         except JudgeError as error:
             error.usage = usage
             raise
         return Verdict(
-            answer=found, raw=raw, usage=usage, model=self.model, response_id=f"scripted-{number}",
+            answer=verdict, raw=raw, usage=usage, model=self.model, response_id=f"scripted-{number}",
             duration_s=self.delay_s,
         )  # fmt: skip
 

@@ -69,8 +69,8 @@ class RecordedTelemetry:
             point
             for resource in (data.resource_metrics if data else ())
             for scope in resource.scope_metrics
-            for found in scope.metrics if found.name == metric
-            for point in found.data.data_points
+            for metric_found in scope.metrics if metric_found.name == metric
+            for point in metric_found.data.data_points
         ]  # fmt: skip
 
     def metrics(self) -> set[str]:

@@ -44,8 +44,8 @@ TERMS = st.lists(st.text(alphabet=SIGNS, min_size=1, max_size=5), min_size=1, ma
 def test_few_and_many_terms_are_found_alike(text: str, terms: list[str]) -> None:
     """One by one or by the text's words: the same terms are found, and they are those of the plain rule."""
     expected = {term for term in terms if stands(text, term)}
-    assert Terms(terms, whole_words=True).found(text) == expected
-    assert Terms((*terms, *OTHERS), whole_words=True).found(text) == expected
+    assert Terms(terms, whole_words=True).terms_in(text) == expected
+    assert Terms((*terms, *OTHERS), whole_words=True).terms_in(text) == expected
     assert {term for term in terms if has_word(text, term)} == expected
 
 
@@ -54,8 +54,8 @@ def test_few_and_many_terms_are_found_alike(text: str, terms: list[str]) -> None
 def test_parts_of_words_are_found_alike(text: str, terms: list[str]) -> None:
     """Without whole words a term is found wherever it stands, however many others there are."""
     expected = {term for term in terms if term in text}
-    assert Terms(terms, whole_words=False).found(text) == expected
-    assert Terms((*terms, *OTHERS), whole_words=False).found(text) == expected
+    assert Terms(terms, whole_words=False).terms_in(text) == expected
+    assert Terms((*terms, *OTHERS), whole_words=False).terms_in(text) == expected
 
 
 @given(text=st.text(max_size=60), terms=st.lists(st.text(max_size=6), max_size=6), whole=st.booleans())
@@ -63,7 +63,7 @@ def test_parts_of_words_are_found_alike(text: str, terms: list[str]) -> None:
 def test_any_unicode_is_looked_through(text: str, terms: list[str], whole: bool) -> None:
     """Whatever the characters, few and many agree, and a whole word is a part as well."""
     few, many = Terms(terms, whole_words=whole), Terms((*terms, *OTHERS), whole_words=whole)
-    assert few.found(text) == many.found(text) <= {term for term in terms if term and term in text}
+    assert few.terms_in(text) == many.found(text) <= {term for term in terms if term and term in text}
 
 
 @given(word=st.text(alphabet="ab気é*", min_size=1, max_size=3), tail=TEXTS)
@@ -103,7 +103,7 @@ def test_what_is_found_is_counted(text: str, term: str) -> None:
     """A term is counted at least once exactly where it is found."""
     for whole in (True, False):
         ready = Terms([term], whole_words=whole)
-        assert (ready.count(text) > 0) is bool(ready.found(text))
+        assert (ready.count(text) > 0) is bool(ready.terms_in(text))
 
 
 def test_long_phrases_are_found() -> None:
@@ -158,9 +158,9 @@ def test_a_word_of_many_phrases_may_be_repeated() -> None:
     """A text of nothing but the word that many phrases are made of does not try all of them at each place."""
     text = "a " * 32_768
     one, many = (Terms(["a " * length + "b" for length in range(1, most)], whole_words=True) for most in (40, 120))
-    one.found(text), many.found(text)
+    one.terms_in(text), many.found(text)
     for _ in range(3):
-        if took_s(lambda: many.found(text)) < 2 * took_s(lambda: one.found(text + " x" * 32_768)):
+        if took_s(lambda: many.terms_in(text)) < 2 * took_s(lambda: one.found(text + " x" * 32_768)):
             break
     else:
         pytest.fail("three times as many phrases take more than twice as long as twice the text, three times")
@@ -173,8 +173,8 @@ def test_ten_thousand_terms_cost_no_more_than_the_text() -> None:
     few = Terms([f"term{number}" for number in range(100)], whole_words=True)
     many = Terms([f"term{number}" for number in range(10_000)], whole_words=True)
     for ready in (few, many):
-        assert ready.found(text) == set()
+        assert ready.terms_in(text) == set()
     for _ in range(3):
-        if took_s(lambda: many.found(text)) < 10 * took_s(lambda: few.found(text)):
+        if took_s(lambda: many.terms_in(text)) < 10 * took_s(lambda: few.found(text)):
             return
     pytest.fail("ten times as long, three times")

@@ -72,7 +72,7 @@ def test_bytes_are_bounded() -> None:
     cache = cache_of(max_bytes=10_000)
     for number in range(100):
         cache.put(str(number), verdict().model_copy(update={"raw": "x" * 1_000}))
-        assert cache._held == sum(len(text) for _, text in cache._texts.values()) <= 10_000
+        assert cache._chars == sum(len(text) for _, text in cache._texts.values()) <= 10_000
     assert len(cache._texts) >= 7
     cache.put("huge", verdict().model_copy(update={"raw": "x" * 70_000}))
     assert get(cache, "huge") is None

@@ -99,7 +99,7 @@ def test_what_was_answered_before_costs_nothing() -> None:
     assert second.answer == first.answer
     assert (second.usage, second.cost_usd, second.duration_s) == (JudgeUsage(calls=0), 0.0, 0.0)
     assert (judge.calls, told.outcomes, guarded.cache.hits if guarded.cache else None) == (1, ["answered", "cached"], 1)
-    assert [call.asked for call in told.told] == [True, False]
+    assert [call.was_sent for call in told.told] == [True, False]
 
 
 def test_other_questions_and_models_have_other_verdicts() -> None:
@@ -261,7 +261,7 @@ def test_the_observer_is_told_of_every_question() -> None:
     assert first[1:] == ("correctness", "answered", True, usage_of(), pytest.approx(0.00035), 0.0)
     assert (first.model, first.judge.label, first.error_type) == ("small-1", f"{CountingJudge().type}:small-1", None)
     assert (second.error_type, second.usage, second.cost_usd) == ("overloaded", usage_of(10, 0), pytest.approx(1e-5))
-    assert (third.outcome, third.asked, third.error_type) == ("breaker_open", False, None)
+    assert (third.outcome, third.was_sent, third.error_type) == ("breaker_open", False, None)
     assert (fourth.error_type, fourth.usage, fourth.cost_usd) == ("cancelled", None, None)
 
 

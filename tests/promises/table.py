@@ -134,8 +134,8 @@ PROMISES = (
     ),
     Promise(
         "B5", "What judges may cost has a hard ceiling.",
-        "64 calls at once, dearer than foreseen; no price; clock steps; restarts, kills, two processes; a broken file",
-        "overspend <= calls in flight x dearest call",
+        "64 calls at once, above their estimate; no price; clock steps; restarts, kills, two processes; a broken file",
+        "overspend <= calls in flight x most expensive call",
     ),
     Promise(
         "B6", "A provider in trouble is not stormed.",

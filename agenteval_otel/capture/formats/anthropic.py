@@ -27,14 +27,14 @@ def read_message_event(reading: Reading, event: Any) -> bool:
     if kind == "message_start":
         message = field(event, "message")
         turn, usage = reading.begin_turn(first(message, "id")), usage_of(field(message, "usage"))
-        told = Turn("assistant", model=first(message, "model"))
-        told.usage = None if usage is None else (usage[0], None)  # the output has only begun
-        told.response_id = first(message, "id")
-        reading.update(turn, told)
+        message_turn = Turn("assistant", model=first(message, "model"))
+        message_turn.usage = None if usage is None else (usage[0], None)  # the output has only begun
+        message_turn.response_id = first(message, "id")
+        reading.update(turn, message_turn)
     elif kind == "message_delta":
-        told = Turn("assistant", usage=_output_only(event))
-        told.finish_reason = first(field(event, "delta"), "stop_reason")
-        reading.update(reading.open_turn(), told)
+        message_turn = Turn("assistant", usage=_output_only(event))
+        message_turn.finish_reason = first(field(event, "delta"), "stop_reason")
+        reading.update(reading.open_turn(), message_turn)
     elif kind in ("content_block_start", "content_block_delta"):
         _add_block(reading, event, kind)
     return True
@@ -42,8 +42,8 @@ def read_message_event(reading: Reading, event: Any) -> bool:
 
 def _output_only(event: Any) -> tuple[int | None, int | None] | None:
     """The usage at the end; its input tokens only where they are told with those of the cache again."""
-    told = usage_of(field(event, "usage"))
-    return told if told is None or told[0] else (None, told[1])
+    tokens = usage_of(field(event, "usage"))
+    return tokens if tokens is None or tokens[0] else (None, tokens[1])
 
 
 def _add_block(reading: Reading, event: Any, kind: str) -> None:

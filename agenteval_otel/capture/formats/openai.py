@@ -76,9 +76,9 @@ def _add_items(reading: Reading, output: list[Any], turn: Turn) -> None:
             turn.calls += [call] if (call := call_of(item)) is not None else []
         elif kind.endswith("_output"):
             turn.results.append(result_of(item))
-        told = field(item, "provider_data")
-        turn.model = turn.model or first(told, "model")
-        turn.response_id = turn.response_id or first(told, "response_id")
+        provider_data = field(item, "provider_data")
+        turn.model = turn.model or first(provider_data, "model")
+        turn.response_id = turn.response_id or first(provider_data, "response_id")
     turn.text = "".join(texts)
     reading.add_turn(turn)
 
@@ -94,14 +94,14 @@ def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
     if choices and delta is None:
         return False  # a whole completion
     turn = reading.open_turn(first(chunk, "id"))
-    told = Turn("assistant", usage=usage_of(field(chunk, "usage")), model=first(chunk, "model"))
-    told.response_id = first(chunk, "id")
+    chunk_turn = Turn("assistant", usage=usage_of(field(chunk, "usage")), model=first(chunk, "model"))
+    chunk_turn.response_id = first(chunk, "id")
     if choices:
-        told.finish_reason = first(choices[0], "finish_reason")
+        chunk_turn.finish_reason = first(choices[0], "finish_reason")
         reading.extend(turn, content_text(field(delta, "content")) or content_text(field(delta, "refusal")))
         for position, call in enumerate(items(field(delta, "tool_calls"))):
             _grow_call(reading, turn, call, position)
-    reading.update(turn, told)
+    reading.update(turn, chunk_turn)
     return True
 
 
@@ -119,18 +119,18 @@ def read_response_event(reading: Reading, event: Any) -> bool:
     kind = kind_of(event)
     if not kind.startswith("response."):
         return False
-    told = field(event, "response")
+    response = field(event, "response")
     if kind in ("response.created", "response.queued"):
         reading.begin_turn()
     if kind in ("response.completed", "response.incomplete", "response.failed"):
         # The pieces came before; what the whole says again is the last turn's.
         turn = reading.open_turn()
-        turn.key = first(told, "id") or turn.key
-        add_answer(reading, told)
-    elif told is not None:
+        turn.key = first(response, "id") or turn.key
+        add_answer(reading, response)
+    elif response is not None:
         turn = reading.open_turn()
-        turn.key = first(told, "id")
-        known = Turn("assistant", model=first(told, "model"))
+        turn.key = first(response, "id")
+        known = Turn("assistant", model=first(response, "model"))
         known.response_id = real_id(turn.key)
         reading.update(turn, known)
     elif kind in ("response.output_text.delta", "response.refusal.delta"):
@@ -156,11 +156,11 @@ def _add_call_event(reading: Reading, event: Any, kind: str) -> None:
     elif kind_of(item) in ("function_call", "custom_tool_call") and (call := call_of(item)) is not None:
         call.arguments = call.arguments or None
         reading.add_call(turn, call, place)
-        told = field(item, "provider_data")
-        known = Turn("assistant", model=first(told, "model"), response_id=first(told, "response_id"))
+        data = field(item, "provider_data")
+        known = Turn("assistant", model=first(data, "model"), response_id=first(data, "response_id"))
         reading.update(turn, known)
-    elif (told := field(item, "provider_data")) is not None:
-        reading.update(turn, Turn("assistant", model=first(told, "model"), response_id=first(told, "response_id")))
+    elif (data := field(item, "provider_data")) is not None:
+        reading.update(turn, Turn("assistant", model=first(data, "model"), response_id=first(data, "response_id")))
 
 
 @response_format("openai_helper", stream=True, fields=("chunk", "snapshot"))

@@ -24,13 +24,13 @@ _FIELDS = (
 @response_format("openai_agents", libraries=("agents",), fields=_FIELDS)
 def read_run_result(reading: Reading, answer: Any) -> bool:
     """The result of an agent's run that lists its items and its model's raw responses."""
-    found, output = field(answer, "new_items"), field(answer, "final_output")
-    if not isinstance(found, list) or not isinstance(raw := field(answer, "raw_responses"), list):
+    new_items, output = field(answer, "new_items"), field(answer, "final_output")
+    if not isinstance(new_items, list) or not isinstance(raw := field(answer, "raw_responses"), list):
         return False
     must_be_complete(answer)
     for item in items(raw):
         read_response(reading, item)
-    for item in items(found):
+    for item in items(new_items):
         _add_item(reading, field(item, "raw_item"))
     if output is not None:
         turn = reading.add_turn(Turn("assistant", output if isinstance(output, str) else to_text(output)))

@@ -35,8 +35,8 @@ def read_run_result(reading: Reading, answer: Any) -> bool:
     must_be_complete(answer)
     reading.add_conversation(turns)
     output, text = field(answer, "output"), reading.text
-    if output is not None and (said := output if isinstance(output, str) else to_text(output)) != text:
-        reading.add_turn(Turn("assistant", said, response_id=reading.response_id))
+    if output is not None and (output_text := output if isinstance(output, str) else to_text(output)) != text:
+        reading.add_turn(Turn("assistant", output_text, response_id=reading.response_id))
     reading.usage_total = total_usage(field(state, "usage")) or total_usage(field(answer, "usage"))
     return True
 

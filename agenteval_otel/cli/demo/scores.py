@@ -32,7 +32,7 @@ _NEXT_STEP = re.compile(
     r"\?\s*$|\b(?:repl(?:y|ies)|ticket|let me know|please (?:confirm|provide|reply|share|send)|would you like)\b",
     re.IGNORECASE,
 )
-_COURTESY = {"type": "includes", "keywords": ["thank", "please", "happy"], "expected_outcome": "any"}
+_POLITE_WORDS = {"type": "includes", "keywords": ["thank", "please", "happy"], "expected_outcome": "any"}
 
 
 def demo_criteria() -> tuple[EvaluationCriteria, ...]:
@@ -44,7 +44,7 @@ def demo_evaluators(*, max_characters: int = 320) -> tuple[Evaluator, ...]:
     """The evaluators of a run; answers longer than `max_characters` fail `short_enough`."""
     rules = [
         {"criterion": "short_enough", "type": "length", "max": max_characters},
-        {"criterion": "courtesy", **_COURTESY},
+        {"criterion": "courtesy", **_POLITE_WORDS},
     ]
     functions = (Func.of(names_the_topic), Func.of(next_step), Func.of(tools_worked, threshold=1.0))
     return (ResponseHealth(), RuleBased.load({"rules": rules}), *functions)

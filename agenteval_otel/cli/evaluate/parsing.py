@@ -58,7 +58,7 @@ def json_object(line: str) -> dict[str, Any]:
     """The JSON object on a line.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: It is not valid.
     """
     value = _json(line.rstrip())
     if not isinstance(value, dict):
@@ -231,7 +231,7 @@ def _json(text: str) -> Any:
     """Strict JSON: no NaN, no number beyond a float, no key twice. Lone surrogates become question marks.
 
     Raises:
-        ConfigurationError: It is none; with the place in the text.
+        ConfigurationError: It is not valid; with the place in the text.
     """
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique)

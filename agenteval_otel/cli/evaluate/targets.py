@@ -49,10 +49,10 @@ class Missed(NamedTuple):
 
     criterion: str | None
     target: str
-    found: str
+    reached: str
 
     def __str__(self) -> str:
-        return f"{self.criterion or 'overall score'}: {self.found}, {self.target}"
+        return f"{self.criterion or 'overall score'}: {self.reached}, {self.target}"
 
 
 class Summary(NamedTuple):
@@ -112,13 +112,13 @@ def missed_targets(totals: Totals, limits: Sequence[FailUnder]) -> list[Missed]:
     for limit in limits:
         if limit.criterion is None:
             mean = totals.overall
-            found = "no input has one" if mean is None else exactly(mean)
+            reached = "no input has one" if mean is None else exactly(mean)
         else:
             criterion = totals.get(limit.criterion) or CriterionTotals(limit.criterion)
             mean = criterion.mean
-            found = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
+            reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
         if mean is None or mean.mean < limit.limit - ROUNDING:
-            missed.append(Missed(limit.criterion, limit.target, found))
+            missed.append(Missed(limit.criterion, limit.target, reached))
     return missed
 
 
@@ -128,9 +128,9 @@ def _missed_objectives(criteria: Iterable[CriterionTotals]) -> Iterator[Missed]:
             continue
         rate = criterion.pass_rate
         if rate is not None:
-            found = f"{criterion.passed:,} of {rate.scores:,} passed, {exactly(rate, rate=True)}"
+            reached = f"{criterion.passed:,} of {rate.scores:,} passed, {exactly(rate, rate=True)}"
         else:
-            found = f"no pass rate ({criterion})"
+            reached = f"no pass rate ({criterion})"
             if criterion.scored:
-                found += ": the criterion needs a threshold, which decides whether a score passes"
-        yield Missed(criterion.name, f"the objective is {setting(criterion.objective)}", found)
+                reached += ": the criterion needs a threshold, which decides whether a score passes"
+        yield Missed(criterion.name, f"the objective is {setting(criterion.objective)}", reached)

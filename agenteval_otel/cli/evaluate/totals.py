@@ -114,9 +114,9 @@ class JudgeTotals:
 
     def on_call(self, call: JudgeCall) -> None:
         """Add one question."""
-        self.calls += call.asked
+        self.calls += call.was_sent
         self.cached += call.outcome == CACHED
-        self.refused += not call.asked and call.outcome != CACHED
+        self.refused += not call.was_sent and call.outcome != CACHED
         if call.usage is not None:
             usage = call.usage
             self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens

@@ -36,8 +36,8 @@ _WIDEST = max(map(len, OUTCOMES))
 def overview() -> list[str]:
     """Every outcome in one sentence."""
     lines = ["Every call of a monitored handler ends in exactly one outcome. It ...", ""]
-    for name, found in OUTCOMES.items():
-        lines += _wrapped(found.means, first=f"  {name:<{_WIDEST}}  ", rest=" " * (_WIDEST + 4))
+    for name, explanation in OUTCOMES.items():
+        lines += _wrapped(explanation.means, first=f"  {name:<{_WIDEST}}  ", rest=" " * (_WIDEST + 4))
     lines += ["", f"Parts that may fail: {', '.join(FAILURES)}", f"Error types: {', '.join(ERROR_TYPES)}", ""]
     return [*lines, "In full: agenteval-otel explain NAME ...", "From a process: agenteval-otel explain --from SOURCE"]
 

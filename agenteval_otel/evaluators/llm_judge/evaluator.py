@@ -45,7 +45,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it
     (`judges.prompt`). The judge answers with evidence, a reason and a score for each criterion; what is no score of the
     scale is a failed result, as is everything that goes wrong with the call, each with its ``error_type`` and with what
-    was used in the metadata. Inputs that lack what is needed, and answers that are none, are skipped without a call.
+    was used in the metadata. Inputs that lack what is needed, and unusable answers, are skipped without a call.
 
     ``rubric`` alone is a judge as GoGrid has it: 0 to 10, the score divided by ten, passed from 0.7 on.
 
@@ -182,7 +182,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         """A result for each of its criteria that is asked for, by one call; awaits the judge.
 
         Raises:
-            EvaluationSkipped: The input lacks what is needed, or its answer is none.
+            EvaluationSkipped: The input lacks what is needed, or its answer is unusable.
         """
         tasks = self._tasks(criteria)
         left = {task.key: reason for task in tasks if (reason := self._why_not(evaluation_input, task)) is not None}

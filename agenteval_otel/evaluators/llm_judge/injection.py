@@ -64,7 +64,7 @@ _WORDS: dict[InjectionSign, tuple[str, ...]] = {
 
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _LOOKED_AT = 2048
-# What opens an answer and is none by itself. Each character has one place in the pattern: no text takes long.
+# Openings that are no answer by themselves. Each character has one place in the pattern: no text takes long.
 _OPENING = re.compile(
     r"[\W_]{0,8}[^\W_]+(?:['\u2019][^\W_]*)?(?:[ \t][^\W_]+(?:['\u2019][^\W_]*)?){0,4}[ \t]?[:\uff1a][\s\W_]{0,8}"
     r"|[\W_]{0,8}(?:let['\u2019]?s|let us|i will|i'll|we)\b[^.\n]{0,60}\bstep by step\b[\s\W_]{0,8}",

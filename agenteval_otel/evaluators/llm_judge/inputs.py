@@ -47,7 +47,7 @@ _LEAST_OF_AN_ENTRY = 100
 def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
     """What the input holds in a field (``context.key`` too): text, else plain data; None where there is nothing."""
     if field in ("response", "ground_truth") or field.startswith("context."):
-        return _said(evaluation_input, field)
+        return _value_of(evaluation_input, field)
     if field == "tool_definitions":
         return _definitions(evaluation_input)
     if field == "tool_results":
@@ -119,7 +119,7 @@ def _says(value: Any, depth: int = 0) -> bool:
     return value is not None
 
 
-def _said(evaluation_input: EvaluationInput, field: str) -> Any:
+def _value_of(evaluation_input: EvaluationInput, field: str) -> Any:
     text = evaluation_input.text_at(field)
     return text if text is not None else evaluation_input.value_at(field)
 

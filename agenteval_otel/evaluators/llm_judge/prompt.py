@@ -277,7 +277,7 @@ def _criteria_text(tasks: Sequence[CriterionTask]) -> str:
 
 def _criterion_text(task: CriterionTask) -> str:
     described = f": {task.description}" if task.description else ""
-    scale = [_listing(task.claims)] if task.claims else [f"Score: {task.scale.said}.", *_levels(task)]
+    scale = [_listing(task.claims)] if task.claims else [f"Score: {task.scale.wording}.", *_levels(task)]
     return "\n".join([f"Criterion {neutral_json(task.key)}{described}", *_steps(task), *scale, *_edges(task)])
 
 
@@ -318,18 +318,18 @@ def _form_in_words(tasks: Sequence[CriterionTask], reply_form: ReplyForm) -> str
             "SCORE: <a whole number from 0 (worst) to 10 (best)>"
         )
     if reply_form == "number":
-        return f"Answer with the score and nothing else, {tasks[0].scale.said}."
+        return f"Answer with the score and nothing else, {tasks[0].scale.wording}."
     if reply_form == "score":
         return (
             f'Answer with one JSON object and nothing else: {{"reasoning": "...", "score": ...}}; the score is '
-            f"{tasks[0].scale.said}."
+            f"{tasks[0].scale.wording}."
         )
     inners = [_CLAIMS_FORM if task.claims else _SCORE_FORM for task in tasks]
     named = ", ".join(f"{neutral_json(task.key)}: {inner}" for task, inner in zip(tasks, inners, strict=True))
     form = inners[0] if len(tasks) == 1 else f"{{{named}}}"
     scales = [
         f"{neutral_json(task.key)} has no score: its claims are counted." if task.claims else
-        f"The score of {neutral_json(task.key)} is {task.scale.said}." for task in tasks
+        f"The score of {neutral_json(task.key)} is {task.scale.wording}." for task in tasks
     ]  # fmt: skip
     return f"{' '.join(scales)}\nAnswer with one JSON object and nothing else, its fields in this order:\n{form}"
 

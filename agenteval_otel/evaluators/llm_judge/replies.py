@@ -1,4 +1,4 @@
-"""What a judge answered for each criterion, read strictly: a score that would have to be guessed is none."""
+"""What a judge answered for each criterion, read strictly: a score that would have to be guessed is refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def counted(listing: Any, claims: Claims, source: CaseText | None) -> Counted:
     Raises:
         EvaluationError: ``malformed_answer`` where one is no claim, where tool calls and verdicts are not equally many,
             or where most quotes are not in the source; ``out_of_range`` where there are more than were asked for.
-        EvaluationSkipped: There are none: a share of nothing is no score.
+        EvaluationSkipped: No claims: a share of nothing is no score.
     """
     if not isinstance(listing, list):
         raise EvaluationError("the judge's answer has no list of claims", error_type="malformed_answer")

@@ -27,7 +27,7 @@ class AnswerScale(NamedTuple):
     """
 
     schema: dict[str, Any]
-    said: str
+    wording: str
     read: Callable[[Any], ScoreValue]
 
 

@@ -114,7 +114,9 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
             _text_of(evaluation_input.ground_truth, "ground_truth"),
         ]
         embedded = await self.embedder.embedded(texts)
-        return Score(value=_cosine(*_vectors_of(embedded.vectors)), metadata=_told(self.embedder, embedded.usage))
+        return Score(
+            value=_cosine(*_vectors_of(embedded.vectors)), metadata=_usage_metadata(self.embedder, embedded.usage)
+        )
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
@@ -131,7 +133,7 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
             raise
         except EvaluationError as error:
             failure = failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
-            metadata = _told(self.embedder, error.usage) if isinstance(error, EmbedderError) else None
+            metadata = _usage_metadata(self.embedder, error.usage) if isinstance(error, EmbedderError) else None
             return [replaced(failure, {"metadata": metadata}) if metadata else failure]
         except Exception as error:
             message = f"the embedder raised {message_of(error)}"
@@ -160,7 +162,7 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
         )
 
 
-def _told(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str, Any] | None:
+def _usage_metadata(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str, Any] | None:
     """Which model embedded and what that took, for the result's metadata; None where nothing is counted."""
     if usage is None:
         return None

@@ -323,7 +323,7 @@ def _read(text: str) -> Any:
 
 
 def synchronous(value: Any, of: str) -> Any:
-    """The function; raises ValueError for what is none, or would have to be awaited."""
+    """The function; raises ValueError if it is not callable, or would have to be awaited."""
     if not callable(value):
         raise ValueError(f"expected a function of the {of}, or a mapping of arguments to what they have to be")
     if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None)):  # noqa: B004
@@ -335,7 +335,7 @@ def answer_of(answer: Any) -> str | None:
     """A function's answer as a problem; None when the arguments are valid.
 
     Raises:
-        EvaluationError: (``invalid_check``) The answer is none.
+        EvaluationError: (``invalid_check``) The answer is invalid.
     """
     reason: Any = None
     if isinstance(answer, Mapping):

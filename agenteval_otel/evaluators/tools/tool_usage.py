@@ -195,7 +195,7 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
     ) -> list[EvaluationResult]:
         """One result a rule whose criterion is asked for, in rule order."""
         due = [(rule, find_criterion(criteria, rule.criterion_name)) for rule in self.rules]
-        calls = calls_of(evaluation_input, self.tool_data_source) if any(one for _, one in due) else []
+        calls = calls_of(evaluation_input, self.tool_data_source) if any(needs_calls for _, needs_calls in due) else []
         return [self._apply(rule, criterion, calls) for rule, criterion in due if criterion is not None]
 
     def _apply(self, rule: ToolRule, criterion: EvaluationCriteria, calls: list[MadeCall]) -> EvaluationResult:

@@ -82,7 +82,7 @@ def _without_content(record: str) -> str:
 
 def _failing(plan: MonitoringPlan) -> str:
     """One policy of tail sampling for each criterion that can fail, or a comment where none can."""
-    names = dict.fromkeys(one.name for one in plan.criteria if one.has_verdicts)
+    names = dict.fromkeys(criterion.name for criterion in plan.criteria if criterion.has_verdicts)
     if not names:
         return "# (No configured criterion has a threshold: nothing fails.)\n"
     return "".join(
@@ -100,13 +100,13 @@ def _duration(seconds: float, plan: MonitoringPlan, *, at_least_s: float) -> str
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:
-    return _WORD.sub(lambda found: words[found[1]], text)
+    return _WORD.sub(lambda match: words[match[1]], text)
 
 
 def _whole(name: str, lines: Mapping[str, str]) -> str:
     """A text with what its lines ``#+ ...`` name: lines that a plan decides, parts, other texts."""
     text = _FILES.joinpath(name).read_text(encoding="utf-8")
-    return _INCLUDED.sub(lambda found: indent(_part(found[2], lines), found[1]), text)
+    return _INCLUDED.sub(lambda match: indent(_part(match[2], lines), match[1]), text)
 
 
 def _part(name: str, lines: Mapping[str, str]) -> str:

@@ -58,7 +58,7 @@ def files_of(
         "alertmanager": alertmanager_url, "path": dashboards_path, "interval": plan.duration(_EXPORTED_EVERY_S),
     }  # fmt: skip
     started_with = {
-        f"provisioning/{name}/agenteval.yaml": re.sub(r"@(\w+)@", lambda found: json.dumps(values[found[1]]), text)
+        f"provisioning/{name}/agenteval.yaml": re.sub(r"@(\w+)@", lambda match: json.dumps(values[match[1]]), text)
         for name in ("datasources", "dashboards")
         for text in (files(__package__).joinpath("files", f"{name}.yaml").read_text(encoding="utf-8"),)
     }

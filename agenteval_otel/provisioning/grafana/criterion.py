@@ -155,7 +155,7 @@ def _failures(made: Dashboard, name: str, plan: MonitoringPlan) -> None:
     made.with_panel(sized(sparse(stacked("Errors of the evaluator", says, "short", errors), plan), 12))
     broken = Query(events(name, f'{_ERROR}!=""'))
     made.with_panel(sized(events_list("Events of these errors", "Evaluations that broke. Empty is good.", broken), 12))
-    if any(one.calls_model for one in plan.criteria if one.name == name):
+    if any(criterion.calls_model for criterion in plan.criteria if criterion.name == name):
         took = tuple(Query(quantile(semconv.METRIC_DURATION, of, matchers=matchers), f"{of * 100:g} %")
                      for of in (0.5, 0.95))  # fmt: skip
         says = "How long an evaluation took that asks a model: half and 95 percent of them at most so long."

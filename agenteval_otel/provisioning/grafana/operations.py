@@ -38,7 +38,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
 
 def _queue(made: Dashboard) -> None:
     made.with_row(boards.row("Does it keep up?"))
-    size, capacity = (latest(one, _WHERE) for one in (semconv.METRIC_QUEUE_BYTES, semconv.METRIC_QUEUE_MAX_BYTES))
+    size, capacity = (latest(metric, _WHERE) for metric in (semconv.METRIC_QUEUE_BYTES, semconv.METRIC_QUEUE_MAX_BYTES))
     says = "Responses that wait or are evaluated, as a share of what the queue may hold. At 1 responses are dropped."
     full = graph("Queue, share in use", says, "percentunit", Query(f"{size} / {capacity}", _AT), between=(0, 1))
     memory = Query(latest(semconv.METRIC_QUEUE_BYTES, _WHERE), _AT)

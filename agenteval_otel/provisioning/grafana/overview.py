@@ -23,7 +23,9 @@ from agenteval_otel.provisioning.promql import CRITERION, OUTCOME, increase, pas
 
 LOST = "dropped_.*|" + "|".join((semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED))
 """Outcomes of calls that should have been evaluated and were not."""
-_PICKED = "|".join(one for one in semconv.OUTCOMES if one not in (semconv.NOT_SAMPLED, semconv.SHED, semconv.DISABLED))
+_PICKED = "|".join(
+    outcome for outcome in semconv.OUTCOMES if outcome not in (semconv.NOT_SAMPLED, semconv.SHED, semconv.DISABLED)
+)
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
@@ -43,10 +45,10 @@ def _now(made: Dashboard, plan: MonitoringPlan) -> None:
         matchers, link = of_planned(planned), boards.link_to(boards.criterion_uid(planned.name))
         title, says = shown(planned, plan), f"{asked_of(planned)}{WEIGHTED}"
         if planned.has_verdicts:
-            asked = "" if planned.objective is None else f" ≥ {planned.objective * 100:g} %"
+            objective = "" if planned.objective is None else f" ≥ {planned.objective * 100:g} %"
             says, steps = f"Share of results that pass. {says}", passing(planned.objective)
             query = Query(pass_rate(matchers, WHOLE), "pass rate")
-            panel = value(f"{title}{asked}", says, "percentunit", query, steps=steps, link=link)
+            panel = value(f"{title}{objective}", says, "percentunit", query, steps=steps, link=link)
         else:
             query = Query(weighted_mean(matchers, WHOLE), "mean")
             panel = value(f"{title}: mean score", f"Mean score. {says}", "percentunit", query, link=link)
@@ -56,7 +58,7 @@ def _now(made: Dashboard, plan: MonitoringPlan) -> None:
 def _over_time(made: Dashboard, plan: MonitoringPlan) -> None:
     made.with_row(boards.row("Quality over time"))
     legend, by = "{{" + CRITERION + "}}", (CRITERION,)
-    judged = tuple(dict.fromkeys(one.name for one in plan.criteria if one.has_verdicts))
+    judged = tuple(dict.fromkeys(criterion.name for criterion in plan.criteria if criterion.has_verdicts))
     if judged:
         query = Query(pass_rate(of_names(judged), EACH, by), legend)
         says = f"Share of results that pass, by criterion.{WEIGHTED}"

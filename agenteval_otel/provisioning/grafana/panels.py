@@ -165,16 +165,16 @@ def _described(panel: P, title: str, says: str, unit: str, source: models.DataSo
 
 
 def _range(query: Query, letter: str) -> prometheus.Dataquery:
-    return _asked(query, letter).range()
+    return _dataquery(query, letter).range()
 
 
 def _instant(query: Query, letter: str = "A") -> prometheus.Dataquery:
-    return _asked(query, letter).instant()
+    return _dataquery(query, letter).instant()
 
 
-def _asked(query: Query, letter: str) -> prometheus.Dataquery:
-    asked = prometheus.Dataquery().expr(query.expression).ref_id(letter).datasource(METRICS)
-    return asked.legend_format(query.legend or "__auto")
+def _dataquery(query: Query, letter: str) -> prometheus.Dataquery:
+    dataquery = prometheus.Dataquery().expr(query.expression).ref_id(letter).datasource(METRICS)
+    return dataquery.legend_format(query.legend or "__auto")
 
 
 def _from_logs(query: Query) -> loki.Dataquery:

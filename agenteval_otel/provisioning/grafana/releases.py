@@ -33,7 +33,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
         return {}
     made = boards.board("agenteval: releases", "agenteval-releases", "One version of the service beside another.")
     boards.versions(made.with_variable(boards.agents()))
-    judged = tuple(dict.fromkeys(one.name for one in plan.criteria if one.has_verdicts))
+    judged = tuple(dict.fromkeys(criterion.name for criterion in plan.criteria if criterion.has_verdicts))
     if judged:
         _pass_rates(made, of_names(judged), plan)
     _means(made, of_names(plan.names), plan)
@@ -69,8 +69,8 @@ def _pass_rates(made: Dashboard, matchers: str, plan: MonitoringPlan) -> None:
 def _means(made: Dashboard, matchers: str, plan: MonitoringPlan) -> None:
     made.with_row(boards.row("Mean score"))
     before, after = (joined(matchers, version) for version in (_BASELINE, _CANDIDATE))
-    means = [f"({weighted_mean(one, WHOLE, _BY)})" for one in (before, after)]
-    halves = [f"({mean_half_width(one, WHOLE, _BY)})" for one in (before, after)]
+    means = [f"({weighted_mean(share, WHOLE, _BY)})" for share in (before, after)]
+    halves = [f"({mean_half_width(share, WHOLE, _BY)})" for share in (before, after)]
     difference, half = f"{means[1]} - {means[0]}", f"sqrt({halves[0]} ^ 2 + {halves[1]} ^ 2)"
     says = f"Candidate less baseline, with the ends of its 95 percent interval. Above 0: better.{WEIGHTED}"
     columns = (

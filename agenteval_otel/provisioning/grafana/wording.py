@@ -11,12 +11,14 @@ WEIGHTED = " Each answer counts for as many as it stands for (1/probability), wh
 
 def markdown(text: str) -> str:
     """Text as it stands for a description, which Grafana reads as Markdown with variables."""
-    return "".join(one if one.isalnum() or one in " ,.:;'-\n" or ord(one) > 127 else f"&#{ord(one)};" for one in text)
+    return "".join(
+        char if char.isalnum() or char in " ,.:;'-\n" or ord(char) > 127 else f"&#{ord(char)};" for char in text
+    )
 
 
 def shown(planned: PlannedCriterion, plan: MonitoringPlan) -> str:
     """What a criterion is called in titles; numbered where agents have different ones of that name."""
-    same = [one for one in plan.criteria if one.name == planned.name]
+    same = [criterion for criterion in plan.criteria if criterion.name == planned.name]
     return planned.name if len(same) == 1 else f"{planned.name} ({same.index(planned) + 1} of {len(same)})"
 
 

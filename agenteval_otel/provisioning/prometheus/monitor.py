@@ -236,7 +236,7 @@ def _judge_failing(plan: MonitoringPlan) -> list[Alert]:
         return []
     name, size, by = "AgentevalJudgeFailing", window(plan, "1h"), ("job", _JUDGE)
     failed = increase(names.METRIC_JUDGE_CALLS, _outcomes("answered", *_NOT_ASKED, sign="!~"), size, by)
-    asked = increase(names.METRIC_JUDGE_CALLS, _outcomes(*_NOT_ASKED, sign="!~"), size, by)
+    calls = increase(names.METRIC_JUDGE_CALLS, _outcomes(*_NOT_ASKED, sign="!~"), size, by)
     rows: tuple[Row, ...] = (
         ("fails: a small share", False, (_calls("timeout", 95.0), _calls("answered", 905.0))),
         ("fails: a large share", True, (_calls("timeout", 105.0), _calls("answered", 895.0))),
@@ -249,7 +249,7 @@ def _judge_failing(plan: MonitoringPlan) -> list[Alert]:
     )
     return [Alert(
         name=name, for_s=600.0, severity="ticket", scenarios=table(name, "judge {}", *rows),
-        expression=f"{failed} / ({asked} > 0) > {ERROR_SHARE}\nand {failed} >= {LEAST_COUNT}",
+        expression=f"{failed} / ({calls} > 0) > {ERROR_SHARE}\nand {failed} >= {LEAST_COUNT}",
         summary=f"{_SHARE} of the calls of the judge {_THE_JUDGE} fail ({_JOB})",
         description=(
             f"In the last hour {_SHARE} of the calls of the judge {_THE_JUDGE} returned no verdict, including those "

@@ -102,8 +102,10 @@ Labels = Mapping[str, str]
 def _objectives(plan: MonitoringPlan) -> list[Alert]:
     """For each objective that is set anywhere: burning fast, burning slowly, or any failure where none is allowed."""
     alerts: list[Alert] = []
-    for objective in sorted({one.objective for one in plan.criteria if one.is_alerted and one.objective}):
-        having = [one for one in plan.criteria if one.is_alerted and one.objective == objective]
+    for objective in sorted(
+        {planned.objective for planned in plan.criteria if planned.is_alerted and planned.objective}
+    ):
+        having = [criterion for criterion in plan.criteria if criterion.is_alerted and criterion.objective == objective]
         if objective >= 1.0:
             alerts.append(_failure(plan, _scenarios(plan, having, _of_certainty)))
         else:
@@ -157,7 +159,7 @@ def _thresholds(plan: MonitoringPlan) -> list[Alert]:
     for threshold in sorted(set(thresholds.values())):
         text = figure(threshold)
         mean, half, count = (recorded(what, "1h") for what in (MEAN, HALF_WIDTH, COUNT))
-        having = [one for one, at in thresholds.items() if at == threshold]
+        having = [criterion for criterion, at in thresholds.items() if at == threshold]
         alerts.append(Alert(
             name=_MEAN, for_s=600.0, severity="ticket", labels={"threshold": text}, is_quality=True,
             scenarios=_scenarios(plan, having, lambda labels, at=threshold: _of_threshold(labels, at)),  # type: ignore[misc]
@@ -298,7 +300,9 @@ def _weights(labels: Labels, fails: float, worth: float) -> tuple[Series, ...]:
     sums = ((names.METRIC_WEIGHT, 40.0), (names.METRIC_WEIGHT_SQUARED, 40.0**2 / worth))
     shares = ((names.LABEL_FAIL, fails), (names.LABEL_PASS, 1.0 - fails))
     return tuple(
-        counter(one, {**labels, LABEL: label}, (grown * share, STEPS)) for one, grown in sums for label, share in shares
+        counter(name, {**labels, LABEL: label}, (grown * share, STEPS))
+        for name, grown in sums
+        for label, share in shares
     )
 
 
@@ -334,7 +338,7 @@ def _of_threshold(labels: Labels, threshold: float) -> tuple[Scenario, ...]:
             (names.METRIC_WEIGHTED_SCORE_SQUARED_W2, squared * mean * mean), (names.METRIC_WEIGHT, weight),
             (names.METRIC_WEIGHT_SQUARED, squared),
         )  # fmt: skip
-        return *plain(plain_mean), *(counter(one, labels, (growth, STEPS)) for one, growth in sums)
+        return *plain(plain_mean), *(counter(metric, labels, (growth, STEPS)) for metric, growth in sums)
 
     return table(
         _MEAN, "{}",

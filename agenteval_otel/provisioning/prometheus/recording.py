@@ -26,7 +26,7 @@ _OF_SCORES = "1h"
 def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
     """The recording rules that the plan's alerts need, each after its inputs."""
     rules: list[dict[str, Any]] = []
-    objectives = {one: one.objective for one in plan.criteria if one.is_alerted}
+    objectives = {criterion: criterion.objective for criterion in plan.criteria if criterion.is_alerted}
     thresholds = alerted_thresholds(plan)
     if objectives:
         for name in _OF_VERDICTS:
@@ -55,9 +55,9 @@ def alerted_thresholds(plan: MonitoringPlan) -> dict[PlannedCriterion, float]:
     the mean below it.
     """
     return {
-        one: one.threshold
-        for one in plan.criteria
-        if not one.is_alerted and one.threshold is not None and 0.0 < one.threshold < 1.0
+        criterion: criterion.threshold
+        for criterion in plan.criteria
+        if not criterion.is_alerted and criterion.threshold is not None and 0.0 < criterion.threshold < 1.0
     }
 
 
@@ -67,4 +67,6 @@ def _record(name: str, expression: str) -> dict[str, Any]:
 
 def _constants(values: dict[PlannedCriterion, Any], series: str) -> str:
     """A constant for each criterion of each agent that has results, with the labels of the series."""
-    return "\nor\n".join(f"{figure(value)} + 0 * {series}{promql.selector(one)}" for one, value in values.items())
+    return "\nor\n".join(
+        f"{figure(value)} + 0 * {series}{promql.selector(criterion)}" for criterion, value in values.items()
+    )

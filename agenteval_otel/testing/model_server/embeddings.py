@@ -19,8 +19,8 @@ _WORD: Final = re.compile(r"\w+")
 
 def plain(exchange: Exchange) -> dict[str, Any]:
     """One embedding a text, in the form and the length that were asked for; texts that share words are near."""
-    given = exchange.request.get("input")
-    texts = given if isinstance(given, list) else [given]
+    inputs = exchange.request.get("input")
+    texts = inputs if isinstance(inputs, list) else [inputs]
     length = int(exchange.request.get("dimensions") or _DIMENSIONS)
     encoded = exchange.request.get("encoding_format") == "base64"
     data = [

@@ -27,16 +27,16 @@ def plain(exchange: Exchange) -> dict[str, Any]:
 def events(exchange: Exchange) -> list[Event]:
     """The message in pieces: start, the blocks with their deltas, the stop reason with the usage, stop."""
     reply = exchange.reply
-    found: list[Any] = [{"type": "message_start", "message": _message(exchange, 1)}, {"type": "ping"}]
+    events_sent: list[Any] = [{"type": "message_start", "message": _message(exchange, 1)}, {"type": "ping"}]
     for index, block in enumerate(_blocks(exchange)):
         empty, deltas = _deltas(exchange, block)
-        found.append({"type": "content_block_start", "index": index, "content_block": empty})
-        found += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        found.append({"type": "content_block_stop", "index": index})
+        events_sent.append({"type": "content_block_start", "index": index, "content_block": empty})
+        events_sent += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events_sent.append({"type": "content_block_stop", "index": index})
     reason = {"stop_reason": _REASONS.get(reply.reason, reply.reason), "stop_sequence": None}
-    found.append({"type": "message_delta", "delta": reason, "usage": {"output_tokens": reply.output_tokens}})
-    found.append({"type": "message_stop"})
-    return [(event["type"], event) for event in found]
+    events_sent.append({"type": "message_delta", "delta": reason, "usage": {"output_tokens": reply.output_tokens}})
+    events_sent.append({"type": "message_stop"})
+    return [(event["type"], event) for event in events_sent]
 
 
 def failure(exchange: Exchange) -> dict[str, Any]:
@@ -65,15 +65,15 @@ def _message(exchange: Exchange, output_tokens: int) -> dict[str, Any]:
 
 def _blocks(exchange: Exchange) -> list[dict[str, Any]]:
     reply = exchange.reply
-    found: list[dict[str, Any]] = []
+    blocks: list[dict[str, Any]] = []
     if reply.reasoning:
-        found.append({"type": "thinking", "thinking": reply.reasoning, "signature": "c2lnbmVk"})
+        blocks.append({"type": "thinking", "thinking": reply.reasoning, "signature": "c2lnbmVk"})
     if reply.text:
-        found.append({"type": "text", "text": reply.text})
+        blocks.append({"type": "text", "text": reply.text})
     for index, call in enumerate(reply.tool_calls):
         block = {"type": "tool_use", "id": exchange.call_id("toolu_", index), "name": call.name}
-        found.append(block | {"input": _input_of(call.arguments_json)})
-    return found
+        blocks.append(block | {"input": _input_of(call.arguments_json)})
+    return blocks
 
 
 def _input_of(arguments: str) -> Any:

@@ -36,21 +36,21 @@ def plain(exchange: Exchange) -> dict[str, Any]:
 def events(exchange: Exchange) -> list[Event]:
     """The response in pieces: created, the items with their deltas, and at the end the whole response again."""
     whole, begun = plain(exchange), _begun(exchange)
-    found: list[dict[str, Any]] = [
+    events_sent: list[dict[str, Any]] = [
         {"type": "response.created", "response": begun},
         {"type": "response.in_progress", "response": begun},
     ]
     for index, item in enumerate(whole["output"]):
         empty, inside = _DELTAS[item["type"]](item, {"item_id": item["id"], "output_index": index})
-        found.append({"type": "response.output_item.added", "output_index": index, "item": empty})
-        found += inside
-        found.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    found.append({"type": f"response.{whole['status']}", "response": whole})
-    return [(event["type"], event | {"sequence_number": number}) for number, event in enumerate(found)]
+        events_sent.append({"type": "response.output_item.added", "output_index": index, "item": empty})
+        events_sent += inside
+        events_sent.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    events_sent.append({"type": f"response.{whole['status']}", "response": whole})
+    return [(event["type"], event | {"sequence_number": number}) for number, event in enumerate(events_sent)]
 
 
 def _begun(exchange: Exchange) -> dict[str, Any]:
-    asked = exchange.request
+    request = exchange.request
     return {
         "id": exchange.id("resp_"),
         "object": "response",
@@ -58,13 +58,13 @@ def _begun(exchange: Exchange) -> dict[str, Any]:
         "status": "in_progress",
         "error": None,
         "incomplete_details": None,
-        "instructions": asked.get("instructions"),
-        "max_output_tokens": asked.get("max_output_tokens"),
+        "instructions": request.get("instructions"),
+        "max_output_tokens": request.get("max_output_tokens"),
         "metadata": {},
         "model": exchange.model,
         "output": [],
         "parallel_tool_calls": True,
-        "previous_response_id": asked.get("previous_response_id"),
+        "previous_response_id": request.get("previous_response_id"),
         "temperature": 1.0,
         "tool_choice": "auto",
         "tools": [],
@@ -76,19 +76,19 @@ def _begun(exchange: Exchange) -> dict[str, Any]:
 
 def _items(exchange: Exchange) -> list[dict[str, Any]]:
     reply, number = exchange.reply, exchange.number
-    found: list[dict[str, Any]] = []
+    output_items: list[dict[str, Any]] = []
     if reply.reasoning:
         summary = [{"type": "summary_text", "text": reply.reasoning}]
-        found.append({"id": f"rs_{number:08d}", "type": "reasoning", "summary": summary})
+        output_items.append({"id": f"rs_{number:08d}", "type": "reasoning", "summary": summary})
     if reply.text:
         part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
         head = {"id": f"msg_{number:08d}", "type": "message", "role": "assistant", "status": "completed"}
-        found.append(head | {"content": [part]})
+        output_items.append(head | {"content": [part]})
     for index, call in enumerate(reply.tool_calls):
         head = {"id": f"fc_{number:06d}{index:02d}", "type": "function_call", "status": "completed"}
         call_id = exchange.call_id("call_", index)
-        found.append(head | {"call_id": call_id, "name": call.name, "arguments": call.arguments_json})
-    return found
+        output_items.append(head | {"call_id": call_id, "name": call.name, "arguments": call.arguments_json})
+    return output_items
 
 
 def _reasoning(item: dict[str, Any], place: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
