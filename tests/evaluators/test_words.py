@@ -63,7 +63,7 @@ def test_parts_of_words_are_found_alike(text: str, terms: list[str]) -> None:
 def test_any_unicode_is_looked_through(text: str, terms: list[str], whole: bool) -> None:
     """Whatever the characters, few and many agree, and a whole word is a part as well."""
     few, many = Terms(terms, whole_words=whole), Terms((*terms, *OTHERS), whole_words=whole)
-    assert few.terms_in(text) == many.found(text) <= {term for term in terms if term and term in text}
+    assert few.terms_in(text) == many.terms_in(text) <= {term for term in terms if term and term in text}
 
 
 @given(word=st.text(alphabet="ab気é*", min_size=1, max_size=3), tail=TEXTS)
@@ -110,8 +110,8 @@ def test_long_phrases_are_found() -> None:
     """A phrase far longer than others is looked for as it stands, at its borders too."""
     phrase = "word " * 100 + "end"
     ready = Terms((phrase, *OTHERS), whole_words=True)
-    assert ready.found(f"so: {phrase}.") == {phrase}
-    assert ready.found(f"so: {phrase}s") == set()
+    assert ready.terms_in(f"so: {phrase}.") == {phrase}
+    assert ready.terms_in(f"so: {phrase}s") == set()
     assert ready.count(f"{phrase} {phrase}s {phrase}") == 2
 
 
@@ -147,9 +147,9 @@ def test_time_grows_with_the_text_and_no_faster(text: str, whole: bool) -> None:
     """Sixteen times the text takes some sixteen times as long, not its square, whatever the text is made of."""
     ready = Terms((*OTHERS, "cat", "cat's paw", "dog-cat", "天気予報", "💩"), whole_words=whole)
     short, long = text * (8_192 // len(text)), text * (131_072 // len(text))
-    ready.found(short)
+    ready.terms_in(short)
     for _ in range(3):
-        if took_s(lambda: ready.found(long)) < 64 * max(took_s(lambda: ready.found(short)), 1e-4):
+        if took_s(lambda: ready.terms_in(long)) < 64 * max(took_s(lambda: ready.terms_in(short)), 1e-4):
             return
     pytest.fail("more than four times what is linear, three times")
 
@@ -158,13 +158,13 @@ def test_a_word_of_many_phrases_may_be_repeated() -> None:
     """A text of nothing but the word that many phrases are made of does not try all of them at each place."""
     text = "a " * 32_768
     one, many = (Terms(["a " * length + "b" for length in range(1, most)], whole_words=True) for most in (40, 120))
-    one.terms_in(text), many.found(text)
+    one.terms_in(text), many.terms_in(text)
     for _ in range(3):
-        if took_s(lambda: many.terms_in(text)) < 2 * took_s(lambda: one.found(text + " x" * 32_768)):
+        if took_s(lambda: many.terms_in(text)) < 2 * took_s(lambda: one.terms_in(text + " x" * 32_768)):
             break
     else:
         pytest.fail("three times as many phrases take more than twice as long as twice the text, three times")
-    assert one.found(text + "b") == {"a " * length + "b" for length in range(1, 40)}
+    assert one.terms_in(text + "b") == {"a " * length + "b" for length in range(1, 40)}
 
 
 def test_ten_thousand_terms_cost_no_more_than_the_text() -> None:
@@ -175,6 +175,6 @@ def test_ten_thousand_terms_cost_no_more_than_the_text() -> None:
     for ready in (few, many):
         assert ready.terms_in(text) == set()
     for _ in range(3):
-        if took_s(lambda: many.terms_in(text)) < 10 * took_s(lambda: few.found(text)):
+        if took_s(lambda: many.terms_in(text)) < 10 * took_s(lambda: few.terms_in(text)):
             return
     pytest.fail("ten times as long, three times")
