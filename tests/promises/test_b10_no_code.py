@@ -238,15 +238,17 @@ def test_the_package_has_nothing_that_runs_data() -> None:
 
 IMPORTS = {
     "__init__.py": "modules of ours, by the public names",
+    "capture/formats/__init__.py": "the response formats, by names of ours",
     "cli/__init__.py": "the commands, by names of ours",
     "engine/__init__.py": "modules of the package, by names of ours",
-    "plugins.py": "modules that the operator lists under `plugins`",
-    "registry.py": "modules of ours that announced a type",
+    "components/plugins.py": "modules that the operator lists under `plugins`",
+    "components/registry.py": "modules of ours that announced a type",
     "evaluators/__init__.py": "modules of the package, by names of ours",
-    "hosted/model.py": "the clients of models, by names of ours",
+    "http_client/model.py": "the clients of models, by names of ours",
     "provisioning/targets.py": "the targets, by names of ours",
+    "telemetry/signals.py": "OpenTelemetry's encoders of the three signals, by names of ours",
     "evaluators/imports.py": "in the fork server: the module of an evaluator that the host has imported",
-    "dispatch/own.py": "the standard library's module of sub-interpreters, by the names it has had",
+    "runtime/reentrancy.py": "the standard library's module of sub-interpreters, by the names it has had",
 }
 """Where a module is imported by a name that is worked out, and whose name that is."""
 
