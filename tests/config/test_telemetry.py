@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ SECRET = "the prompt of a customer"
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No provider, no endpoint, and a log without earlier lines."""
+    """No provider, no endpoint, a log without earlier lines, and no handler left over from another test."""
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(log, "_last", {})
+    monkeypatch.setattr("agenteval_otel.config.current._FOLLOWING", weakref.WeakSet())
 
 
 @pytest.fixture
