@@ -13,7 +13,6 @@ from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.files import differing, left_over, write
-from agenteval_otel.provisioning.prometheus.recording import alerted_thresholds
 from agenteval_otel.provisioning.targets import ALL, TARGETS, files_for, options_of
 from agenteval_otel.runtime.masking import printable
 
@@ -124,16 +123,16 @@ def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
     if target not in _ALERTING:
         return
     for criterion in plan.criteria:
-        alerts = _alerts_of(criterion, has_limit=criterion in alerted_thresholds(plan))
+        alerts = _alerts_of(criterion)
         yield f"  {criterion.name}{_where(criterion)}: {alerts}"
 
 
-def _alerts_of(criterion: PlannedCriterion, *, has_limit: bool) -> str:
+def _alerts_of(criterion: PlannedCriterion) -> str:
     if criterion.is_alerted:
         return f"alerts on its objective of {setting(criterion.objective or 0)}"
     if criterion.objective and not criterion.has_verdicts:
         return "no alert: it has an objective, but no threshold that decides what passes"
-    if has_limit:
+    if criterion.alerted_threshold is not None:
         return "alerts where its mean falls below its threshold"
     if criterion.criterion.threshold is not None:
         return "no alert: its mean cannot be compared with its threshold; give it an objective"

@@ -63,6 +63,15 @@ class PlannedCriterion(Value):
         """
         return (self.objective or 0.0) >= _LEAST_OBJECTIVE and self.has_verdicts
 
+    @property
+    def alerted_threshold(self) -> float | None:
+        """The threshold that its mean is compared with: where no objective already says how many may fail.
+
+        A threshold of 0 cannot be missed, and with 1 any failure would pull the mean below it.
+        """
+        threshold = None if self.is_alerted else self.threshold
+        return threshold if threshold is not None and 0.0 < threshold < 1.0 else None
+
 
 class MonitoringPlan(Value):
     """Everything that is generated comes from this and from nothing else.
@@ -111,6 +120,11 @@ class MonitoringPlan(Value):
     def names(self) -> tuple[str, ...]:
         """The names of all criteria, each once, in alphabetical order."""
         return tuple(dict.fromkeys(criterion.name for criterion in self.criteria))
+
+    @property
+    def names_with_verdicts(self) -> tuple[str, ...]:
+        """Of these the names of criteria whose results pass or fail."""
+        return tuple(dict.fromkeys(criterion.name for criterion in self.criteria if criterion.has_verdicts))
 
     def duration(self, seconds: float, *, at_least_s: float = 0.001) -> str:
         """A duration of PromQL and of Prometheus's files, scaled: ``6h``, ``90s``, ``250ms``.

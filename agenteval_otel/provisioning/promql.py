@@ -47,12 +47,14 @@ def one_of(label: str, values: tuple[str, ...], *, sign: str = "=~") -> str:
 
 def selector(planned: PlannedCriterion, *more: str) -> str:
     """What selects the series of one planned criterion, for its agents: ``{...}`` with further matchers."""
-    matchers = [one_of(CRITERION, (planned.name,))]
+    return "{" + joined(one_of(CRITERION, (planned.name,)), agents_of(planned), *more) + "}"
+
+
+def agents_of(planned: PlannedCriterion) -> str:
+    """A matcher of the agents that a planned criterion is of; empty for every agent."""
     if planned.agents:
-        matchers.append(one_of(AGENT, planned.agents))
-    elif planned.other_agents:
-        matchers.append(one_of(AGENT, planned.other_agents, sign="!~"))
-    return "{" + ", ".join((*matchers, *more)) + "}"
+        return one_of(AGENT, planned.agents)
+    return one_of(AGENT, planned.other_agents, sign="!~") if planned.other_agents else ""
 
 
 # --- queries of rules and dashboards ---
@@ -126,7 +128,12 @@ def weighted_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
     The sums know criterion and agent: `matchers` and `by` must not name a model or a label.
     """
     scored, weight = _grown(semconv.METRIC_WEIGHTED_SCORE, semconv.METRIC_WEIGHT)(matchers, window, by)
-    return f"{scored} / ({weight} > 0) or {_plain_mean(matchers, window, by)}"
+    return f"{scored} / ({weight} > 0) or {plain_mean(matchers, window, by)}"
+
+
+def plain_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """The unweighted mean by the histogram, which knows the models; the weighted sums do not."""
+    return f"{_sum(f'increase({_SCORE}_sum{{{matchers}}}[{window}])', by)} / ({score_count(matchers, window, by)} > 0)"
 
 
 def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
@@ -139,7 +146,7 @@ def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
     wy, w, w2, w2y, w2y2 = sums(matchers, window, by)
     mean = f"({wy} / ({w} > 0))"
     weighted = f"{_Z} * sqrt(clamp_min({w2y2} - 2 * {mean} * {w2y} + {mean} ^ 2 * {w2}, 0)) / ({w} > 0)"
-    plain = f"({_plain_mean(matchers, window, by)})"
+    plain = f"({plain_mean(matchers, window, by)})"
     most = f"{_Z} * sqrt(clamp_min({plain} * (1 - {plain}), 0) / ({score_count(matchers, window, by)} > 0))"
     return f"{weighted} or {most}"
 
@@ -176,10 +183,6 @@ def _share(label: str, matchers: str, window: str, by: Sequence[str]) -> str:
         for metric in (semconv.METRIC_WEIGHT, semconv.METRIC_RESULTS)
     )
     return " or ".join(shares)
-
-
-def _plain_mean(matchers: str, window: str, by: Sequence[str]) -> str:
-    return f"{_sum(f'increase({_SCORE}_sum{{{matchers}}}[{window}])', by)} / ({score_count(matchers, window, by)} > 0)"
 
 
 def _wilson(rate_times_n: str, spread_times_n: str, n: str, *, upper: bool) -> str:

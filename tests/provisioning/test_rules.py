@@ -74,21 +74,9 @@ def test_promtool_finds_the_rules_valid_and_their_scenarios_true(
 @pytest.mark.parametrize("name", PLANS)
 def test_every_alert_has_a_scenario_in_which_it_fires(name: str) -> None:
     """No alert is tested by silence alone."""
-    plan = PLANS[name]
-    tests = yaml.safe_load(files_of(plan)[TESTS])["tests"]
-    told = {one["expr"]: one["exp_samples"] for test in tests for one in test["promql_expr_test"]}
-    assert len(told) == len(names_of(plan))
-    assert all(told.values())
-
-
-def test_scenarios_of_very_many_criteria_are_several_days() -> None:
-    """promtool loads ten thousand samples for a query: no day has more series, and each alert fires on one."""
-    plan = plan_of(*(criterion("c", agents=(f"agent {number}",), objective=0.9) for number in range(100)))
-    days = yaml.safe_load(files_of(plan)[TESTS])["tests"]
-    assert len(days) > 1
-    assert max(len(day["input_series"]) for day in days) < 2_500
-    fires = {one["expr"] for day in days for one in day["promql_expr_test"] if one["exp_samples"]}
-    assert len(fires) == len(names_of(plan))
+    alerts = alerts_of(PLANS[name])
+    fires = {fired for alert in alerts for scenario in alert.scenarios for fired in scenario.fires}
+    assert fires == {alert.name for alert in alerts}
 
 
 def test_settings_without_criteria_have_no_rules() -> None:

@@ -22,16 +22,9 @@ Mutation = Callable[[str], str]
 SHARE, LEAST = r"(?<=[<>] )0\.\d+", r"(?<=>= )\d\d+$"
 
 
-def scaled(pattern: str, factor: float, *, only: int | None = None) -> Mutation:
-    """Every number that the pattern finds, or only the first or the last, times the factor."""
-
-    def mutate(expression: str) -> str:
-        found = list(re.finditer(pattern, expression, re.MULTILINE))
-        for match in reversed(found if only is None or not found else [found[only]]):
-            expression = f"{expression[: match.start()]}{float(match[0]) * factor:.6f}{expression[match.end() :]}"
-        return expression
-
-    return mutate
+def scaled(pattern: str, factor: float) -> Mutation:
+    """Every number that the pattern finds, times the factor."""
+    return lambda text: re.sub(pattern, lambda match: f"{float(match[0]) * factor:.6f}", text, flags=re.MULTILINE)
 
 
 def without(number: int) -> Mutation:
@@ -50,27 +43,24 @@ def turned(comparison: re.Match[str]) -> str:
 
 MUTATIONS: dict[str, Mutation] = {
     "limits a tenth higher": scaled(SHARE, 1.1),
-    "the first limit a tenth lower": scaled(SHARE, 0.9, only=0),
-    "the last limit a tenth lower": scaled(SHARE, 0.9, only=-1),
+    "limits a tenth lower": scaled(SHARE, 0.9),
     "minimum counts a tenth higher": scaled(LEAST, 1.1),
-    "the first minimum a tenth lower": scaled(LEAST, 0.9, only=0),
-    "the last minimum a tenth lower": scaled(LEAST, 0.9, only=-1),
+    "minimum counts a tenth lower": scaled(LEAST, 0.9),
     "comparisons turned round": lambda text: re.sub(r"[<>](?==? [\d.]+$)", turned, text, flags=re.MULTILINE),
-    "without the second condition": without(1),
-    "without the third condition": without(2),
-    "without the fourth condition": without(3),
-    "without the fifth condition": without(4),
+    **{f"without condition {number + 1}": without(number) for number in range(1, 5)},
     "without what follows unless and or": lambda text: re.sub(r"\n(unless|or) .*", "", text),
-}  # fmt: skip
+}
 
 
-def blamed(said: str) -> set[str]:
-    """The alerts whose expectations were not met."""
-    return set(re.findall(r'alertname=\\?"(\w+)', said))
+def failing(output: str) -> set[str]:
+    """The alerts that fired for other services than expected."""
+    pairs = re.findall(r"exp: (.*)\n *got: (.*)", output)
+    different = (set(re.findall(r"{.*?}", expected)) ^ set(re.findall(r"{.*?}", got)) for expected, got in pairs)
+    return {name for samples in different for name in re.findall(r'alertname="(\w+)"', " ".join(samples))}
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_a_changed_rule_is_found_out(mutation: str, promtool_binary: Path, tmp_path: Path) -> None:
+def test_a_changed_rule_is_noticed(mutation: str, promtool_binary: Path, tmp_path: Path) -> None:
     """For every alert that the change touches its generated test fails."""
     tree = yaml.safe_load(FILES[ALERTS])
     changed = set()
@@ -83,7 +73,7 @@ def test_a_changed_rule_is_found_out(mutation: str, promtool_binary: Path, tmp_p
     code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
     assert changed
     assert code != 0
-    assert changed - blamed(said) == set()
+    assert changed - failing(said) == set()
 
 
 @pytest.mark.parametrize(
@@ -96,10 +86,10 @@ def test_a_changed_rule_is_found_out(mutation: str, promtool_binary: Path, tmp_p
         ("0.95 + 0", "0.99 + 0"),
     ],
 )
-def test_a_changed_recording_is_found_out(before: str, after: str, promtool_binary: Path, tmp_path: Path) -> None:
+def test_a_changed_recording_is_noticed(before: str, after: str, promtool_binary: Path, tmp_path: Path) -> None:
     """Weights that are left out, another window, another objective: the alerts' tests fail."""
     assert before in FILES[RECORDING]
     folder = written({**FILES, RECORDING: FILES[RECORDING].replace(before, after)}, tmp_path)
     code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
     assert code != 0
-    assert blamed(said)
+    assert failing(said)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders.dashboard import Dashboard
@@ -17,69 +16,71 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.files import MARK
-from agenteval_otel.provisioning.grafana.panels import EVENTS, METRICS
+from agenteval_otel.provisioning.grafana.panels import EVENTS, METRICS, Panel
+from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import AGENT
 
-_TAG, _MAIN, _CRITERION = "agenteval", "agenteval-main", "agenteval-criterion"
+_TAG, _MAIN, CRITERION_TAG = "agenteval", "agenteval-main", "agenteval-criterion"
 _RESPONSES = semconv.METRIC_RESPONSES.prometheus_name
 _CHOSEN = 'job=~"$job"'
-_UID_LIMIT = 40
+_UID, _UID_LIMIT = "agenteval-c-", 40
+_SPARSE_S, _POINTS = 300.0, 72
 
 
-def board(title: str, uid: str, says: str, *, of_criterion: bool = False) -> Dashboard:
-    """A dashboard without panels: with the variables and links that all have."""
-    made = Dashboard(title).uid(uid).description(f"{says} {MARK} grafana`.")
-    made.tags([_TAG, _CRITERION if of_criterion else _MAIN]).timezone("browser").refresh("1m")
-    made.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).editable()
-    made.link(_links("Dashboards", _MAIN, as_dropdown=False)).link(_links("Criteria", _CRITERION, as_dropdown=True))
-    source = builders.DatasourceVariable("datasource").label("Data source").type("prometheus")
-    made.with_variable(source.description("The Prometheus that has the metrics."))
-    made.with_variable(choice("job", "Job", f"label_values({_RESPONSES}, job)", "The service.", all_value=".+"))
-    instances = f"label_values({_RESPONSES}{{{_CHOSEN}}}, instance)"
-    return made.with_variable(choice("instance", "Instance", instances, "One process of it.", all_value=".+"))
+class Board:
+    """A dashboard that is put together: with the variables and links that all have, then rows and panels."""
 
+    def __init__(self, plan: MonitoringPlan, title: str, uid: str, description: str, *, tag: str = _MAIN) -> None:
+        self._plan, self._dashboard = plan, Dashboard(title).uid(uid).description(f"{description} {MARK} grafana`.")
+        made = self._dashboard.tags([_TAG, tag]).timezone("browser").refresh("1m")
+        made.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).editable()
+        made.link(_links("Dashboards", _MAIN)).link(_links("Criteria", CRITERION_TAG).as_dropdown(True))
+        source = builders.DatasourceVariable("datasource").label("Data source").type("prometheus")
+        made.with_variable(source.description("The Prometheus that has the metrics."))
+        made.with_variable(_choice("job", "Job", f"label_values({_RESPONSES}, job)", "The service."))
+        instances = f"label_values({_RESPONSES}{{{_CHOSEN}}}, instance)"
+        made.with_variable(_choice("instance", "Instance", instances, "One process of it."))
 
-def choice(
-    name: str, label: str, query: str, says: str, *, all_value: str, source: models.DataSourceRef = METRICS
-) -> builders.QueryVariable:
-    """A variable with any number of values that a data source knows; all of them at first.
+    def choose_agents(self) -> None:
+        """Add the variable of agents; results without an agent's name are among all."""
+        query = f"label_values({_RESPONSES}{{{_CHOSEN}}}, {AGENT})"
+        self._dashboard.with_variable(_choice("agent", "Agent", query, "The monitored agent.", all_value=".*"))
 
-    Values are chosen by regular expression and escaped by Grafana, whatever they are.
-    """
-    made = _queried(name, label, query, says, source).multi(True).include_all(True).all_value(all_value)
-    return made.current(models.VariableOption(selected=True, text=["All"], value=["$__all"]))
+    def choose_versions(self) -> None:
+        """Add two variables, one version each: `baseline`, the earliest at first, and `candidate`, the latest."""
+        query = f"label_values({_RESPONSES}{{{_CHOSEN}}}, service_version)"
+        for name, description, order in (
+            ("baseline", "The version to compare with.", models.VariableSort.NATURAL_ASC),
+            ("candidate", "The version that is compared.", models.VariableSort.NATURAL_DESC),
+        ):
+            self._dashboard.with_variable(_queried(name, name.title(), query, description).sort(order))
 
+    def choose_events(self) -> None:
+        """Add the variables of panels of events: the Loki that has them, and the service in it."""
+        source = builders.DatasourceVariable("logs").label("Logs").type("loki")
+        self._dashboard.with_variable(source.description("The Loki that has the events."))
+        service = _choice("service", "Service in Loki", "label_values(service_name)", "The service, as Loki knows it.")
+        self._dashboard.with_variable(service.datasource(EVENTS))
 
-def agents() -> builders.QueryVariable:
-    """The variable of agents; results without an agent's name are among all."""
-    query = f"label_values({_RESPONSES}{{{_CHOSEN}}}, {AGENT})"
-    return choice("agent", "Agent", query, "The monitored agent.", all_value=".*")
+    def row(self, title: str) -> None:
+        """Add a heading."""
+        self._dashboard.with_row(builders.Row(title))
 
+    def add(self, panel: Panel, width: int, height: int = 8, *, sparse: bool = False) -> None:
+        """Add a panel, so wide (of 24) and so high.
 
-def versions(made: Dashboard) -> Dashboard:
-    """Adds two variables, one version each: `baseline`, the earliest at first, and `candidate`, the latest."""
-    query = f"label_values({_RESPONSES}{{{_CHOSEN}}}, service_version)"
-    for name, says, order in (
-        ("baseline", "The version to compare with.", models.VariableSort.NATURAL_ASC),
-        ("candidate", "The version that is compared.", models.VariableSort.NATURAL_DESC),
-    ):
-        made.with_variable(_queried(name, name.title(), query, says, METRICS).sort(order))
-    return made
+        A sparse panel has few points: each stands for five minutes at least, so that there are results in it.
+        """
+        if sparse:
+            panel.interval(self._plan.duration(_SPARSE_S)).max_data_points(_POINTS)
+        self._dashboard.with_panel(panel.span(width).height(height))
 
-
-def with_events(made: Dashboard) -> Dashboard:
-    """Adds what panels of events choose by: the Loki that has them, and the service in it."""
-    source = builders.DatasourceVariable("logs").label("Logs").type("loki")
-    made.with_variable(source.description("The Loki that has the events."))
-    return made.with_variable(
-        choice("service", "Service in Loki", "label_values(service_name)", "The service, as Loki knows it.",
-               all_value=".+", source=EVENTS)
-    )  # fmt: skip
-
-
-def row(title: str) -> builders.Row:
-    """A heading."""
-    return builders.Row(title)
+    def text(self) -> str:
+        """The dashboard as JSON, its panels numbered in their order."""
+        built = self._dashboard.build()
+        for number, panel in enumerate(built.panels or (), start=1):
+            panel.id_val = number
+        return json.dumps(built, cls=JSONEncoder, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def criterion_slug(name: str) -> str:
@@ -89,9 +90,6 @@ def criterion_slug(name: str) -> str:
         return slug
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{slug[: _UID_LIMIT - len(_UID) - len(mark) - 1]}-{mark}"
-
-
-_UID = "agenteval-c-"
 
 
 def criterion_uid(name: str) -> str:
@@ -104,26 +102,20 @@ def link_to(uid: str) -> str:
     return f"/d/{uid}?${{__url_time_range}}&${{__all_variables}}"
 
 
-def text_of(made: Dashboard) -> str:
-    """The dashboard as JSON, its panels numbered in their order."""
-    built = made.build()
-    for number, panel in enumerate(_panels(built), start=1):
-        panel.id_val = number
-    return json.dumps(built, cls=JSONEncoder, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+def _choice(name: str, label: str, query: str, description: str, *, all_value: str = ".+") -> builders.QueryVariable:
+    """A variable with any number of values that a data source knows; all of them at first.
+
+    Values are chosen by regular expression and escaped by Grafana, whatever they are.
+    """
+    made = _queried(name, label, query, description).multi(True).include_all(True).all_value(all_value)
+    return made.current(models.VariableOption(selected=True, text=["All"], value=["$__all"]))
 
 
-def _panels(built: models.Dashboard) -> Iterable[models.Panel | models.RowPanel]:
-    for panel in built.panels or []:
-        yield panel
-        if isinstance(panel, models.RowPanel):
-            yield from panel.panels
-
-
-def _queried(name: str, label: str, query: str, says: str, source: models.DataSourceRef) -> builders.QueryVariable:
-    made = builders.QueryVariable(name).label(label).description(says).datasource(source).query(query)
+def _queried(name: str, label: str, query: str, description: str) -> builders.QueryVariable:
+    made = builders.QueryVariable(name).label(label).description(description).datasource(METRICS).query(query)
     return made.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
 
 
-def _links(title: str, tag: str, *, as_dropdown: bool) -> builders.DashboardLink:
+def _links(title: str, tag: str) -> builders.DashboardLink:
     made = builders.DashboardLink(title).type(models.DashboardLinkType.DASHBOARDS).tags([tag])
-    return made.as_dropdown(as_dropdown).include_vars(True).keep_time(True)
+    return made.as_dropdown(False).include_vars(True).keep_time(True)

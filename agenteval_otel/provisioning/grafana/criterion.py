@@ -5,19 +5,20 @@ Threshold and objective are the criterion's own, so each has a dashboard of its 
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders.dashboard import Dashboard
-
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.files import GeneratedFiles
-from agenteval_otel.provisioning.grafana import boards
+from agenteval_otel.provisioning.grafana.boards import CRITERION_TAG, Board, criterion_slug, criterion_uid
 from agenteval_otel.provisioning.grafana.expressions import (
     EACH,
     PROCESS,
+    WEIGHTED,
     WHOLE,
+    asked_of,
     events,
     failing,
     of_planned,
     quantile,
+    shown,
 )  # fmt: skip
 from agenteval_otel.provisioning.grafana.panels import (
     BAND,
@@ -27,13 +28,10 @@ from agenteval_otel.provisioning.grafana.panels import (
     graph,
     log_graph,
     passing,
-    sized,
-    sparse,
     stacked,
     tabular,
     value,
 )  # fmt: skip
-from agenteval_otel.provisioning.grafana.wording import WEIGHTED, asked_of, shown
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.promql import (
     AGENT,
@@ -47,6 +45,7 @@ from agenteval_otel.provisioning.promql import (
     one_of,
     pass_rate,
     pass_rate_bound,
+    plain_mean,
     verdict_count,
     weighted_mean,
 )  # fmt: skip
@@ -61,102 +60,101 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
     """A dashboard for each name of a criterion; agents' different criteria of one name follow one another on it."""
     files = {}
     for name in plan.names:
-        says = "One criterion: spread, pass rate, agents, models, worst traces."
-        made = boards.board(f"agenteval: {name}", boards.criterion_uid(name), says, of_criterion=True)
-        boards.with_events(made.with_variable(boards.agents()))
-        for planned in plan.criteria:
-            if planned.name == name:
-                _estimates(made, planned, plan)
-                _parts(made, planned)
-                _traces(made, planned, plan)
-        _failures(made, name, plan)
-        files[f"dashboards/criterion-{boards.criterion_slug(name)}.json"] = boards.text_of(made)
+        text = "One criterion: spread, pass rate, agents, models, worst traces."
+        board = Board(plan, f"agenteval: {name}", criterion_uid(name), text, tag=CRITERION_TAG)
+        board.choose_agents()
+        board.choose_events()
+        same = [planned for planned in plan.criteria if planned.name == name]
+        for planned in same:
+            board.row(shown(planned, plan))
+            if planned.has_verdicts:
+                _pass_rate(board, planned)
+            _scores(board, planned)
+            _parts(board, planned)
+            _traces(board, planned)
+        _failures(board, name, calls_model=any(planned.calls_model for planned in same))
+        files[f"dashboards/criterion-{criterion_slug(name)}.json"] = board.text()
     return files
 
 
-def _estimates(made: Dashboard, planned: PlannedCriterion, plan: MonitoringPlan) -> None:
-    title, says, matchers = shown(planned, plan), asked_of(planned), of_planned(planned)
-    made.with_row(boards.row(title))
-    if planned.has_verdicts:
-        steps = passing(planned.objective)
-        now = Query(pass_rate(matchers, WHOLE), "pass rate")
-        panel = value("Pass rate", f"Share of results that pass. {says}{WEIGHTED}", "percentunit", now, steps=steps)
-        made.with_panel(sized(panel, 4, 8))
-        ends = [Query(pass_rate_bound(matchers, EACH, upper=upper), end)
-                for upper, end in zip((True, False), BAND, strict=True)]  # fmt: skip
-        line = "" if planned.objective is None else " The dashed line is the objective."
-        made.with_panel(sized(sparse(graph(
-            "Pass rate over time", f"Share of results that pass.{_INTERVAL}{line}{WEIGHTED}", "percentunit",
-            *ends, Query(pass_rate(matchers, EACH), "pass rate"), steps=steps, between=(0, 1),
-        ), plan), 20))  # fmt: skip
+def _pass_rate(board: Board, planned: PlannedCriterion) -> None:
+    matchers, steps = of_planned(planned), passing(planned.objective)
+    text = f"Share of results that pass. {asked_of(planned)}{WEIGHTED}"
+    now = Query(pass_rate(matchers, WHOLE), "pass rate")
+    board.add(value("Pass rate", text, "percentunit", now, steps=steps), 4, 8)
+    line = "" if planned.objective is None else " The dashed line is the objective."
+    board.add(graph(
+        "Pass rate over time", f"Share of results that pass.{_INTERVAL}{line}{WEIGHTED}", "percentunit",
+        Query(pass_rate_bound(matchers, EACH, upper=True), BAND[0]),
+        Query(pass_rate_bound(matchers, EACH, upper=False), BAND[1]),
+        Query(pass_rate(matchers, EACH), "pass rate"), steps=steps, between=(0, 1),
+    ), 20, sparse=True)  # fmt: skip
+
+
+def _scores(board: Board, planned: PlannedCriterion) -> None:
+    matchers = of_planned(planned)
     mean, half = f"({weighted_mean(matchers, EACH)})", f"({mean_half_width(matchers, EACH)})"
-    ends = [Query(f"clamp_max({mean} + {half}, 1)", BAND[0]), Query(f"clamp_min({mean} - {half}, 0)", BAND[1])]
     line = "" if planned.threshold is None else " The dashed line is the threshold of a single score."
-    made.with_panel(sized(sparse(graph(
+    board.add(graph(
         "Mean score over time", f"Mean score, from 0, worst, to 1, best.{_INTERVAL}{line}{WEIGHTED}", "percentunit",
-        *ends, Query(weighted_mean(matchers, EACH), "mean"), steps=passing(planned.threshold), between=(0, 1),
-    ), plan), 12))  # fmt: skip
+        Query(f"clamp_max({mean} + {half}, 1)", BAND[0]), Query(f"clamp_min({mean} - {half}, 0)", BAND[1]),
+        Query(weighted_mean(matchers, EACH), "mean"), steps=passing(planned.threshold), between=(0, 1),
+    ), 12, sparse=True)  # fmt: skip
     buckets = Query(f"sum by (le) (increase({_SCORE}_bucket{{{matchers}}}[{EACH}]))", "{{le}}")
-    says = "How many results had which score; unweighted. Points are exemplars: a click on one leads to its trace."
-    made.with_panel(sized(sparse(distribution("Distribution of scores", says, "percentunit", buckets), plan), 12))
+    text = "How many results had which score; unweighted. Points are exemplars: a click on one leads to its trace."
+    board.add(distribution("Distribution of scores", text, "percentunit", buckets), 12, sparse=True)
 
 
-def _parts(made: Dashboard, planned: PlannedCriterion) -> None:
+def _parts(board: Board, planned: PlannedCriterion) -> None:
     matchers = of_planned(planned)
     for label, heading in ((AGENT, "agent"), (MODEL, "model")):
         by = (label,)
-        columns: tuple[Query, ...]
         if planned.has_verdicts:
-            columns = (
+            columns = [
                 Query(pass_rate(matchers, WHOLE, by), "pass rate"),
                 Query(pass_rate_bound(matchers, WHOLE, by, upper=False), "at least"),
                 Query(pass_rate_bound(matchers, WHOLE, by, upper=True), "at most"),
-            )
-            says = f"Pass rate with its 95 percent interval in the time shown, by {heading}.{WEIGHTED}"
+            ]
+            text = f"Pass rate with its 95 percent interval in the time shown, by {heading}.{WEIGHTED}"
         else:
-            columns = (Query(_plain_mean(matchers, by), "mean score"),)
-            says = f"Mean score in the time shown, by {heading}; unweighted."
-        made.with_panel(sized(tabular(f"By {heading}", says, "percentunit", (label, heading), *columns), 12))
+            columns = [Query(plain_mean(matchers, WHOLE, by), "mean score")]
+            text = f"Mean score in the time shown, by {heading}; unweighted."
+        board.add(tabular(f"By {heading}", text, "percentunit", (label, heading), *columns), 12)
 
 
-def _plain_mean(matchers: str, by: tuple[str, ...]) -> str:
-    """By the histogram, which knows the models; the weighted sums do not."""
-    total, count = (f"sum by ({by[0]}) (increase({_SCORE}_{what}{{{matchers}}}[{WHOLE}]))" for what in ("sum", "count"))
-    return f"{total} / ({count} > 0)"
-
-
-def _traces(made: Dashboard, planned: PlannedCriterion, plan: MonitoringPlan) -> None:
-    lowest = Query(quantile(semconv.METRIC_SCORE, _LOW, matchers=of_planned(planned)), "lowest tenth")
-    says = "A tenth of the scores are at or below the line. The lowest points are the worst traces: a click opens one."
-    panel = graph("Worst scores, with their traces", says, "percentunit", lowest, exemplars=True, between=(0, 1))
-    made.with_panel(sized(sparse(panel, plan), 12))
+def _traces(board: Board, planned: PlannedCriterion) -> None:
+    matchers = of_planned(planned)
+    lowest = Query(quantile(semconv.METRIC_SCORE, _LOW, matchers=matchers), "lowest tenth")
+    text = "A tenth of the scores are at or below the line. The lowest points are the worst traces: a click opens one."
+    panel = graph("Worst scores, with their traces", text, "percentunit", lowest, exemplars=True, between=(0, 1))
+    board.add(panel, 12, sparse=True)
     if planned.has_verdicts:
-        counted = Query(verdict_count(of_planned(planned), EACH, (LABEL,)), "{{" + LABEL + "}}")
-        panel = stacked("Verdicts", "Results that pass and that fail; unweighted.", "short", counted)
+        counts = Query(verdict_count(matchers, EACH, (LABEL,)), "{{" + LABEL + "}}")
+        panel = stacked("Verdicts", "Results that pass and that fail; unweighted.", "short", counts)
     else:
-        counted = Query(increase(semconv.METRIC_RESULTS, of_planned(planned), EACH), "results")
-        panel = stacked("Results", "Results with a score or a label; unweighted.", "short", counted)
-    made.with_panel(sized(sparse(panel, plan), 12))
+        counts = Query(increase(semconv.METRIC_RESULTS, matchers, EACH), "results")
+        panel = stacked("Results", "Results with a score or a label; unweighted.", "short", counts)
+    board.add(panel, 12, sparse=True)
     worst = "results that fail" if planned.has_verdicts else "results in the lower half of the scale"
     reasons = f"sum by ({_REASON}) (count_over_time({failing(planned)} [$__auto]))"
-    says = f"Events of {worst}, by the evaluator's reason."
-    made.with_panel(sized(log_graph("Reasons", says, "short", Query(reasons, "{{" + _REASON + "}}")), 12))
-    says = f"Events of {worst}, the newest first. Opened, each leads to its trace."
-    made.with_panel(sized(events_list("Failing results" if planned.has_verdicts else "Lowest results", says,
-                                      Query(failing(planned))), 12))  # fmt: skip
+    text = f"Events of {worst}, by the evaluator's reason."
+    board.add(log_graph("Reasons", text, "short", Query(reasons, "{{" + _REASON + "}}")), 12)
+    title = "Failing results" if planned.has_verdicts else "Lowest results"
+    text = f"Events of {worst}, the newest first. Opened, each leads to its trace."
+    board.add(events_list(title, text, Query(failing(planned))), 12)
 
 
-def _failures(made: Dashboard, name: str, plan: MonitoringPlan) -> None:
+def _failures(board: Board, name: str, *, calls_model: bool) -> None:
     """Where the evaluator itself breaks: no scores, so nothing of it is above."""
-    made.with_row(boards.row("The evaluator itself"))
-    matchers, by = joined(PROCESS, one_of(CRITERION, (name,))), (_ERROR,)
-    errors = Query(increase(semconv.METRIC_ERRORS, matchers, EACH, by), "{{" + _ERROR + "}}")
-    says = "Evaluations that broke, by error; they are no scores and count in nothing above. Empty is good."
-    made.with_panel(sized(sparse(stacked("Errors of the evaluator", says, "short", errors), plan), 12))
+    board.row("The evaluator itself")
+    matchers = joined(PROCESS, one_of(CRITERION, (name,)))
+    errors = Query(increase(semconv.METRIC_ERRORS, matchers, EACH, (_ERROR,)), "{{" + _ERROR + "}}")
+    text = "Evaluations that broke, by error; they are no scores and count in nothing above. Empty is good."
+    board.add(stacked("Errors of the evaluator", text, "short", errors), 12, sparse=True)
     broken = Query(events(name, f'{_ERROR}!=""'))
-    made.with_panel(sized(events_list("Events of these errors", "Evaluations that broke. Empty is good.", broken), 12))
-    if any(criterion.calls_model for criterion in plan.criteria if criterion.name == name):
-        took = tuple(Query(quantile(semconv.METRIC_DURATION, of, matchers=matchers), f"{of * 100:g} %")
-                     for of in (0.5, 0.95))  # fmt: skip
-        says = "How long an evaluation took that asks a model: half and 95 percent of them at most so long."
-        made.with_panel(sized(graph("Duration", says, "s", *took), 12))
+    board.add(events_list("Events of these errors", "Evaluations that broke. Empty is good.", broken), 12)
+    if calls_model:
+        duration = (Query(quantile(semconv.METRIC_DURATION, of, matchers=matchers), f"{of * 100:g} %")
+                    for of in (0.5, 0.95))  # fmt: skip
+        text = "How long an evaluation took that asks a model: half and 95 percent of them at most so long."
+        board.add(graph("Duration", text, "s", *duration), 12)

@@ -1,7 +1,7 @@
-"""What panels ask: PromQL and LogQL with Grafana's variables in them, names of agents and criteria guarded from them.
+"""Queries and texts of panels: PromQL and LogQL with Grafana's variables in them, titles and descriptions of criteria.
 
 Grafana replaces ``$name``, ``${name}`` and ``[[name]]`` in queries, wherever they stand. A name that looks so is
-written with escapes that PromQL and LogQL undo.
+written with escapes that PromQL and LogQL undo, in descriptions with those of Markdown.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agenteval_otel import semconv
-from agenteval_otel.provisioning.plan import PlannedCriterion
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, joined, label_name, one_of, selector
+from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, agents_of, joined, label_name, one_of, selector
+from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 from agenteval_otel.semconv import Instrument
 
 EACH = "$__rate_interval"
@@ -73,16 +74,55 @@ def share(outcomes: str, of_outcomes: str = ".*", *, window: str = EACH) -> str:
 def events(name: str, *stages: str) -> str:
     """The events of a criterion's results, LogQL, with further stages."""
     named = (f'event_name="{semconv.EVENT_RESULT}"', one_of(CRITERION, (name,)), _CHOSEN_AGENT)
-    return '{service_name=~"$service"} | ' + " | ".join((*named, *stages))
+    return '{service_name=~"$service"} | ' + " | ".join(filter(None, (*named, *stages)))
 
 
 def failing(planned: PlannedCriterion) -> str:
     """The events of results that fail; of a criterion without verdicts those in the lower half."""
     worst = f'{LABEL}="{semconv.LABEL_FAIL}"' if planned.has_verdicts else f"{_NORMALIZED} < 0.5"
-    return events(planned.name, *_agents_of(planned), worst)
+    return events(planned.name, guarded(agents_of(planned)), worst)
 
 
-def _agents_of(planned: PlannedCriterion) -> tuple[str, ...]:
+# --- texts ---
+
+WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
+"""Said of every estimate that weighs."""
+
+
+def markdown(text: str) -> str:
+    """Text as it stands for a description, which Grafana reads as Markdown with variables."""
+    return "".join(
+        char if char.isalnum() or char in " ,.:;'-\n" or ord(char) > 127 else f"&#{ord(char)};" for char in text
+    )
+
+
+def shown(planned: PlannedCriterion, plan: MonitoringPlan) -> str:
+    """What a criterion is called in titles; numbered where agents have different ones of that name."""
+    same = [criterion for criterion in plan.criteria if criterion.name == planned.name]
+    return planned.name if len(same) == 1 else f"{planned.name} ({same.index(planned) + 1} of {len(same)})"
+
+
+def asked_of(planned: PlannedCriterion) -> str:
+    """What a criterion is, and what is asked of it, for descriptions."""
+    criterion = planned.criterion
+    parts = [f"{criterion.description.rstrip('. ')}." if criterion.description.strip() else "", _scale(planned)]
+    if criterion.threshold is not None:
+        parts.append(f"Passes from {criterion.threshold:g} on.")
+    if planned.objective is not None:
+        parts.append(f"Objective: {planned.objective * 100:g} percent of the results pass.")
     if planned.agents:
-        return (guarded(one_of(AGENT, planned.agents)),)
-    return (guarded(one_of(AGENT, planned.other_agents, sign="!~")),) if planned.other_agents else ()
+        parts.append(f"For the agents {', '.join(planned.agents)}.")
+    elif planned.other_agents:
+        parts.append(f"For all agents but {', '.join(planned.other_agents)}.")
+    return markdown(" ".join(filter(None, parts)))
+
+
+def _scale(planned: PlannedCriterion) -> str:
+    criterion = planned.criterion
+    if criterion.minimum is not None and criterion.maximum is not None:
+        return f"Scored from {criterion.minimum:g}, worst, to {criterion.maximum:g}, best; shown from 0 to 1."
+    if criterion.scale == "likert5":
+        return "Scored from 1 to 5, 5 is best; shown from 0 to 1."
+    if criterion.scale == "numeric":
+        return "Scored by a number, more is better; shown from 0 to 1."
+    return "Passes or fails." if criterion.scale in BOOLEAN_SCALES else f"Scored on the scale {criterion.scale}."

@@ -6,22 +6,25 @@ Quality that is not measured raises no alert about quality; these do.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from agenteval_otel import semconv as names
 from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.plan import MonitoringPlan
-from agenteval_otel.provisioning.prometheus.rules import Alert, registered, window
-from agenteval_otel.provisioning.prometheus.scenarios import (
+from agenteval_otel.provisioning.prometheus.rules import (
     DAY,
     HALF_HOUR,
     HOUR,
     STEPS,
-    Row,
+    Alert,
+    Scenario,
     Series,
     counter,
     gauge,
-    table,
+    registered,
+    scenarios_of,
+    window,
 )  # fmt: skip
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, OUTCOME, increase, joined
 
@@ -42,10 +45,10 @@ _THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED = (
     f"{{{{ $labels.{label} }}}}" for label in (AGENT, CRITERION, _JUDGE, _JUDGE_NAME)
 )
 _AGENT = f"{_THE_AGENT} ({_JOB})"
-_NOT_TAKEN = (names.NOT_SAMPLED, names.DISABLED)
-_NOT_ASKED = ("cached", "budget", "budget_exhausted", "cancelled")
+_NOT_DUE = (names.NOT_SAMPLED, names.DISABLED)
+_NOT_CALLED = ("cached", "budget", "budget_exhausted", "cancelled")
 
-# Of the scenarios: counts around the minimum, and verdicts a step where that is enough for every minimum.
+# Of the scenarios: counts around the minimum, and growth per step that is enough for every minimum.
 _FEW: Final = LEAST_COUNT - 0.5
 _ENOUGH: Final = LEAST_COUNT + 0.5
 _PLENTY: Final = 12.0
@@ -54,40 +57,32 @@ _PLENTY: Final = 12.0
 @registered
 def _blind(plan: MonitoringPlan) -> list[Alert]:
     name, size = "AgentevalMonitorBlind", window(plan, "30m")
-    taken = increase(
-        names.METRIC_RESPONSES, joined(_scored_agents(plan), _outcomes(*_NOT_TAKEN, sign="!~")), size, _BY_AGENT
+    due = increase(
+        names.METRIC_RESPONSES, joined(_scored_agents(plan), _outcomes(*_NOT_DUE, sign="!~")), size, _BY_AGENT
     )
     results = increase(names.METRIC_RESULTS, "", size, _BY_AGENT)
-    agent, criterion = _example(plan)
-    least = _least_answers(plan)
+    least = math.ceil(round(LEAST_COUNT / plan.seen_share, 6))  # more where evaluators skip some on purpose
     plenty = max(_PLENTY, 2.0 * least / HALF_HOUR)
 
     def answers(outcome: str = names.EVALUATED, growth: float = plenty) -> Series:
-        return _answers(agent, outcome, (growth, STEPS))
+        return _answers(plan, outcome, growth)
 
-    def scored(steps: int, of: str = agent) -> tuple[Series, ...]:
-        return answers(), _results(of, criterion, (plenty, steps))
-
-    rows: tuple[Row, ...] = (
-        ("answers get results", False, scored(STEPS)),
-        ("answers never get results", True, answers()),
-        ("results end two hours ago", True, scored(STEPS - 2 * HOUR)),
-        ("results end a few minutes ago", False, scored(STEPS - 1)),
-        ("results of another agent", True, scored(STEPS, f"not {agent}")),
-        ("answers without results, too few", False, answers(growth=(least - 0.5) / HALF_HOUR)),
-        ("answers without results, just enough", True, answers(growth=(least + 0.5) / HALF_HOUR)),
-        ("all is shed", True, answers(names.SHED)),
-        ("all is not_sampled", False, answers(names.NOT_SAMPLED)),
-        ("all is disabled", False, answers(names.DISABLED)),
-        ("nobody asks", False, answers(growth=0.0)),
-    )
     return [Alert(
-        name=name, for_s=600.0, severity="page", scenarios=table(name, "{}", *rows),
-        expression=f"{taken} >= {least}\nunless {results} > 0",
+        name=name, for_s=600.0, severity="page", expression=f"{due} >= {least}\nunless {results} > 0",
         summary=f"No result for {_AGENT} although it answers",
         description=(
             f"In the last 30 minutes {{{{ $value | humanize }}}} answers of the agent {_THE_AGENT} should have been "
             "evaluated, and none got a score: their quality is unknown, and no alert about quality can fire."
+        ),
+        scenarios=scenarios_of(
+            name,
+            ("results arrive", False, (answers(), _results(plan, plenty))),
+            ("results end two hours ago", True, (answers(), _results(plan, plenty, STEPS - 2 * HOUR))),
+            ("answers without results, too few", False, answers(growth=(least - 0.5) / HALF_HOUR)),
+            ("answers without results, just enough", True, answers(growth=(least + 0.5) / HALF_HOUR)),
+            ("all are shed", True, answers(names.SHED)),
+            ("none is sampled", False, answers(names.NOT_SAMPLED)),
+            ("disabled", False, answers(names.DISABLED)),
         ),
     )]  # fmt: skip
 
@@ -96,8 +91,10 @@ def _blind(plan: MonitoringPlan) -> list[Alert]:
 def _vanished(plan: MonitoringPlan) -> list[Alert]:
     name, series = "AgentevalTelemetryVanished", names.METRIC_RESPONSES.prometheus_name
     before, now = (f"group by (job) (present_over_time({series}[{window(plan, size)}]))" for size in ("1d", "30m"))
-    labels = {AGENT: _example(plan)[0], OUTCOME: names.EVALUATED}
-    gaps = (("an hour", HOUR, True), ("a few minutes", 1, False), ("more than a day", DAY + HOUR, False))
+
+    def gap(steps: int) -> Series:
+        return gauge(names.METRIC_RESPONSES, f"0x{STEPS - steps} _x{steps}", {OUTCOME: names.EVALUATED})
+
     return [Alert(
         name=name, expression=f"{before}\nunless {now}", for_s=300.0, severity="ticket",
         summary=f"{_JOB} sends no metrics any more",
@@ -105,10 +102,12 @@ def _vanished(plan: MonitoringPlan) -> list[Alert]:
             f"{_JOB} sent metrics of agenteval_otel within the last day, but none for half an hour: it has ended, or "
             "the way to Prometheus is broken. Without metrics no other alert can fire."
         ),
-        scenarios=table(name, "no metrics for {}", *(
-            (gap, fires, gauge(names.METRIC_RESPONSES, f"0x{STEPS - steps} _x{steps}", labels))
-            for gap, steps, fires in gaps
-        )),
+        scenarios=scenarios_of(
+            name,
+            ("gone for an hour", True, gap(HOUR)),
+            ("gone for a few minutes", False, gap(1)),
+            ("gone for more than a day", False, gap(DAY + HOUR)),
+        ),
     )]  # fmt: skip
 
 
@@ -133,30 +132,23 @@ def _pipeline_failing(plan: MonitoringPlan) -> list[Alert]:
 
 def _losing(plan: MonitoringPlan, name: str, outcomes: tuple[str, ...], summary: str, what: str) -> list[Alert]:
     """More than a few answers, and more than a small share of those that should be evaluated, ended so."""
-    size, (agent, criterion) = window(plan, "30m"), _example(plan)
+    size = window(plan, "30m")
     lost = increase(names.METRIC_RESPONSES, _outcomes(*outcomes), size, _BY_AGENT)
-    taken = increase(names.METRIC_RESPONSES, _outcomes(*_NOT_TAKEN, sign="!~"), size, _BY_AGENT)
+    due = increase(names.METRIC_RESPONSES, _outcomes(*_NOT_DUE, sign="!~"), size, _BY_AGENT)
 
     def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
         growth = count / HALF_HOUR
         return (
-            _answers(agent, outcome, (growth, STEPS)),
-            _answers(agent, names.EVALUATED, (growth / share - growth, STEPS)),
-            _answers(agent, names.NOT_SAMPLED, (1_000.0, STEPS)), _results(agent, criterion, (_PLENTY, STEPS)),
+            _answers(plan, outcome, growth), _answers(plan, names.EVALUATED, growth / share - growth),
+            _answers(plan, names.NOT_SAMPLED, 1_000.0), _results(plan, _PLENTY),
         )  # fmt: skip
 
     return [Alert(
         name=name, for_s=600.0, severity="ticket", summary=summary,
-        expression=f"{lost} / ({taken} > 0) > {LOSS_SHARE}\nand {lost} >= {LEAST_COUNT}",
+        expression=f"{lost} / ({due} > 0) > {LOSS_SHARE}\nand {lost} >= {LEAST_COUNT}",
         description=f"In the last 30 minutes {_SHARE} of the answers of the agent {_THE_AGENT} that should have been "
                     f"evaluated {what}",
-        scenarios=tuple(scenario for outcome in outcomes for scenario in table(
-            name, outcome + ": {}",
-            ("a small share", False, series(outcome, 45.0, 0.045)),
-            ("a large share", True, series(outcome, 55.0, 0.055)),
-            ("too few", False, series(outcome, _FEW, 0.5)),
-            ("just enough", True, series(outcome, _ENOUGH, 0.5)),
-        )),
+        scenarios=_shares(name, LOSS_SHARE, outcomes, series),
     )]  # fmt: skip
 
 
@@ -164,7 +156,6 @@ def _losing(plan: MonitoringPlan, name: str, outcomes: tuple[str, ...], summary:
 def _export_losing(plan: MonitoringPlan) -> list[Alert]:
     name, labels = "AgentevalExportLosing", {_SIGNAL: "logs", promql.label_name(names.EXPORT_REASON): "no_room"}
     lost = increase(names.METRIC_EXPORT_LOST, "", window(plan, "30m"), ("job", _SIGNAL))
-    counts = (("none", 0.0, False), ("too few", _FEW, False), ("just enough", _ENOUGH, True))
     return [Alert(
         name=name, for_s=300.0, severity="ticket", expression=f"{lost} >= {LEAST_COUNT}",
         summary=f"{{{{ $labels.{_SIGNAL} }}}} of {_JOB} are lost on the way to the backend",
@@ -172,9 +163,9 @@ def _export_losing(plan: MonitoringPlan) -> list[Alert]:
             f"In the last 30 minutes {{{{ $value | humanize }}}} items of the signal {{{{ $labels.{_SIGNAL} }}}} of "
             f"{_JOB} did not arrive: traces and logs have gaps that no score explains."
         ),
-        scenarios=table(name, "lost in export: {}", *(
-            (case, fires, counter(names.METRIC_EXPORT_LOST, labels, (count / HALF_HOUR, STEPS)))
-            for case, count, fires in counts
+        scenarios=scenarios_of(name, *(
+            (job, fires, counter(names.METRIC_EXPORT_LOST, labels, (count / HALF_HOUR, STEPS)))
+            for job, fires, count in (("too few are lost", False, _FEW), ("just enough are lost", True, _ENOUGH))
         )),
     )]  # fmt: skip
 
@@ -184,23 +175,16 @@ def _errors(plan: MonitoringPlan) -> list[Alert]:
     name, size, by = "AgentevalEvaluationErrors", window(plan, "1h"), ("job", CRITERION)
     errors = increase(names.METRIC_ERRORS, "", size, by)
     results = increase(names.METRIC_RESULTS, "", size, by)
-    criterion = _example(plan)[1]
-    labels = {CRITERION: criterion, promql.label_name(names.ERROR_TYPE): "timeout"}
 
-    def failed(per_hour: float, begins: int = 0) -> Series:
-        return counter(names.METRIC_ERRORS, labels, (per_hour / HOUR, STEPS - begins), begins=begins)
+    def series(error: str, count: float, share: float) -> tuple[Series, ...]:
+        growth = count / HOUR
+        labels = {CRITERION: plan.criteria[0].name, promql.label_name(names.ERROR_TYPE): error}
+        scored = () if share == 1.0 else (_results(plan, growth / share - growth),)
+        return counter(names.METRIC_ERRORS, labels, (growth, STEPS)), *scored
 
-    def both(errors: float, scored: float) -> tuple[Series, ...]:
-        return failed(errors), _results("an agent", criterion, (scored / HOUR, STEPS))
-
-    rows: tuple[Row, ...] = (
-        ("a small share", False, both(95.0, 905.0)), ("a large share", True, both(105.0, 895.0)),
-        ("too few", False, both(_FEW, 10.0)), ("just enough", True, both(_ENOUGH, 10.0)),
-        ("nothing else", True, failed(_ENOUGH)),
-        ("for two hours now", True, failed(_ENOUGH, begins=STEPS - 2 * HOUR)),
-    )  # fmt: skip
     return [Alert(
-        name=name, for_s=600.0, severity="ticket", scenarios=table(name, "errors: {}", *rows),
+        name=name, for_s=600.0, severity="ticket",
+        scenarios=_shares(name, ERROR_SHARE, ["timeout"], series),
         expression=f"{errors} / ({errors} + {results} or {errors} > 0) > {ERROR_SHARE}\nand {errors} >= {LEAST_COUNT}",
         summary=f"{_SHARE} of the evaluations of {_THE_CRITERION} fail ({_JOB})",
         description=(
@@ -214,11 +198,6 @@ def _errors(plan: MonitoringPlan) -> list[Alert]:
 def _reduced(plan: MonitoringPlan) -> list[Alert]:
     name, level = "AgentevalSamplingReduced", names.METRIC_SAMPLING_LEVEL
     least = f"min_over_time({level.prometheus_name}[{window(plan, '30m')}])"
-    cases = (
-        ("full", f"0x{STEPS}", False), ("reduced", f"1x{STEPS}", False), ("no model calls", f"2x{STEPS}", True),
-        ("off", f"3x{STEPS}", True), ("no model calls for a moment", f"0x{STEPS - 1} 2", False),
-        ("no model calls, and full again", f"2x{STEPS - 1} 0", False),
-    )  # fmt: skip
     return [Alert(
         name=name, expression=f"max by (job) ({least}) >= 2", for_s=600.0, severity="ticket",
         summary=f"{_JOB} has evaluated without model calls, or not at all, for half an hour",
@@ -226,7 +205,12 @@ def _reduced(plan: MonitoringPlan) -> list[Alert]:
             f"Load shedding has kept the sampling level of a process of {_JOB} at {{{{ $value }}}} for half an hour "
             "(2: no model calls, 3: off): judged criteria get no scores there."
         ),
-        scenarios=table(name, "sampling is {}", *((case, fires, gauge(level, at)) for case, at, fires in cases)),
+        scenarios=scenarios_of(
+            name,
+            ("reduced", False, gauge(level, f"1x{STEPS}")),
+            ("no model calls", True, gauge(level, f"2x{STEPS}")),
+            ("no model calls, and full again", False, gauge(level, f"2x{STEPS - 1} 0")),
+        ),
     )]  # fmt: skip
 
 
@@ -235,20 +219,15 @@ def _judge_failing(plan: MonitoringPlan) -> list[Alert]:
     if not plan.judge_models:
         return []
     name, size, by = "AgentevalJudgeFailing", window(plan, "1h"), ("job", _JUDGE)
-    failed = increase(names.METRIC_JUDGE_CALLS, _outcomes("answered", *_NOT_ASKED, sign="!~"), size, by)
-    calls = increase(names.METRIC_JUDGE_CALLS, _outcomes(*_NOT_ASKED, sign="!~"), size, by)
-    rows: tuple[Row, ...] = (
-        ("fails: a small share", False, (_calls("timeout", 95.0), _calls("answered", 905.0))),
-        ("fails: a large share", True, (_calls("timeout", 105.0), _calls("answered", 895.0))),
-        ("fails: too few", False, (_calls("timeout", _FEW), _calls("answered", 10.0))),
-        ("fails: just enough", True, (_calls("timeout", _ENOUGH), _calls("answered", 10.0))),
-        ("fails: refused by the breaker", True, (_calls("breaker_open", 105.0), _calls("answered", 895.0))),
-        ("fails: nothing is answered", True, (_calls("authentication", 20.0), _calls("answered", 0.0))),
-        ("fails: much is cached", True, (_calls("timeout", 105.0), _calls("answered", 895.0), _CACHED)),
-        ("is not called", False, (_calls("timeout", 0.0), _calls("answered", 0.0), _CACHED)),
-    )
+    failed = increase(names.METRIC_JUDGE_CALLS, _outcomes("answered", *_NOT_CALLED, sign="!~"), size, by)
+    calls = increase(names.METRIC_JUDGE_CALLS, _outcomes(*_NOT_CALLED, sign="!~"), size, by)
+
+    def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
+        return _calls(outcome, count), _calls("answered", count / share - count), _calls("cached", 10_000.0)
+
     return [Alert(
-        name=name, for_s=600.0, severity="ticket", scenarios=table(name, "judge {}", *rows),
+        name=name, for_s=600.0, severity="ticket",
+        scenarios=_shares(name, ERROR_SHARE, ("timeout", "breaker_open"), series),
         expression=f"{failed} / ({calls} > 0) > {ERROR_SHARE}\nand {failed} >= {LEAST_COUNT}",
         summary=f"{_SHARE} of the calls of the judge {_THE_JUDGE} fail ({_JOB})",
         description=(
@@ -262,15 +241,8 @@ def _judge_failing(plan: MonitoringPlan) -> list[Alert]:
 def _breaker_open(plan: MonitoringPlan) -> list[Alert]:
     if not plan.judge_models:
         return []
-    name, state = "AgentevalJudgeBreakerOpen", names.METRIC_JUDGE_BREAKER
+    name, state, labels = "AgentevalJudgeBreakerOpen", names.METRIC_JUDGE_BREAKER, {_JUDGE_NAME: "a judge"}
     least = f"min_over_time({state.prometheus_name}[{window(plan, '30m')}])"
-    cases = (
-        ("closed", f"0x{STEPS}", False),
-        ("open", f"2x{STEPS}", True),
-        ("open and half open in turns", "2 1 " * (STEPS // 2) + "2", True),
-        ("open for ten minutes", f"0x{STEPS - 1} 2", False),
-        ("closed now and then", "2 0 " * (STEPS // 2) + "2", False),
-    )
     return [Alert(
         name=name, expression=f"max by (job, {_JUDGE_NAME}) ({least}) >= 1", for_s=300.0, severity="ticket",
         summary=f"The circuit breaker of the judge {_JUDGE_CALLED} has been open for half an hour ({_JOB})",
@@ -278,9 +250,12 @@ def _breaker_open(plan: MonitoringPlan) -> list[Alert]:
             f"The circuit breaker of the judge {_JUDGE_CALLED} was never closed in half an hour: its endpoint fails "
             "at each try, and its criteria get no scores."
         ),
-        scenarios=table(name, "breaker is {}", *(
-            (case, fires, gauge(state, values, {_JUDGE_NAME: "a judge"})) for case, values, fires in cases
-        )),
+        scenarios=scenarios_of(
+            name,
+            ("closed", False, gauge(state, f"0x{STEPS}", labels)),
+            ("open and half open in turns", True, gauge(state, "2 1 " * (STEPS // 2) + "2", labels)),
+            ("closed now and then", False, gauge(state, "2 0 " * (STEPS // 2) + "2", labels)),
+        ),
     )]  # fmt: skip
 
 
@@ -293,35 +268,46 @@ def _budget_spent(plan: MonitoringPlan) -> list[Alert]:
     refused = increase(names.METRIC_JUDGE_CALLS, _outcomes("budget", "budget_exhausted"), size, ("job",))
     wanted = increase(names.METRIC_JUDGE_CALLS, _outcomes("cached", sign="!~"), size, ("job",))
     often = f"{refused} / ({wanted} > 0) > {REFUSED_SHARE} and {refused} >= {LEAST_COUNT}"
-    cases = (("half", 49.0, 51.0, False), ("more than half", 51.0, 49.0, True), ("too few", _FEW, 1.0, False),
-             ("just enough", _ENOUGH, 1.0, True))  # fmt: skip
-    rows: tuple[Row, ...] = (
-        ("budget is left", False, gauge(budget, f"5x{STEPS}", {_PERIOD: "day"})),
-        ("budget is spent", True, gauge(budget, f"5x{STEPS - HOUR} 0x{HOUR - 1}", {_PERIOD: "day"})),
-        ("budget of the minute is spent", False, gauge(budget, f"0x{STEPS}", {_PERIOD: "minute"})),
-        *(
-            (f"{outcome} refuses {case}", fires, (_calls(outcome, no), _calls("answered", yes), _CACHED))
-            for case, no, yes, fires in cases for outcome in ("budget", "budget_exhausted")
-        ),
-    )  # fmt: skip
+
+    def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
+        return _calls(outcome, count), _calls("answered", count / share - count)
+
     return [Alert(
-        name=name, for_s=300.0, severity="ticket", scenarios=table(name, "{}", *rows),
-        expression=f"min by (job) ({left}) <= 0\nor {often}",
+        name=name, for_s=300.0, severity="ticket", expression=f"min by (job) ({left}) <= 0\nor {often}",
         summary=f"The judges' budget of {_JOB} is spent",
         description=(
             f"The daily limit for judges of {_JOB} is used up, or more than half of the last hour's calls were "
             "skipped to stay within it: judged criteria have few or no scores until the limit is renewed."
         ),
+        scenarios=(
+            *scenarios_of(
+                name,
+                ("the day's budget is left", False, gauge(budget, f"5x{STEPS}", {_PERIOD: "day"})),
+                ("the day's budget is spent", True, gauge(budget, f"5x{STEPS - HOUR} 0x{HOUR - 1}", {_PERIOD: "day"})),
+                ("the minute's budget is spent", False, gauge(budget, f"0x{STEPS}", {_PERIOD: "minute"})),
+            ),
+            *_shares(name, REFUSED_SHARE, ("budget", "budget_exhausted"), series),
+        ),
     )]  # fmt: skip
+
+
+def _shares(
+    name: str, limit: float, outcomes: Iterable[str], series: Callable[[str, float, float], tuple[Series, ...]]
+) -> tuple[Scenario, ...]:
+    """Around an alert's limit and its minimum: a count of each bad outcome, and its share of all."""
+    cases = (
+        ("a small share", False, 50.0, 0.95 * limit), ("a large share", True, 50.0, 1.05 * limit),
+        ("too few", False, _FEW, (1.0 + limit) / 2), ("just enough", True, _ENOUGH, (1.0 + limit) / 2),
+        ("nothing else", True, 50.0, 1.0),
+    )  # fmt: skip
+    return scenarios_of(name, *(
+        (f"{outcome}: {case}", fires, series(outcome, count, share))
+        for outcome in outcomes for case, fires, count, share in cases
+    ))  # fmt: skip
 
 
 def _outcomes(*outcomes: str, sign: str = "=~") -> str:
     return promql.one_of(OUTCOME, outcomes, sign=sign)
-
-
-def _least_answers(plan: MonitoringPlan) -> int:
-    """How many answers without a result are no coincidence: more where evaluators skip some on purpose."""
-    return math.ceil(round(LEAST_COUNT / plan.seen_share, 6))
 
 
 def _scored_agents(plan: MonitoringPlan) -> str:
@@ -335,26 +321,19 @@ def _scored_agents(plan: MonitoringPlan) -> str:
     return promql.one_of(AGENT, left_out, sign="!~") if left_out else ""
 
 
-def _example(plan: MonitoringPlan) -> tuple[str, str]:
-    """An agent and a criterion for the scenarios; the agent is one that no setting names where that is possible."""
-    first = plan.criteria[0]
-    for_others = next((planned for planned in plan.criteria if not planned.agents), first)
-    if for_others.agents:
-        return for_others.agents[0], first.name
-    named = {name for planned in plan.criteria for name in (*planned.agents, *planned.other_agents)} | set(plan.agents)
-    return next(name for count in range(len(named) + 1) if (name := "any agent" + "'" * count) not in named), first.name
+def _answers(plan: MonitoringPlan, outcome: str, growth: float) -> Series:
+    return counter(names.METRIC_RESPONSES, {AGENT: _example_agent(plan), OUTCOME: outcome}, (growth, STEPS))
 
 
-def _answers(agent: str, outcome: str, *pieces: tuple[float, int]) -> Series:
-    return counter(names.METRIC_RESPONSES, {AGENT: agent, OUTCOME: outcome}, *pieces)
+def _results(plan: MonitoringPlan, growth: float, steps: int = STEPS) -> Series:
+    labels = {CRITERION: plan.criteria[0].name, AGENT: _example_agent(plan), LABEL: names.LABEL_PASS}
+    return counter(names.METRIC_RESULTS, labels, (growth, steps))
 
 
-def _results(agent: str, criterion: str, *pieces: tuple[float, int]) -> Series:
-    return counter(names.METRIC_RESULTS, {CRITERION: criterion, AGENT: agent, LABEL: names.LABEL_PASS}, *pieces)
+def _example_agent(plan: MonitoringPlan) -> str:
+    agents = [planned.agents for planned in plan.criteria]
+    return agents[0][0] if all(agents) else "any agent"
 
 
 def _calls(outcome: str, per_hour: float) -> Series:
     return counter(names.METRIC_JUDGE_CALLS, {_JUDGE: "a judge", OUTCOME: outcome}, (per_hour / HOUR, STEPS))
-
-
-_CACHED: Final = _calls("cached", 10_000.0)

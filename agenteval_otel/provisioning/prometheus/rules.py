@@ -1,4 +1,4 @@
-"""What rules are made of: alerts and their registry, windows, names of recorded series, and their form in YAML."""
+"""What rules are made of: alerts and their registry, windows, names of recorded series, and tests for promtool."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from agenteval_otel.provisioning.plan import MonitoringPlan
-from agenteval_otel.provisioning.prometheus.scenarios import Scenario
-from agenteval_otel.provisioning.promql import AGENT, CRITERION
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, quoted
+from agenteval_otel.semconv import Instrument
 
 GROUP: Final = ("job", AGENT, CRITERION)
 """The labels of an alert about quality: a criterion of an agent of a service, over all its instances."""
@@ -16,10 +16,30 @@ GROUP: Final = ("job", AGENT, CRITERION)
 WINDOWS_S: Final = {"30m": 1_800.0, "1h": 3_600.0, "2h": 7_200.0, "6h": 21_600.0, "1d": 86_400.0}
 """Windows by their name in recorded series, which the time scale does not change."""
 
-EVALUATED_EVERY_S: Final = 60.0
-LEAST_WINDOW_S: Final = 2.0
-"""No window is scaled below this: a counter's increase needs two samples."""
-_LEAST_INTERVAL_S = 1.0
+_INTERVAL_S: Final = 60.0
+_MIN_INTERVAL_S: Final = 1.0
+_MIN_WINDOW_S: Final = 2.0  # a counter's increase needs two samples
+
+# Scenarios last 26 hours, for the longest window and the waiting time; the rest is in steps.
+STEP_S: Final = 600
+STEPS: Final = 156
+HALF_HOUR, HOUR, DAY = 3, 6, 144
+
+
+class Series(NamedTuple):
+    """A series of a scenario: a metric's name, its labels besides ``job``, and its values in promtool's notation."""
+
+    name: str
+    labels: Mapping[str, str]
+    values: str
+
+
+class Scenario(NamedTuple):
+    """A day of a service whose name, the label ``job``, says what happens, and the alerts that fire at its end."""
+
+    job: str
+    series: tuple[Series, ...]
+    fires: frozenset[str] = frozenset()
 
 
 class Alert(NamedTuple):
@@ -32,7 +52,7 @@ class Alert(NamedTuple):
         severity: ``page`` wakes somebody, ``ticket`` waits for the morning.
         summary: One line, a template of Prometheus.
         description: What is measured and what it means, a template.
-        scenarios: Tests: what makes it fire, and what does not. Alerts may share some.
+        scenarios: Its tests; where another alert has them too, they are empty.
         labels: Further labels, the same for everything that the rule returns.
         is_quality: It is about the answers; others are about the monitoring itself.
     """
@@ -64,6 +84,25 @@ class Alert(NamedTuple):
             },
         }  # fmt: skip
 
+    def test(self, plan: MonitoringPlan) -> dict[str, Any]:
+        """Its scenarios as a test of promtool: at their end exactly these alerts fire."""
+        return {
+            "name": self.name, "interval": plan.duration(STEP_S),
+            "input_series": [
+                {"series": f"{series.name}{_braces({'job': scenario.job, 'instance': '1', **series.labels})}",
+                 "values": series.values}
+                for scenario in self.scenarios for series in scenario.series
+            ],
+            "promql_expr_test": [{
+                "expr": 'group by (alertname, job) (ALERTS{alertstate="firing"})',
+                "eval_time": plan.duration(STEPS * STEP_S),
+                "exp_samples": [
+                    {"labels": _braces({"alertname": name, "job": scenario.job}), "value": 1}
+                    for scenario in self.scenarios for name in sorted(scenario.fires)
+                ],
+            }],
+        }  # fmt: skip
+
 
 AlertFactory = Callable[[MonitoringPlan], list[Alert]]
 _FACTORIES: Final[list[AlertFactory]] = []
@@ -75,8 +114,8 @@ def registered(factory: AlertFactory) -> AlertFactory:
     return factory
 
 
-def registered_alerts(plan: MonitoringPlan) -> list[Alert]:
-    """Every rule for the plan, in the order of registration; none without criteria."""
+def alerts_of(plan: MonitoringPlan) -> list[Alert]:
+    """Every alert that the plan needs, in the order of registration; none without criteria."""
     return [alert for factory in _FACTORIES for alert in factory(plan)] if plan.criteria else []
 
 
@@ -87,12 +126,12 @@ def recorded(what: str, name: str = "") -> str:
 
 def window(plan: MonitoringPlan, name: str) -> str:
     """A window of `WINDOWS_S` in PromQL, scaled."""
-    return plan.duration(WINDOWS_S[name], at_least_s=LEAST_WINDOW_S)
+    return plan.duration(WINDOWS_S[name], at_least_s=_MIN_WINDOW_S)
 
 
 def group(plan: MonitoringPlan, name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
     """A file with one group of rules, or none where there are no rules."""
-    interval = plan.duration(EVALUATED_EVERY_S, at_least_s=_LEAST_INTERVAL_S)
+    interval = plan.duration(_INTERVAL_S, at_least_s=_MIN_INTERVAL_S)
     return {"groups": [{"name": name, "interval": interval, "rules": rules}] if rules else []}
 
 
@@ -104,3 +143,34 @@ def figure(value: float) -> str:
 def literal(text: str) -> str:
     """Text that Prometheus's templates leave as it is."""
     return text.replace("{{", '{{ "{{" }}')
+
+
+# --- scenarios ---
+
+
+def scenarios_of(alert: str, *rows: tuple[str, bool, Series | tuple[Series, ...]]) -> tuple[Scenario, ...]:
+    """The scenarios of one alert, each with what happens, whether the alert fires, and the series."""
+    return tuple(
+        Scenario(job, (series,) if isinstance(series, Series) else series, frozenset({alert} if fires else ()))
+        for job, fires, series in rows
+    )
+
+
+def gauge(instrument: Instrument, values: str, labels: Mapping[str, str] = {}) -> Series:
+    """A series with values in promtool's notation."""
+    return Series(instrument.prometheus_name, labels, values)
+
+
+def counter(instrument: Instrument | str, labels: Mapping[str, str], *pieces: tuple[float, int]) -> Series:
+    """A counter that grows by so much a step for so many steps, piece by piece; then it stays the same."""
+    name = instrument if isinstance(instrument, str) else instrument.prometheus_name
+    value, values = 0.0, ["0"]
+    for growth, steps in (*pieces, (0.0, STEPS - sum(steps for _, steps in pieces))):
+        if steps:
+            values.append(f"{value + growth:.12g}+{growth:.12g}x{steps - 1}")
+            value += growth * steps
+    return Series(name, labels, " ".join(values))
+
+
+def _braces(labels: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{name}={quoted(value)}" for name, value in labels.items()) + "}"
