@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
+import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore, module_of
-from agenteval_otel.ground_truth.index import MAX_ORIGINAL_ROWS, Matching, QuestionIndex, Row
-from agenteval_otel.ground_truth.rows import csv_rows, jsonl_rows, read_lines
+from agenteval_otel.ground_truth.index import MAX_ORIGINAL_ROWS, QuestionIndex, Row, SubstringIndex
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.worker import Worker
 
@@ -48,7 +51,7 @@ class FileGroundTruthStore(GroundTruthStore):
     """
 
     path: Path
-    matching: Matching = "words"
+    matching: Literal["words", "original"] = "words"
     min_words: int = Field(default=3, ge=1, le=100)
     min_share: float = Field(default=0.4, ge=0.01, le=1)
     max_rows: int = Field(default=200_000, ge=1, le=1_000_000)
@@ -61,16 +64,17 @@ class FileGroundTruthStore(GroundTruthStore):
 
     def find(self, evaluation_input: EvaluationInput) -> GroundTruth | None:
         """The reference answer for the prompt, in the module of the input."""
-        return self._file.index().find(evaluation_input.prompt, module_of(evaluation_input))
+        return self._file.latest().find(evaluation_input.prompt, module_of(evaluation_input))
 
     def rows(self, module: str | None = None) -> tuple[Row, ...]:
         """The rows, or those of a module (ignoring the case of its name), in the order of the file."""
-        index = self._file.index()
+        index = self._file.latest()
         return index.rows if module is None else index.of_module(module)
 
     def problems(self) -> Sequence[Exception]:
         """What was wrong with a changed file; the rows from before stay."""
-        return self._file.take_problems()
+        problems = self._file.problems
+        return tuple(problems.popleft() for _ in range(len(problems)))
 
     @classmethod
     def read_rows(cls, path: Path, lines: Iterable[str]) -> Iterator[Row]:
@@ -83,18 +87,18 @@ class FileGroundTruthStore(GroundTruthStore):
 
     @cached_property
     def _file(self) -> IndexedFile:
-        path = self.path.absolute()  # the process may change its folder later
+        return IndexedFile(self.path.absolute(), self._read)  # the process may change its folder later
+
+    def _read(self, path: Path) -> QuestionIndex:
         limit = min(self.max_rows, MAX_ORIGINAL_ROWS) if self.matching == "original" else self.max_rows
-
-        def read() -> QuestionIndex:
-            rows = tuple(islice(self.read_rows(path, read_lines(path, self.max_bytes)), limit + 1))
-            if len(rows) > limit:
-                raise ConfigurationError(f"{path}: more than {limit} rows (max_rows)")
-            if not rows:
-                raise ConfigurationError(f"{path}: no rows")
-            return QuestionIndex(rows, matching=self.matching, min_words=self.min_words, min_share=self.min_share)
-
-        return IndexedFile(path, read)
+        rows = tuple(islice(self.read_rows(path, _lines(path, self.max_bytes)), limit + 1))
+        if len(rows) > limit:
+            raise ConfigurationError(f"{path}: more than {limit} rows (max_rows)")
+        if not rows:
+            raise ConfigurationError(f"{path}: no rows")
+        if self.matching == "original":
+            return SubstringIndex(rows)
+        return QuestionIndex(rows, min_words=self.min_words, min_share=self.min_share)
 
 
 class CsvGroundTruthStore(FileGroundTruthStore, type="csv"):
@@ -106,8 +110,21 @@ class CsvGroundTruthStore(FileGroundTruthStore, type="csv"):
 
     @classmethod
     def read_rows(cls, path: Path, lines: Iterable[str]) -> Iterator[Row]:
-        """The rows of the lines; see `csv_rows`."""
-        return csv_rows(path, lines)
+        reader = csv.reader(lines, strict=True)
+        try:
+            header = [_field_name(cell) for cell in next(reader, [])]
+            _expect_fields(path, 1, header)
+            for field, name in _FIELDS.items():
+                if header.count(field) > 1:
+                    raise _wrong(path, 1, f"two columns {name}")
+            for cells in filter(None, reader):
+                if len(cells) < len(header):
+                    raise _wrong(path, reader.line_num, f"expected the columns of line 1, found {len(cells)} of them")
+                if any(map(str.strip, cells[len(header) :])):
+                    raise _wrong(path, reader.line_num, "more cells than line 1 has columns: quote text with commas")
+                yield _row(path, reader.line_num, dict(zip(header, cells, strict=False)))
+        except csv.Error as error:
+            raise _wrong(path, reader.line_num, f"not CSV: {error}") from None
 
 
 class JsonlGroundTruthStore(FileGroundTruthStore, type="jsonl"):
@@ -119,75 +136,63 @@ class JsonlGroundTruthStore(FileGroundTruthStore, type="jsonl"):
 
     @classmethod
     def read_rows(cls, path: Path, lines: Iterable[str]) -> Iterator[Row]:
-        """The rows of the lines; see `jsonl_rows`."""
-        return jsonl_rows(path, lines)
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                fields = {_field_name(key): value for key, value in _object(path, number, line).items()}
+                _expect_fields(path, number, fields)
+                yield _row(path, number, fields)
 
 
 class IndexedFile:
     """The index of a file's rows, which follows the file.
 
-    A changed file that cannot be used leaves the index as it was, and is reported once. Any thread may call; none
-    waits for the file.
+    A changed file is read on a thread of its own; one that cannot be used leaves the index as it was. Any thread may
+    call; none waits for the file.
 
     Args:
         path: The file.
-        read: Reads it; called here, and later on a thread of its own.
+        read: Reads it; called here, and later on that thread.
         clock: Seconds, monotonic.
 
     Raises:
         ConfigurationError: The first reading failed.
+
+    Attributes:
+        problems: Why changed files could not be used.
     """
 
     def __init__(
-        self, path: Path, read: Callable[[], QuestionIndex], *, clock: Callable[[], float] = time.monotonic
+        self, path: Path, read: Callable[[Path], QuestionIndex], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._worker = Worker("agenteval-ground-truth", max_waiting=1, idle_s=0.0)
         self._path, self._read, self._clock = path, read, clock
-        self._problems: list[Exception] = []
-        self._last_problem = ""
-        # The signature is taken before the file is read, so later changes are seen. One tuple: both change together.
-        signature = _signature(path)
-        self._current = read(), signature
+        self.problems: deque[Exception] = deque(maxlen=_MAX_PROBLEMS)
+        self._signature = _signature(path)  # before it is read, so that later changes are seen
+        self._index = read(path)
         self._check_at = clock() + _CHECK_EVERY_S
 
     def __repr__(self) -> str:
-        return f"<IndexedFile {self._path} {self._current[0]!r}>"
+        return f"<IndexedFile {self._path} {self._index!r}>"
 
-    def index(self) -> QuestionIndex:
+    def latest(self) -> QuestionIndex:
         """The index; compares the file's signature once a second."""
         now = self._clock()
         if now >= self._check_at:
             self._check_at = now + _CHECK_EVERY_S
-            changed = not self._worker.has_thread and _signature(self._path) != self._current[1]
-            # With a thread there, another caller has started the same reading in this moment.
-            if changed and not self._worker.submit(self.reload) and not self._worker.has_thread:
-                self._report(RuntimeError("no thread can be started to read the changed file"))
-        return self._current[0]
+            if not self._worker.has_thread and _signature(self._path) != self._signature:
+                self._worker.submit(self._reload)
+        return self._index
 
-    def reload(self) -> None:
-        """Read the file now. Blocks; raises nothing."""
+    def _reload(self) -> None:
         signature = _signature(self._path)
         try:
-            index = self._read()
+            self._index = self._read(self._path)
         except Exception as error:
-            self._report(error)
+            self.problems.append(error)
             if isinstance(error, MemoryError) or isinstance(error.__cause__, OSError):
                 return  # not the file's content: tried again at the next check
-            index = self._current[0]
-        else:
-            self._last_problem = ""
         # Last: a process that was forked during the reading, without this thread, starts over.
-        self._current = index, signature
-
-    def take_problems(self) -> Sequence[Exception]:
-        """What was wrong since the last call."""
-        problems, self._problems = self._problems, []
-        return tuple(problems)
-
-    def _report(self, error: Exception) -> None:
-        if str(error) != self._last_problem and len(self._problems) < _MAX_PROBLEMS:
-            self._last_problem = str(error)
-            self._problems.append(error)
+        self._signature = signature
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:
@@ -197,3 +202,72 @@ def _signature(path: Path) -> tuple[int, ...] | None:
         return None
     # With the time of the inode's last change: of the rights, or of a copy that keeps the modification time.
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_dev, status.st_ino
+
+
+_FIELDS: Final = {
+    "userprompt": "UserPrompt", "expectedoutput": "ExpectedOutput", "category": "Category", "module": "Module",
+}  # fmt: skip
+
+
+def _field_name(name: str) -> str:
+    """``UserPrompt``, ``userPrompt`` and ``user_prompt`` are one name."""
+    return name.strip().replace("_", "").casefold()
+
+
+def _wrong(path: Path, line: int, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"{path}:{line}: {problem}")
+
+
+def _lines(path: Path, max_bytes: int) -> list[str]:
+    """The lines of a file, with their ends."""
+    try:
+        # Before it is opened: opening a pipe waits until something writes.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigurationError(f"{path}: not a file")
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from error
+    if len(content) > max_bytes:
+        raise ConfigurationError(f"{path}: larger than {max_bytes} bytes (max_bytes)")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _wrong(path, content.count(b"\n", 0, error.start) + 1, "not UTF-8") from None
+    # Not splitlines, which also splits at characters that a text may contain.
+    return [f"{line}\n" for line in text.split("\n")]
+
+
+def _object(path: Path, number: int, line: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(line, parse_constant=_refuse)
+        if "\\u" in line:
+            json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
+    except (ValueError, RecursionError) as error:
+        raise _wrong(path, number, f"not JSON: {getattr(error, 'msg', type(error).__name__)}") from None
+    if not isinstance(value, Mapping):
+        raise _wrong(path, number, f"expected an object, found {type(value).__name__}")
+    return value
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+def _expect_fields(path: Path, line: int, fields: Collection[str]) -> None:
+    missing = [name for field, name in list(_FIELDS.items())[:2] if field not in fields]
+    if missing:
+        raise _wrong(path, line, f"{' and '.join(missing)} missing; expected {', '.join(_FIELDS.values())}")
+
+
+def _row(path: Path, line: int, fields: Mapping[str, Any]) -> Row:
+    prompt = fields["userprompt"]
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise _wrong(
+            path, line, "UserPrompt is empty" if prompt is None or isinstance(prompt, str) else "UserPrompt is no text"
+        )
+    names = [fields.get(field) for field in ("category", "module")]
+    if any(not isinstance(name, str | None) for name in names):
+        raise _wrong(path, line, "Category and Module are expected to be text")
+    category, module = ((name or "").strip() or None for name in names)
+    return Row(prompt, fields["expectedoutput"], category, module)

@@ -5,28 +5,25 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import accumulate
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from agenteval_otel.ground_truth.base import GroundTruth
 from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.runtime.text import composed
 
-__all__ = ["MAX_ORIGINAL_ROWS", "MAX_PROMPT_CHARACTERS", "Matching", "NormalizedQuery", "QuestionIndex", "Row"]
+__all__ = ["MAX_ORIGINAL_ROWS", "NormalizedQuery", "QuestionIndex", "Row", "SubstringIndex"]
 
-Matching = Literal["words", "original"]
-MAX_PROMPT_CHARACTERS = 65_536
-"""A longer prompt is not looked up."""
 MAX_PARTIAL_CHARACTERS = 16_384
 """A longer prompt finds only the same question."""
 MAX_ORIGINAL_ROWS = 5_000
 """``matching: original`` looks at every row; more rows would block the background thread for milliseconds."""
-_MAX_CANDIDATES = 2_000
+_MAX_CANDIDATES = 5_000
 """Rows, or positions in the prompt, that a partial match looks at: about a millisecond."""
-_MAX_SKIPPED = 5_000
-"""Rows that a partial match passes, those of other modules included."""
 _MAX_SCANNED = 20_000_000
 """Rows times characters of the prompt that ``matching: original`` scans; beyond it finds only the same question."""
 
@@ -76,11 +73,7 @@ class _Entry(NamedTuple):
         return module is None or self.module is None or self.module == module
 
 
-class _Match(NamedTuple):
-    entry: _Entry
-    share: float
-
-
+_Match = tuple[_Entry | None, Literal["exact", "partial"], float]
 _Firsts = dict[str, tuple[_Entry, ...]]
 """The first row of each module for a text, in the order of the file."""
 
@@ -93,44 +86,20 @@ class QuestionIndex:
 
     Args:
         rows: In the order of the file.
-        matching: ``words`` or ``original``; see `FileGroundTruthStore`.
         min_words: Words that the two must have in common, one after another.
         min_share: Words of the shorter over those of the longer, at least.
     """
 
-    def __init__(self, rows: Iterable[Row], *, matching: Matching = "words", min_words: int, min_share: float) -> None:
+    def __init__(self, rows: Iterable[Row], *, min_words: int = 1, min_share: float = 1.0) -> None:
         self.rows = tuple(rows)
-        self._original, self._min_words, self._min_share = matching == "original", min_words, min_share
+        self._min_words, self._min_share = min_words, min_share
         self._modules = {name for row in self.rows if (name := _module_key(row.module))}
         self._same: _Firsts = {}
-        self._by_phrase: _Firsts = {}
-        # By the first `min_words` words: the lengths of the rows that begin with them, the longest first.
-        self._lengths: dict[str, list[int]] = {}
-        # By word: the positions, in order of length, of the rows that contain it.
-        self._positions: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
-        entries: list[_Entry] = []
-        for row in self.rows:
-            query = NormalizedQuery.of(row.prompt)
-            phrase = _upper(row.prompt) if self._original else query.phrase
-            entry = _Entry(row, phrase, len(query.words), _module_key(row.module))
-            _add(self._same, phrase if self._original else query.text, entry)
-            if self._original:
-                entries.append(entry)
-            elif entry.length >= min_words and _add(self._by_phrase, entry.phrase, entry):
-                entries.append(entry)
-                lengths = self._lengths.setdefault(" ".join(["", *query.words[:min_words], ""]), [])
-                if entry.length not in lengths:
-                    lengths.append(entry.length)
-        for lengths in self._lengths.values():
-            lengths.sort(reverse=True)
-        self._entries = entries if self._original else sorted(entries, key=lambda entry: entry.length)
-        self._counts = array("I", (entry.length for entry in self._entries))
-        for position, entry in enumerate(() if self._original else self._entries):
-            for word in set(entry.phrase.split()):
-                self._positions[word].append(position)
+        self._entries = [self._entry(row) for row in self.rows]
+        self._build()
 
     def __repr__(self) -> str:
-        return f"<QuestionIndex {len(self.rows)} rows, {len(self._modules)} modules>"
+        return f"<{type(self).__name__} {len(self.rows)} rows, {len(self._modules)} modules>"
 
     def of_module(self, module: str) -> tuple[Row, ...]:
         """The rows of a module, in the order of the file, ignoring the case of its name."""
@@ -141,42 +110,61 @@ class QuestionIndex:
 
         None without a prompt, where no row matches, and where the row that matches has a blank answer.
         """
-        if not prompt or len(prompt) > MAX_PROMPT_CHARACTERS or not prompt.strip():
+        if not prompt or not prompt.strip():
             return None
         name = _module_key(module)
-        name = name if name in self._modules else None
-        query = NormalizedQuery.of(prompt)
-        same = _first(self._same, _upper(prompt) if self._original else query.text, name)
-        if same is not None:
-            match: _Match | None = _Match(same, 1.0)
-        else:
-            match = self._substring(prompt, name) if self._original else self._nearest(query, name)
-        if match is None or is_blank(match.entry.row.answer):
+        entry, match, share = self._match(prompt, name if name in self._modules else None)
+        if entry is None or is_blank(entry.row.answer):
             return None
-        row = match.entry.row
+        row = entry.row
         return GroundTruth(
-            answer=row.answer, prompt=row.prompt, category=row.category, module=row.module, share=match.share,
-            match="partial" if same is None else "exact",
-        )  # fmt: skip
+            answer=row.answer, prompt=row.prompt, category=row.category, module=row.module, match=match, share=share
+        )
 
-    def _nearest(self, query: NormalizedQuery, module: str | None) -> _Match | None:
+    def _entry(self, row: Row) -> _Entry:
+        query = NormalizedQuery.of(row.prompt)
+        entry = _Entry(row, query.phrase, len(query.words), _module_key(row.module))
+        _add(self._same, query.text, entry)
+        return entry
+
+    def _build(self) -> None:
+        self._by_phrase: _Firsts = {}
+        # By the first `min_words` words: the lengths of the rows that begin with them, the longest first.
+        self._lengths: dict[str, list[int]] = {}
+        # By word: the positions, in order of length, of the rows that contain it.
+        self._positions: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
+        self._entries = sorted(
+            (entry for entry in self._entries
+             if entry.length >= self._min_words and _add(self._by_phrase, entry.phrase, entry)),
+            key=attrgetter("length"),
+        )  # fmt: skip
+        for position, entry in enumerate(self._entries):
+            words = entry.phrase.split()
+            lengths = self._lengths.setdefault(" ".join(["", *words[: self._min_words], ""]), [])
+            if entry.length not in lengths:
+                lengths.insert(0, entry.length)
+            for word in set(words):
+                self._positions[word].append(position)
+
+    def _match(self, prompt: str, module: str | None) -> _Match:
+        query = NormalizedQuery.of(prompt)
+        same = _first(self._same, query.text, module)
+        if same is not None:
+            return same, "exact", 1.0
         count = len(query.words)
-        if count < self._min_words or not self._entries:
-            return None
+        if count < self._min_words:
+            return None, "partial", 0.0
         inside, around = self._inside(query, module), self._around(query, module)
-        matches = [_Match(inside, inside.length / count)] if inside else []
-        matches += [_Match(around, count / around.length)] if around else []
-        return max(matches, key=lambda match: match.share, default=None)
+        share_inside = inside.length / count if inside else 0.0
+        share_around = count / around.length if around else 0.0
+        return (inside, "partial", share_inside) if share_inside >= share_around else (around, "partial", share_around)
 
     def _inside(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
         """The longest row that the prompt contains."""
         phrase, count = query.phrase, len(query.words)
         shortest = max(self._min_words, math.ceil(self._min_share * count))
-        if shortest > self._counts[-1]:
-            return None
-        starts = [0]  # of the space before each word, and after the last
-        for word in query.words:
-            starts.append(starts[-1] + len(word) + 1)
+        # Where the space before each word is, and the one after the last.
+        starts = [0, *accumulate(len(word) + 1 for word in query.words)]
         best: _Entry | None = None
         candidates = 0
         for at in range(count - shortest + 1):
@@ -189,33 +177,44 @@ class QuestionIndex:
         return best
 
     def _around(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
-        """The shortest row that contains the prompt."""
+        """The shortest row that contains the prompt, looked for among the rows of its rarest word."""
         phrase, count = query.phrase, len(query.words)
         longest = int(count / self._min_share)
-        if count > self._counts[-1] or not all(word in self._positions for word in query.words):
+        if not all(word in self._positions for word in query.words):
             return None
         rarest = min((self._positions[word] for word in query.words), key=len)
-        begin = bisect_left(rarest, bisect_left(self._counts, count))
-        end = bisect_left(rarest, bisect_right(self._counts, longest), begin)
-        candidates = 0
-        for position in rarest[begin : min(end, begin + _MAX_SKIPPED)]:
+        begin = bisect_left(rarest, count, key=lambda position: self._entries[position].length)
+        for position in rarest[begin : begin + _MAX_CANDIDATES]:
             entry = self._entries[position]
-            if entry.applies_to(module):
-                if phrase in entry.phrase:
-                    return entry
-                candidates += 1
-                if candidates >= _MAX_CANDIDATES:
-                    break
+            if entry.length > longest:
+                break
+            if phrase in entry.phrase and entry.applies_to(module):
+                return entry
         return None
 
-    def _substring(self, prompt: str, module: str | None) -> _Match | None:
-        """The first row of the file that contains the prompt or is contained in it, as the Partnership Agent does."""
+
+class SubstringIndex(QuestionIndex):
+    """Finds what the Partnership Agent finds: any substring, ignoring only case, the first row of the file."""
+
+    def _entry(self, row: Row) -> _Entry:
+        upper = _upper(row.prompt)
+        entry = _Entry(row, upper, 0, _module_key(row.module))
+        _add(self._same, upper, entry)
+        return entry
+
+    def _build(self) -> None:
+        """Every row is looked at: there is nothing to build."""
+
+    def _match(self, prompt: str, module: str | None) -> _Match:
         text = _upper(prompt)
+        same = _first(self._same, text, module)
+        if same is not None:
+            return same, "exact", 1.0
         for entry in self._entries if len(text) * len(self._entries) <= _MAX_SCANNED else ():
             if entry.applies_to(module) and (text in entry.phrase or entry.phrase in text):
                 counts = [max(1, len(_words_of(_normalized(either)))) for either in (prompt, entry.row.prompt)]
-                return _Match(entry, min(counts) / max(counts))
-        return None
+                return entry, "partial", min(counts) / max(counts)
+        return None, "partial", 0.0
 
 
 def _normalized(text: str) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.ground_truth.index import MAX_PROMPT_CHARACTERS, Matching, NormalizedQuery, QuestionIndex, Row
+from agenteval_otel.ground_truth.index import NormalizedQuery, QuestionIndex, Row, SubstringIndex
 
 RESET, QUICK, REFUND = "How do I reset my password?", "How do I reset my password quickly?", "Can I get a refund?"
 
 
-def table(*prompts: str, matching: Matching = "words", min_words: int = 3, min_share: float = 0.4) -> QuestionIndex:
-    rows = [Row(prompt, prompt, None, None) for prompt in prompts]
-    return QuestionIndex(rows, matching=matching, min_words=min_words, min_share=min_share)
+def table(*prompts: str, min_words: int = 3, min_share: float = 0.4) -> QuestionIndex:
+    return QuestionIndex([Row(prompt, prompt) for prompt in prompts], min_words=min_words, min_share=min_share)
+
+
+def substrings(*prompts: str) -> SubstringIndex:
+    return SubstringIndex([Row(prompt, prompt) for prompt in prompts])
 
 
 def found(one: QuestionIndex, prompt: str | None, module: str | None = None) -> tuple[str, str, float] | None:
@@ -74,9 +76,9 @@ def test_the_first_of_equal_matches_wins() -> None:
     assert found(one, "a b c") == ("1", "partial", 0.75)
 
 
-@pytest.mark.parametrize("prompt", [None, "", "  \n", "?!", "x" * (MAX_PROMPT_CHARACTERS + 1)])
-def test_a_blank_or_endless_prompt_has_no_answer(prompt: str | None) -> None:
-    """No prompt, blanks, only punctuation, and more text than any question has."""
+@pytest.mark.parametrize("prompt", [None, "", "  \n", "?!"])
+def test_a_blank_prompt_has_no_answer(prompt: str | None) -> None:
+    """No prompt, blanks, only punctuation."""
     assert table(RESET, "x").find(prompt) is None
 
 
@@ -120,7 +122,7 @@ def test_the_first_row_of_the_module_or_of_no_module_wins() -> None:
 
 def test_original_matching() -> None:
     """Any substring, ignoring only case; the first row in the file wins."""
-    one = table(RESET, QUICK, "Straße und Haus", matching="original")
+    one = substrings(RESET, QUICK, "Straße und Haus")
     assert found(one, "a") == (RESET, "partial", 0.167)
     assert found(one, f"{QUICK} or {RESET}") == (RESET, "partial", 0.429)
     assert found(one, QUICK.upper()) == (QUICK, "exact", 1.0)
@@ -130,7 +132,7 @@ def test_original_matching() -> None:
 
 def test_original_matching_compares_letter_by_letter() -> None:
     """As .NET compares: both small sigmas are equal, and no other letter becomes an s or an i."""
-    one = table("ΟΔΟΣ ΛΓΣ", "size", "Straße", matching="original")
+    one = substrings("ΟΔΟΣ ΛΓΣ", "size", "Straße")
     assert found(one, "οδος λγς") == found(one, "οδοσ λγσ") == ("ΟΔΟΣ ΛΓΣ", "exact", 1.0)
     for prompt in ("\u017fize", "s\u0131ze", "STRASSE"):
         assert found(one, prompt) is None
@@ -199,34 +201,13 @@ def test_a_module_finds_what_an_index_of_its_rows_finds(
 
 HUGE = {
     "one word": "x" * 65_000, "words": "a b " * 16_000, "marks": "a" + "\u0301\u0323" * 30_000,
-    "beginnings": "how do i " * 7_000, "ideographs": "京" * 60_000, "too long": RESET * 1_000_000,
+    "beginnings": "how do i " * 7_000, "ideographs": "京" * 60_000,
 }  # fmt: skip
 
 
 @pytest.mark.timeout(60)  # what is quadratic takes many minutes
 @pytest.mark.parametrize("prompt", HUGE.values(), ids=list(HUGE))
 def test_a_huge_prompt_is_quick(prompt: str) -> None:
-    """Whatever it consists of; a prompt longer than any question is not looked up."""
+    """Whatever it consists of."""
     one = table(*(f"how do i {'a b ' * (number % 50)}{number}" for number in range(500)), min_share=0.01)
     assert one.find(prompt) is None
-
-
-def test_a_lookup_hardly_grows_with_the_rows() -> None:
-    """Sixteen times the rows take less than eight times as long, found or not."""
-
-    def made(count: int) -> QuestionIndex:
-        return table(*(f"what is the price of item {n} in shop {n % 97} today" for n in range(count)))
-
-    def best_s(one: QuestionIndex) -> float:
-        prompts = ["price of item 77 in shop 77", "what is the price of", "please: what is the price of item 3 in shop"]
-
-        def once() -> float:
-            began = time.process_time()
-            for prompt in prompts * 20:
-                one.find(prompt)
-            return time.process_time() - began
-
-        return min(once() for _ in range(5))
-
-    few, many = made(1_000), made(16_000)
-    assert any(best_s(many) < 8 * best_s(few) for _ in range(3))

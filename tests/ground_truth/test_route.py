@@ -34,8 +34,8 @@ from tests.testing.doubles import Free, Keeping
 ROWS = [("Where is my order?", "On its way.", "Orders", "shop"), ("Where is my order?", "In the kitchen.", "", "diner")]
 
 
-class Told(GroundTruthStore):
-    """Does what it is told, and remembers on which thread."""
+class Local(GroundTruthStore):
+    """Returns or raises its answer, and remembers on which thread."""
 
     answer: Any = None
 
@@ -46,26 +46,18 @@ class Told(GroundTruthStore):
         return self.answer
 
 
-class Waiting(GroundTruthStore):
-    """Answers over the network, or never."""
+class Remote(GroundTruthStore):
+    """Answers or breaks while it is awaited, or never answers."""
 
-    answers: bool = True
+    answer: Any = None
 
     async def find(self, evaluation_input: EvaluationInput) -> GroundTruth:
         await asyncio.sleep(0)
-        if not self.answers:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        if self.answer is None:
             await asyncio.Event().wait()
-        return GroundTruth(answer="later")
-
-
-class Breaking(GroundTruthStore):
-    """A service that breaks while it is awaited."""
-
-    error: Any = None
-
-    async def find(self, evaluation_input: EvaluationInput) -> GroundTruth:
-        await asyncio.sleep(0)
-        raise self.error
+        return GroundTruth(answer=self.answer)
 
 
 THREADS: list[threading.Thread] = []
@@ -134,8 +126,8 @@ def test_the_handler_may_name_the_module(path: Path, kept: Keeping) -> None:
     assert scores(kept) == ["In the kitchen.", "Lost."]
 
 
-def test_it_is_told_in_the_telemetry(path: Path, telemetry: RecordedTelemetry) -> None:
-    """The run span says whether a reference was there."""
+def test_the_run_span_has_whether_a_reference_was_there(path: Path, telemetry: RecordedTelemetry) -> None:
+    """With the module, which is the agent's name."""
     configure(
         sample_rate=1.0, storage=[telemetry.storage()], ground_truth=CsvGroundTruthStore(path=path),
         dispatcher=InlineDispatcher(),
@@ -155,7 +147,7 @@ def test_a_store_that_breaks_costs_the_ground_truth_only(
     answer: Any, kept: Keeping, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is counted and logged without what it said; the answer is evaluated all the same."""
-    live(kept, Told(answer=answer))
+    live(kept, Local(answer=answer))
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
         monitor(agent="shop")(echo)("Where?")
     assert [result.status for result in kept.results] == ["skipped"]
@@ -167,9 +159,9 @@ def test_a_store_that_breaks_costs_the_ground_truth_only(
 
 def test_a_store_may_ask_a_service(kept: Keeping) -> None:
     """It is awaited, for as long as it says; then evaluation goes on without."""
-    live(kept, Waiting())
+    live(kept, Remote(answer="later"))
     monitor(agent="shop")(echo)("Where?")
-    live(kept, Waiting(answers=False, timeout_s=0.01))
+    live(kept, Remote(timeout_s=0.01))
     monitor(agent="shop")(echo)("Where?")
     assert scores(kept) == ["later", None]
     assert default_pipeline().accounting.failures == {"ground_truth": 1}
@@ -178,13 +170,13 @@ def test_a_store_may_ask_a_service(kept: Keeping) -> None:
 @pytest.mark.parametrize("error", BROKEN[:3], ids=["raises", "exits", "cancels"])
 def test_a_service_that_breaks_costs_the_ground_truth_only(error: BaseException, kept: Keeping) -> None:
     """Whatever it raises, the loop goes on, live and offline."""
-    live(kept, Breaking(error=error), dispatcher={"type": "pool", "linger_s": 0.0})
+    live(kept, Remote(answer=error), dispatcher={"type": "pool", "linger_s": 0.0})
     for _ in range(2):
         monitor(agent="shop")(echo)("Where?")
     assert flush(20.0)
     assert scores(kept) == [None, None]
     assert default_pipeline().accounting.failures == {"ground_truth": 2}
-    assert [one.evaluator_type for one in offline(Breaking(error=error)).run_errors] == ["GroundTruthStore"]
+    assert [one.evaluator_type for one in offline(Remote(answer=error)).run_errors] == ["GroundTruthStore"]
 
 
 def test_blank_ground_truth_is_none(path: Path, kept: Keeping) -> None:
@@ -201,8 +193,8 @@ def test_blank_ground_truth_is_none(path: Path, kept: Keeping) -> None:
 
 
 def test_the_caller_never_looks_it_up(kept: Keeping) -> None:
-    """It happens on the pool's thread."""
-    live(kept, Told(answer=GroundTruth(answer="a")), dispatcher={"type": "pool", "linger_s": 0.0})
+    """It happens on the background thread."""
+    live(kept, Local(answer=GroundTruth(answer="a")), dispatcher={"type": "pool", "linger_s": 0.0})
     monitor(agent="shop")(echo)("Where?")
     assert flush(20.0)
     assert scores(kept) == ["a"]
@@ -213,7 +205,7 @@ def test_a_broken_change_is_counted_with_its_line(path: Path, kept: Keeping, cap
     """The rows from before answer; the log names the line."""
     store = CsvGroundTruthStore(path=path)
     live(kept, store)
-    store._file._problems.append(ConfigurationError("rows.csv:3: UserPrompt is empty"))
+    store._file.problems.append(ConfigurationError("rows.csv:3: UserPrompt is empty"))
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
         monitor(agent="shop")(echo)("Where is my order?")
     assert scores(kept) == ["On its way."]
@@ -270,14 +262,14 @@ def test_offline_it_is_the_same(path: Path) -> None:
 
 def test_offline_a_store_that_breaks_is_a_run_error() -> None:
     """The evaluators run without it."""
-    found = offline(Told(answer=RuntimeError("broke")))
+    found = offline(Local(answer=RuntimeError("broke")))
     assert [(error.evaluator_type, error.message) for error in found.run_errors] == [
         ("GroundTruthStore", "RuntimeError: broke")
     ]
     assert found.results[0].status == "skipped"
 
 
-def test_an_answer_is_nobodys_to_change(tmp_path: Path) -> None:
+def test_evaluators_cannot_change_the_stores_answers(tmp_path: Path) -> None:
     """What an evaluator does to a mapping does not change the store's."""
     path = tmp_path / "rows.jsonl"
     path.write_text('{"user_prompt": "Where is my order?", "expected_output": {"a": [1]}}')

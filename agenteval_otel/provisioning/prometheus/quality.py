@@ -7,14 +7,13 @@ Alerts read recorded series only, so each figure of an alert can be drawn as the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from agenteval_otel import semconv as names
 from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.prometheus.rules import (
-    DAY,
     GROUP,
     HALF_HOUR,
     HOUR,
@@ -244,11 +243,10 @@ def _weights(labels: Mapping[str, str], fails: float, worth: float) -> tuple[Ser
 
 
 def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenario, ...]:
-    """Shares close to each limit, numbers of verdicts close to each minimum, an outage that is over, weights."""
+    """Shares close to each limit, an outage that is over, weights, and few verdicts."""
     fast, slow = _FAST.limit(objective), _SLOW.limit(objective)
-    (least_6h, least_30m), (least_1d, least_2h) = (burn.verdicts(objective) for burn in BURNS)
     near, outage = _NEAR * (fast - slow), (1.0 + fast) / 2
-    plenty = max(_PLENTY, 2.0 * least_6h / (6 * HOUR), 2.0 * least_1d / DAY)
+    plenty = max(_PLENTY, *(2.0 * burn.verdicts(objective)[0] / (6 * HOUR) for burn in BURNS))
 
     def scenario(job: str, series: tuple[Series, ...], *burns: Burn) -> Scenario:
         return Scenario(job, series, frozenset(burn.name for burn in burns))
@@ -258,13 +256,6 @@ def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenar
 
     def over(share: float, steps: int) -> tuple[Series, Series]:
         return _verdicts(labels, (outage, plenty, STEPS - steps), (share, plenty, steps))
-
-    def rare(job: str, per_half_hour: float) -> Scenario:
-        six_hours, two_hours, day = (per_half_hour * times for times in (12, 4, 48))
-        fires_fast = per_half_hour >= least_30m and six_hours >= least_6h
-        fires_slow = two_hours >= least_2h and day >= least_1d
-        burns = [burn for burn, fires in ((_FAST, fires_fast), (_SLOW, fires_slow)) if fires]
-        return scenario(job, steady(outage, per_half_hour / HALF_HOUR), *burns)
 
     return (
         scenario("all is well", steady(0.0)),
@@ -278,16 +269,29 @@ def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenar
         scenario("an outage, over for two hours", over(slow - near, 2 * HOUR)),
         scenario("failures for an hour",
                  _verdicts(labels, (1.0 - objective, plenty, STEPS - HOUR), (fast + near, plenty, HOUR))),
-        rare("too few in half an hour", 0.93 * least_30m), rare("enough in half an hour", 1.05 * least_30m),
-        rare("too few in two hours", 0.96 * least_2h / 4), rare("enough in two hours", 1.03 * least_2h / 4),
-        scenario("too few in six hours",
-                 _verdicts(labels, (0.0, 0.0, STEPS - HOUR), (outage, 0.9 * least_6h / HOUR, HOUR))),
         scenario("failures are sampled more", (*steady(outage), *_weights(labels, (1.0 - objective) / 2, plenty))),
         scenario("passes are sampled more",
                  (*steady((1.0 - objective) / 2), *_weights(labels, outage, plenty)), *BURNS),
         scenario("a few stand for all", (*steady(outage), *_weights(labels, outage, 0.6))),
         scenario("a criterion without an objective", _verdicts(_OTHER, (1.0, _PLENTY, STEPS))),
+        *_count_scenarios(labels, objective),
     )  # fmt: skip
+
+
+def _count_scenarios(labels: Mapping[str, str], objective: float) -> Iterator[Scenario]:
+    """An outage with numbers of verdicts close to each minimum."""
+    outage = (1.0 + _FAST.limit(objective)) / 2
+    (least_6h, least_30m), (least_1d, least_2h) = (burn.verdicts(objective) for burn in BURNS)
+    for job, per_half_hour in (
+        ("too few in half an hour", 0.93 * least_30m), ("enough in half an hour", 1.05 * least_30m),
+        ("too few in two hours", 0.96 * least_2h / 4), ("enough in two hours", 1.03 * least_2h / 4),
+    ):  # fmt: skip
+        fast = per_half_hour >= least_30m and 12 * per_half_hour >= least_6h
+        slow = 4 * per_half_hour >= least_2h and 48 * per_half_hour >= least_1d
+        fires = frozenset(burn.name for burn, is_met in zip(BURNS, (fast, slow), strict=True) if is_met)
+        yield Scenario(job, _verdicts(labels, (outage, per_half_hour / HALF_HOUR, STEPS)), fires)
+    burst = _verdicts(labels, (0.0, 0.0, STEPS - HOUR), (outage, 0.9 * least_6h / HOUR, HOUR))
+    yield Scenario("too few in six hours", burst)
 
 
 def _mean_scenarios(labels: Mapping[str, str], threshold: float) -> tuple[Scenario, ...]:
