@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import (
+    BaseModel,
+    ConfigDict,
     Field,
     SerializationInfo,
     SerializeAsAny,
     SerializerFunctionWrapHandler,
+    ValidationError,
     field_serializer,
     field_validator,
     model_serializer,
@@ -24,10 +27,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.compat import load_entries, load_evaluator
-from agenteval_otel.components import Component, choices, load_each, resolve
+from agenteval_otel.components import Component, Explained, choices, explain_validation, load_each, resolve
 from agenteval_otel.components.plugins import import_plugins
-from agenteval_otel.engine.base import RunModel, expect_input
-from agenteval_otel.engine.selection import Selection, select
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -36,13 +37,100 @@ from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.snapshot import snapshot_of
-from agenteval_otel.redaction import Redactor, default_redactors
+from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = ["EvaluationRunConfig"]
+
+class RunModel(BaseModel, metaclass=Explained):
+    """A frozen model that knows all its fields, in snake_case and in camelCase.
+
+    Raises:
+        ConfigurationError: With the path of what is wrong, however it is built.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, alias_generator=to_camel, validate_by_name=True,
+        validate_by_alias=True, loc_by_alias=False, hide_input_in_errors=True, ignored_types=(cached_property,),
+    )  # fmt: skip
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """As pydantic's, with what is wrong explained by its path."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise explain_validation(error, cls) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """As pydantic's, with what is wrong explained by its path."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            raise explain_validation(error, cls) from None
+
+    @field_validator("redactors", mode="before", check_fields=False)
+    @classmethod
+    def _load_redactors(cls, value: Any) -> Any:
+        return load_redactors(value, path="redactors")
+
+
+def expect_input(value: Any) -> None:
+    """Raise ConfigurationError for what is no `EvaluationInput`."""
+    if not isinstance(value, EvaluationInput):
+        raise ConfigurationError(f"expected an EvaluationInput, found {type(value).__name__}")
+
+
+class LeftOut(NamedTuple):
+    """An evaluator that the run does not take, by its label, and why."""
+
+    evaluator_type: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.evaluator_type} ({self.reason})"
+
+
+class Selection(NamedTuple):
+    """The evaluators that run, in configured order, and those that do not."""
+
+    evaluators: tuple[Evaluator, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def select(evaluators: Sequence[Evaluator], *, execution: Sequence[str], tags: Sequence[str]) -> Selection:
+    """Those of one of the executions that have at least one of the tags; an empty list takes all.
+
+    Raises:
+        ConfigurationError: A tag that no evaluator has (names those there are), or nothing is left to run.
+    """
+    known = sorted({tag for evaluator in evaluators for tag in evaluator.tags})
+    for index, tag in enumerate(tags):
+        if tag not in known:
+            raise ConfigurationError(f"no evaluator has the tag {tag!r}{choices(tag, known)}", path=f"tags[{index}]")
+    chosen: list[Evaluator] = []
+    left_out: list[LeftOut] = []
+    for evaluator in evaluators:
+        reason = _reason(evaluator, execution, tags)
+        if reason is None:
+            chosen.append(evaluator)
+        else:
+            left_out.append(LeftOut(evaluator.label, reason))
+    if not chosen:
+        path = "execution" if execution else "tags"
+        raise ConfigurationError(f"no evaluator is left to run: {', '.join(map(str, left_out))}", path=path)
+    return Selection(tuple(chosen), tuple(left_out))
+
+
+def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str]) -> str | None:
+    if execution and evaluator.resolved_execution not in execution:
+        return f"execution {evaluator.resolved_execution}"
+    if tags and not set(tags) & set(evaluator.tags):
+        return f"tags {', '.join(evaluator.tags)}" if evaluator.tags else "no tags"
+    return None
 
 
 class EvaluationRunConfig(RunModel):

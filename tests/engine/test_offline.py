@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, Score, run_evaluation, run_evaluation_sync
-from agenteval_otel.engine import run_evaluations_sync
+from agenteval_otel.engine.offline import run_evaluations_sync
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult

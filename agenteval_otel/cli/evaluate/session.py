@@ -21,7 +21,8 @@ from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import load_settings, located
 from agenteval_otel.config.tree import Section, plain
-from agenteval_otel.engine import EvaluationRunConfig, run_evaluations
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.offline import run_evaluations
 from agenteval_otel.engine.progress import Silence, progress_for
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
