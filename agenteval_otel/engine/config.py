@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 
 from agenteval_otel.compat import load_entries, load_evaluator
 from agenteval_otel.components import Component, Explained, choices, explain_validation, load_each, resolve
-from agenteval_otel.components.plugins import import_plugins
+from agenteval_otel.components.loading import import_plugins
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -36,7 +36,7 @@ from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
-from agenteval_otel.models.snapshot import snapshot_of
+from agenteval_otel.models.value import snapshot_of
 from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import Escalation

@@ -20,8 +20,6 @@ from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
 
-__all__ = ["AgentSpan", "HandlerOptions", "HandlerSettings", "merged", "resolve"]
-
 AgentSpan = Literal["always", "sampled", "never"]
 
 

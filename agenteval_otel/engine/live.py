@@ -39,8 +39,6 @@ from agenteval_otel.telemetry.attributes import score_attributes
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
-__all__ = ["Engine"]
-
 _LOOK_AGAIN_S = 0.002
 _LOOK_EVERY_ITEMS = 16
 """So many spans or events of a list are emitted between two looks at the host's queues, which may be small."""

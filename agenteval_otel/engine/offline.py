@@ -29,8 +29,7 @@ from agenteval_otel.models import (
     EvaluationResult,
     RunError,
 )
-from agenteval_otel.models.snapshot import snapshot_of
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import replaced, snapshot_of
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import message_of

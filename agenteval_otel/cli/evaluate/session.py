@@ -17,9 +17,9 @@ from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, check_names,
 from agenteval_otel.cli.evaluate.totals import Totals
 from agenteval_otel.cli.figures import count_of
 from agenteval_otel.components import choices, near
-from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import load_settings, located
+from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.tree import Section, plain
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluations
