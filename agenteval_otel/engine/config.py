@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -146,8 +147,8 @@ class EvaluationRunConfig(RunModel):
         aggregation: How the overall score is made: an `Aggregation`, its type's name or a mapping.
         execution: Evaluators with one of these executions only; all when empty.
         tags: Evaluators with at least one of these tags only; all when empty.
-        storage_provider: Saves the result: a storage provider, its type's name, a mapping, or anything with
-            ``async save_result(aggregated)``.
+        storage: Saves the result: a storage provider, its type's name, a mapping, or anything with
+            ``async save_result(aggregated)``. In JSON ``storageProvider``, the specification's name.
         ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
         metadata: Copied into the result's metadata.
         escalation: Which inputs the expensive evaluators see, decided by what the others found; all when left out.
@@ -165,7 +166,10 @@ class EvaluationRunConfig(RunModel):
     aggregation: SerializeAsAny[Aggregation] = Field(default_factory=WeightedMean)
     execution: tuple[Execution, ...] = ()
     tags: tuple[str, ...] = ()
-    storage_provider: Any = None
+    storage: Any = Field(
+        default=None, validation_alias=AliasChoices("storageProvider", "storage_provider"),
+        serialization_alias="storageProvider",
+    )  # fmt: skip
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     escalation: Escalation | None = None
@@ -185,12 +189,12 @@ class EvaluationRunConfig(RunModel):
     def _load_aggregation(cls, value: Any) -> Any:
         return resolve(Aggregation, value, path="aggregation")
 
-    @field_validator("storage_provider", mode="before")
+    @field_validator("storage", mode="before")
     @classmethod
     def _load_storage(cls, value: Any) -> Any:
         if value is None or callable(getattr(value, "save_result", None)):
             return value
-        return resolve(EvaluationStorageProvider, value, path="storage_provider")
+        return resolve(EvaluationStorageProvider, value, path="storage")
 
     @model_validator(mode="before")
     @classmethod
@@ -245,17 +249,18 @@ class EvaluationRunConfig(RunModel):
         if self.is_strict and evaluation_input.criteria:
             check_criteria(evaluation_input.criteria, path="criteria")
 
-    @field_serializer("storage_provider")
+    @field_serializer("storage")
     def _dump_storage(self, value: Any) -> Any:
         return value if isinstance(value, Component) else None  # an object of the program's has no other form
 
     @model_serializer(mode="wrap")
-    def _as_given(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _as_loaded(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
         field_names = set(type(self).model_fields) - {"evaluator_configs"}
         if self.evaluator_configs is not None:  # the originals know nothing of what we would add
             field_names = self.model_fields_set - {"evaluators"}
-        names = {to_camel(name) if info.by_alias else name for name in field_names}
+        known = type(self).model_fields
+        names = {known[name].serialization_alias or name if info.by_alias else name for name in field_names}
         kept = {name: value for name, value in fields.items() if name in names}
         return kept if (info.context or {}).get("secrets") else mask(kept)
 

@@ -136,7 +136,7 @@ class OfflineRun:
         aggregated = aggregate(
             snapshot, outcome, runner=self.runner, started_ns=started_ns,
             ended_ns=started_ns + time.perf_counter_ns() - tick, metadata=snapshot_of(config.metadata),
-            storage="none" if config.storage_provider is None else "external", aggregation=config.aggregation,
+            storage="none" if config.storage is None else "external", aggregation=config.aggregation,
         )  # fmt: skip
         changes: dict[str, Any] = {"input_snapshot": snapshot}
         if config.selection.left_out:
@@ -147,10 +147,10 @@ class OfflineRun:
         return await self._saved(replaced(aggregated, changes))
 
     async def _saved(self, aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
-        if self.config.storage_provider is None:
+        if self.config.storage is None:
             return aggregated
         try:
-            await self.config.storage_provider.save_result(self.redaction.result(aggregated))
+            await self.config.storage.save_result(self.redaction.result(aggregated))
         except (Exception, SystemExit) as error:  # a client of the user's own: the results are not lost with it
             failed = _error_of("StorageProvider", error)
             return replaced(aggregated, {"run_errors": (*(aggregated.run_errors or ()), failed)})

@@ -291,7 +291,7 @@ def test_offline_the_same_rule_holds() -> None:
     SEEN.clear()
     kept = Keeping()
     whole = EvaluationInput(prompt=f"who is {MAIL}?", response=f"key {KEY}")
-    config = EvaluationRunConfig(evaluators=EVALUATORS, storage_provider=kept)
+    config = EvaluationRunConfig(evaluators=EVALUATORS, storage=kept)
     result = run_evaluation_sync(whole, config)
     shown = dict(SEEN)
     assert (shown["inline"].prompt, shown["model"].prompt) == (whole.prompt, "who is [EMAIL]?")

@@ -73,8 +73,8 @@ async def _evaluate(flow: _Flow, config: EvaluationRunConfig, concurrency: int) 
     try:
         await run_evaluations(flow.inputs(), config, concurrency=concurrency, on_result=flow.add, keep_results=False)
     finally:
-        if hasattr(config.storage_provider, "close"):
-            await config.storage_provider.close()
+        if hasattr(config.storage, "close"):
+            await config.storage.close()
 
 
 class _Flow:
