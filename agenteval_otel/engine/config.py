@@ -30,6 +30,7 @@ from pydantic.alias_generators import to_camel
 from agenteval_otel.compat import load_entries, load_evaluator
 from agenteval_otel.components import Component, Explained, choices, explain_validation, load_each, resolve
 from agenteval_otel.components.loading import import_plugins
+from agenteval_otel.engine.handler import StorageLike
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -177,7 +178,22 @@ class EvaluationRunConfig(RunModel):
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, evaluators: Sequence[EvaluatorLike] = (), **fields: Any) -> None: ...
+        def __init__(
+            self,
+            *,
+            plugins: Sequence[str] = (),
+            evaluators: Sequence[EvaluatorLike] = (),
+            evaluator_configs: Sequence[Mapping[str, Any]] | None = None,
+            criteria: Sequence[EvaluationCriteria] = (),
+            aggregation: Aggregation | str | Mapping[str, Any] = ...,
+            execution: Sequence[Execution] = (),
+            tags: Sequence[str] = (),
+            storage: StorageLike | None = None,
+            ground_truth: GroundTruthStore | Mapping[str, Any] | None = None,
+            metadata: Mapping[str, Any] = ...,
+            escalation: Escalation | Mapping[str, Any] | None = None,
+            redactors: Sequence[Redactor | str | Mapping[str, Any]] = ...,
+        ) -> None: ...
 
     @field_validator("ground_truth", mode="before")
     @classmethod

@@ -231,7 +231,14 @@ class Suite(RunModel):
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, evaluators: Sequence[EvaluatorLike] = (), **fields: Any) -> None: ...
+        def __init__(
+            self,
+            *,
+            evaluators: Sequence[EvaluatorLike] = (),
+            name: str = "suite",
+            continue_on_error: bool = False,
+            redactors: Sequence[Redactor | str | Mapping[str, Any]] = ...,
+        ) -> None: ...
 
     @model_validator(mode="before")
     @classmethod
