@@ -70,7 +70,7 @@ class HandlerSettings:
         storage: Where results are kept, beside telemetry.
         criteria: What inputs are asked for, where that differs from what the evaluators declare.
         objectives: By the criterion's name.
-        floor: The least probability with which a sampled answer goes on to escalated evaluators.
+        baseline_rate: The least probability with which a sampled answer goes on to escalated evaluators.
         content: Stored results keep the conversation and free text.
         calls_model: An evaluator calls a model.
     """
@@ -86,7 +86,7 @@ class HandlerSettings:
     agent_span: AgentSpan
     criteria: tuple[EvaluationCriteria, ...]
     objectives: Mapping[str, float]
-    floor: float
+    baseline_rate: float
     content: bool
     ground_truth: GroundTruthStore | None
     aggregation: Aggregation | None
@@ -146,7 +146,7 @@ def resolve(
         storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
         agent_span=agent_span if enabled and emitter is not None else "never", criteria=criteria,
         objectives=objectives, enabled=enabled,
-        floor=1.0 if escalation is None else escalation.baseline_rate,
+        baseline_rate=1.0 if escalation is None else escalation.baseline_rate,
         content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
         aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
         evaluated_attributes=evaluated_attributes(names), agent_attributes=agent_attributes(agent),

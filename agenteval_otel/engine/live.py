@@ -448,7 +448,7 @@ class _Evaluation:
         # Results are those of the responses that are counted as evaluated, and of no others.
         if not call.settled:
             if settings.objectives:
-                engine.objectives.observe(settings, response)
+                engine.objectives.observe(response, settings.objectives, settings.baseline_rate, settings.emitter)
             results = engine.accounting.results
             for result in outcome.results:
                 results[result.status] += 1

@@ -3,9 +3,8 @@
 The last step of an evaluated answer. It needs no backend; reports hold numbers and names, never content.
 """
 
-from agenteval_otel.objectives.callbacks import Callback, load_callback
-from agenteval_otel.objectives.crossing import ObjectiveCrossing
-from agenteval_otel.objectives.settings import BreachSettings
+from agenteval_otel.objectives.crossings import Callback, ObjectiveCrossing, load_callback
+from agenteval_otel.objectives.track import BreachSettings
 from agenteval_otel.objectives.watch import Objectives, ObjectiveSettings
 
 __all__ = ["BreachSettings", "Callback", "ObjectiveCrossing", "ObjectiveSettings", "Objectives", "load_callback"]

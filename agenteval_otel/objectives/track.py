@@ -1,14 +1,17 @@
-"""Track: one criterion of one agent, below its objective and back; and all of them, bounded."""
+"""Track: one criterion of one agent, below its objective and back; all of them, bounded; and when that is reported."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from math import inf
 from typing import Literal, NamedTuple
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from agenteval_otel.components import Explained
 from agenteval_otel.models import SpanReference
 from agenteval_otel.objectives.evidence import Evidence, LeastProbability
-from agenteval_otel.objectives.settings import BreachSettings
 from agenteval_otel.scoring.intervals import Estimate, estimate_of
 from agenteval_otel.semconv import MAX_AGENTS, OTHER
 
@@ -16,6 +19,32 @@ MAX_TRACKS = 1_024
 """Maximum of watched pairs of criterion and agent."""
 _NEARLY_ZERO = 1e-9
 """The least probability that counts: the squares of weights stay numbers."""
+
+
+class BreachSettings(BaseModel, metaclass=Explained):
+    """When a criterion counts as below its objective, and as recovered: docs/thresholds.md.
+
+    Attributes:
+        enabled: False watches no objective in the process: no event, no callback.
+        false_alarm_every: Mean number of verdicts, at least, between two false alarms of a criterion of an agent that
+            just meets its objective. A larger number alarms later.
+        minimum: Verdicts before the first alarm, and from each change to the next.
+        recover_after: Mean number of verdicts, at least, before an agent that stays at the objective or below it counts
+            as recovered; one whose answers all pass recovers after at most so many.
+        window: The reported rate is that of the last so many verdicts.
+        remind_s: A lasting breach is reported again after so many seconds, with the next verdict; null reports it once.
+        timeout_s: Time limit of one call of `on_breach` or `on_recovery`, in seconds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    enabled: bool = True
+    false_alarm_every: int = Field(default=10_000, ge=100)
+    minimum: int = Field(default=20, ge=1)
+    recover_after: int = Field(default=300, ge=20)
+    window: int = Field(default=50, ge=10, le=10_000)
+    remind_s: float | None = Field(default=14_400.0, gt=0)
+    timeout_s: float = Field(default=10.0, gt=0, le=600)
 
 
 class Verdict(NamedTuple):
@@ -57,17 +86,13 @@ class Track:
         objective: Above 0, at most 1: nothing lies below 0.
     """
 
-    __slots__ = (
-        "_least", "_objective", "_recent", "_remind_at", "_seen", "_settings", "_since_ns", "_span", "breached",
-        "evidence",
-    )  # fmt: skip
-
     def __init__(self, settings: BreachSettings, objective: float) -> None:
         self._settings, self._objective = settings, objective
         self._least = LeastProbability()
         self._recent: deque[tuple[float, float]] = deque(maxlen=settings.window)
         self._span: SpanReference | None = None
         self._since_ns = 0
+        self._remind_s = inf if settings.remind_s is None else settings.remind_s
         self._remind_at = 0.0
         self.evidence = Evidence(worst=1.0 - objective, enough=settings.false_alarm_every)
         self.breached, self._seen = False, 0
@@ -92,40 +117,30 @@ class Track:
         self._seen += 1
         below = self._objective - verdict.passed
         enough = self.evidence.add(-below if self.breached else below, self._least.value / probability)
-        if enough and self._seen >= self._settings.minimum:
-            change = self._changed(verdict.at_ns, now_s)
-            if change is not None:
-                return change
-        if self.breached and self._settings.remind_s is not None and now_s >= self._remind_at:
-            return self._change("breached", now_s, reminder=True)
-        return None
-
-    def _changed(self, at_ns: int, now_s: float) -> Change | None:
-        estimate = estimate_of(self._recent)
-        # A report must not contradict itself: the change waits until the rate lies on its side, which cannot cause a
-        # false alarm.
-        if estimate is None or (estimate.mean < self._objective) is self.breached:
-            return None
-        if not self.breached:
-            self._since_ns = at_ns
-        change = self._change("recovered" if self.breached else "breached", now_s)
-        self._turn(breached=not self.breached)
-        return change
-
-    def _change(self, kind: Literal["breached", "recovered"], now_s: float, *, reminder: bool = False) -> Change | None:
-        estimate = estimate_of(self._recent)
+        may_change = enough and self._seen >= self._settings.minimum
+        is_reminder_due = self.breached and now_s >= self._remind_at
+        estimate = estimate_of(self._recent) if may_change or is_reminder_due else None
         if estimate is None:
             return None
-        self._remind_at = now_s + (self._settings.remind_s or 0.0)
-        return Change(kind, estimate, self._since_ns, self._span, reminder)
+        # A report must not contradict itself: the change waits until the rate lies on its side, which cannot cause a
+        # false alarm.
+        if may_change and (estimate.mean < self._objective) is not self.breached:
+            return self._change(estimate, verdict.at_ns, now_s)
+        if not is_reminder_due:
+            return None
+        self._remind_at = now_s + self._remind_s
+        return Change("breached", estimate, self._since_ns, self._span, reminder=True)
 
-    def _turn(self, *, breached: bool) -> None:
-        self.breached, self._seen = breached, 0
-        self._recent.clear()  # the next rate starts from here
-        if breached:
+    def _change(self, estimate: Estimate, at_ns: int, now_s: float) -> Change:
+        """From met to breached, or back; the next rate starts from here."""
+        self.breached, self._seen = not self.breached, 0
+        self._recent.clear()
+        if self.breached:
+            self._since_ns, self._remind_at = at_ns, now_s + self._remind_s
             self.evidence = Evidence(worst=self._objective, enough=self._settings.recover_after)
         else:
             self.evidence = Evidence(worst=1.0 - self._objective, enough=self._settings.false_alarm_every)
+        return Change("breached" if self.breached else "recovered", estimate, self._since_ns, self._span)
 
 
 class Tracks:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from agenteval_otel.models import EvaluationResult, SpanReference
-from agenteval_otel.models.value import replaced
-from agenteval_otel.objectives.callbacks import Callback, Callbacks
-from agenteval_otel.objectives.crossing import ObjectiveCrossing, attributes_of
-from agenteval_otel.objectives.settings import BreachSettings
-from agenteval_otel.objectives.track import Change, Tracks, Verdict
+from agenteval_otel.objectives.crossings import Callback, Callbacks, ObjectiveCrossing, attributes_of
+from agenteval_otel.objectives.track import BreachSettings, Tracks, Verdict
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.escalation import BASELINE
@@ -40,22 +37,6 @@ class ObjectiveSettings(NamedTuple):
         return self.on_breach is not None or self.on_recovery is not None
 
 
-class Watched(Protocol):
-    """A handler's settings, as far as objectives need them.
-
-    Attributes:
-        objectives: By the criterion's name.
-        floor: The least probability with which a sampled answer reaches escalated evaluators.
-    """
-
-    @property
-    def objectives(self) -> Mapping[str, float]: ...
-    @property
-    def floor(self) -> float: ...
-    @property
-    def emitter(self) -> Emitter | None: ...
-
-
 class Objectives:
     """Watches the objectives of a pipeline's handlers.
 
@@ -80,17 +61,25 @@ class Objectives:
     def __repr__(self) -> str:
         return f"<Objectives {self.tracks!r} {self._callbacks!r}>"
 
-    def observe(self, watched: Watched, response: Response) -> None:
+    def observe(
+        self, response: Response, objectives: Mapping[str, float], baseline_rate: float, emitter: Emitter | None
+    ) -> None:
         """Add the verdicts of one answer; emits events and calls back where they change something. Never raises.
 
         Background thread only; a few microseconds for each verdict.
+
+        Args:
+            response: The answer with its results.
+            objectives: By the criterion's name.
+            baseline_rate: The least probability with which a sampled answer reaches escalated evaluators.
+            emitter: What emits the handler's results.
         """
         if not self.settings.breach.enabled:
             return
         try:
             self._callbacks.check_late()
-            for crossing in self._crossings(watched, response):
-                self._report(crossing, watched.emitter)
+            for crossing in self._crossings(response, objectives, baseline_rate):
+                self._report(crossing, emitter)
         except Exception as error:
             self._broken("objectives", error)
 
@@ -112,19 +101,30 @@ class Objectives:
         self.tracks.reset()
         self._callbacks.reset()
 
-    def _crossings(self, watched: Watched, response: Response) -> list[ObjectiveCrossing]:
-        verdicts = list(_verdicts(watched, response))
+    def _crossings(
+        self, response: Response, objectives: Mapping[str, float], baseline_rate: float
+    ) -> list[ObjectiveCrossing]:
+        verdicts = [
+            (result.criterion_name, verdict)
+            for result in response.results
+            if result.criterion_name in objectives
+            and (verdict := _verdict(result, response.span, baseline_rate)) is not None
+        ]
         crossings: list[ObjectiveCrossing] = []
         tracks, now_s, too_many = self.tracks, self._clock(), False
         with tracks.lock:
             agent = tracks.agent(response.agent) if verdicts else None
-            for criterion, objective, verdict in verdicts:
-                track = tracks.of(agent, criterion, objective)
+            for criterion, verdict in verdicts:
+                track = tracks.of(agent, criterion, objectives[criterion])
                 if track is None:
                     too_many = True
                 elif (change := track.add(verdict, now_s)) is not None:
-                    crossing = _crossing(change, agent, criterion, objective, verdict.at_ns)
-                    crossings.append(replaced(crossing, {"clustered": response.sampling_clustered}))
+                    crossings.append(ObjectiveCrossing(
+                        kind=change.kind, criterion=criterion, agent=agent, objective=objectives[criterion],
+                        rate=change.estimate.mean, low=change.estimate.low, high=change.estimate.high,
+                        count=change.estimate.scores, since_ns=change.since_ns, at_ns=verdict.at_ns,
+                        reminder=change.reminder, clustered=response.sampling_clustered, span=change.span,
+                    ))  # fmt: skip
         if too_many:  # reported without the lock
             self._broken("objectives", OverflowError("too many are watched"))
         return crossings
@@ -141,34 +141,18 @@ class Objectives:
             )  # fmt: skip
 
     def _callback_failed(self, kind: str, error: BaseException) -> None:
-        if kind == "breached":
-            self._broken("on_breach", error)
-        else:
-            self._broken("on_recovery", error)
+        self._broken("on_breach" if kind == "breached" else "on_recovery", error)
 
 
-def _verdicts(watched: Watched, response: Response) -> Iterator[tuple[str, float, Verdict]]:
-    for result in response.results:
-        objective = watched.objectives.get(result.criterion_name)
-        if objective is None or result.passed is None or result.status != "scored":
-            continue
-        if result.probability:
-            verdict = _verdict(result, result.probability, response.span, watched.floor)
-            yield result.criterion_name, objective, verdict
-        else:  # it stands for an unknown number of answers: counted as one it could cause a false alarm
-            log.warning("verdict_left_out", part=result.criterion_name, why="its probability is unknown")
-
-
-def _verdict(result: EvaluationResult, probability: float, span: SpanReference | None, floor: float) -> Verdict:
-    # An escalation rule's answer could have been left to the floor: bets must be small enough for that.
-    least = probability if result.sampling_reason in (None, BASELINE) else independent(probability, floor) or 0.0
-    return Verdict(result.passed is True, probability, least, span, result.ended_ns or time.time_ns())
-
-
-def _crossing(change: Change, agent: str | None, criterion: str, objective: float, at_ns: int) -> ObjectiveCrossing:
-    estimate = change.estimate
-    return ObjectiveCrossing(
-        kind=change.kind, criterion=criterion, agent=agent, objective=objective, rate=estimate.mean, low=estimate.low,
-        high=estimate.high, count=estimate.scores, since_ns=change.since_ns, at_ns=at_ns, reminder=change.reminder,
-        span=change.span,
-    )  # fmt: skip
+def _verdict(result: EvaluationResult, span: SpanReference | None, baseline_rate: float) -> Verdict | None:
+    if result.passed is None or result.status != "scored":
+        return None
+    if not result.probability:
+        # It stands for an unknown number of answers: counted as one it could cause a false alarm.
+        log.warning("verdict_left_out", part=result.criterion_name, why="its probability is unknown")
+        return None
+    least = result.probability
+    if result.sampling_reason not in (None, BASELINE):
+        # A rule sent it on, and the baseline might have: bets must be small enough for that.
+        least = independent(result.probability, baseline_rate) or 0.0
+    return Verdict(result.passed, result.probability, least, span, result.ended_ns or time.time_ns())

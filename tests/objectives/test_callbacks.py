@@ -12,7 +12,7 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.objectives import ObjectiveCrossing
-from agenteval_otel.objectives.callbacks import MAX_WAITING, Callbacks
+from agenteval_otel.objectives.crossings import MAX_WAITING, Callbacks
 from agenteval_otel.pipeline import Pipeline
 
 CROSSING = ObjectiveCrossing(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,16 +129,15 @@ def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None
     pipeline.shutdown(5.0)
 
 
-def test_what_a_rule_of_the_escalation_took_could_have_been_left_to_the_floor(telemetry: RecordedTelemetry) -> None:
-    """Rules take what looks bad: ten failures that they took say less than ten that the floor took."""
+def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telemetry: RecordedTelemetry) -> None:
+    """Rules choose what looks bad: ten failures of theirs say less than ten of the baseline."""
     found: dict[str, float] = {}
     for reason in ("label", BASELINE):
         pipeline, _ = pipeline_of(telemetry, objective=0.5)
         aggregated = _failing(telemetry)
         taken = aggregated.results[0].model_copy(update={"sampling_reason": reason, "probability": 1.0})
-        plan = SimpleNamespace(objectives={"good": 0.5}, floor=0.01, emitter=None)
         for _ in range(10):
-            pipeline.objectives.observe(plan, aggregated.model_copy(update={"results": (taken,)}))
+            pipeline.objectives.observe(aggregated.model_copy(update={"results": (taken,)}), {"good": 0.5}, 0.01, None)
         track = pipeline.objectives.tracks.of("shop", "good", 0.5)
         assert track is not None
         found[reason] = track.evidence.value
@@ -148,14 +146,14 @@ def test_what_a_rule_of_the_escalation_took_could_have_been_left_to_the_floor(te
     assert found[BASELINE] > 20
 
 
-def test_handlers_know_their_objectives_and_their_floor(telemetry: RecordedTelemetry) -> None:
-    """The floor of the escalation, 1 without one; criteria that have an objective above 0."""
+def test_handlers_know_their_objectives_and_their_baseline_rate(telemetry: RecordedTelemetry) -> None:
+    """The baseline rate of the escalation, 1 without one; criteria that have an objective above 0."""
     pipeline, _ = pipeline_of(telemetry, objective=0.5)
     plain = pipeline.handler("shop")
-    assert (plain.objectives, plain.floor) == ({"good": 0.5}, 1.0)
+    assert (plain.objectives, plain.baseline_rate) == ({"good": 0.5}, 1.0)
     options = HandlerOptions((Good(), ResponseHealth()), escalation=Escalation(baseline_rate=0.01, criteria=("good",)))
     escalated = pipeline.handler("shop", options)
-    assert escalated.floor == 0.01
+    assert escalated.baseline_rate == 0.01
     pipeline.shutdown(5.0)
 
 
@@ -177,10 +175,11 @@ def test_ten_thousand_agents(telemetry: RecordedTelemetry) -> None:
     """The first have tracks of their own, all others share one, whose name is told."""
     breaches = Kept()
     pipeline, _ = pipeline_of(telemetry, on_breach=breaches)
-    settings = pipeline.handler("many")
     aggregated = _failing(telemetry)
     for number in range(10_000):
-        pipeline.objectives.observe(settings, aggregated.model_copy(update={"agent": f"agent-{number}"}))
+        pipeline.objectives.observe(
+            aggregated.model_copy(update={"agent": f"agent-{number}"}), {"good": 0.9}, 1.0, None
+        )
     assert pipeline.flush(5.0)
     assert len(pipeline.objectives.tracks) == 65
     assert {one.agent for one in breaches} == {"_other"}
