@@ -38,7 +38,7 @@ def _rival(**settings: Any) -> Wrap:
 _RULES = {
     "type": "first_of",
     "samplers": [
-        {"type": "error"}, {"type": "slow", "over_s": 5.0, "ratio": 0.5},
+        {"type": "error"}, {"type": "slow", "above_s": 5.0, "ratio": 0.5},
         {"type": "ratio", "ratio": subjects.SAMPLED_OUT_RATE},
     ],
 }  # fmt: skip

@@ -32,7 +32,7 @@ from agenteval_otel.pipeline import Dispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.redaction import Redactor
 from agenteval_otel.sampling import Sampler
-from agenteval_otel.sampling.settings import SamplingSettings
+from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from agenteval_otel.telemetry import explanations, reference

@@ -38,7 +38,7 @@ from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
-from agenteval_otel.sampling.settings import SamplingSettings
+from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import OtlpStorageProvider
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from agenteval_otel.capture import CapturedCall
 from agenteval_otel.runtime.log import log
-from agenteval_otel.sampling.settings import SamplingSettings
-from agenteval_otel.sampling.trace import CallsPerTrace, Upstream, upstream_of
+from agenteval_otel.sampling.trace import CallsPerTrace, SamplingSettings, Upstream, upstream_of
 from agenteval_otel.scoring.probability import probability_of
 from agenteval_otel.semconv import SCOPE_RECEIVED
 

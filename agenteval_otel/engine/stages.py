@@ -12,8 +12,7 @@ from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.value import replaced
 from agenteval_otel.sampling.base import SamplingDecision
-from agenteval_otel.sampling.escalation import Escalation
-from agenteval_otel.sampling.results import ResultSampler
+from agenteval_otel.sampling.escalation import Escalation, ResultSampler
 from agenteval_otel.scoring.probability import independent
 
 NOT_ESCALATED = "not_escalated"

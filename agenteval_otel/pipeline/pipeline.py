@@ -36,7 +36,7 @@ from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Escalation, Sampler
-from agenteval_otel.sampling.settings import SamplingSettings
+from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN
 from agenteval_otel.storage import FanOutStorage

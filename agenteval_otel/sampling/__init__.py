@@ -1,18 +1,16 @@
 """Samplers: whether an answer is evaluated, and with what probability."""
 
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, SamplingDecision
-from agenteval_otel.sampling.combined import AnyOfSampler, FirstOfSampler
-from agenteval_otel.sampling.conversation import ConversationSampler
-from agenteval_otel.sampling.escalation import Escalation
-from agenteval_otel.sampling.rate_limit import RateLimitSampler
-from agenteval_otel.sampling.ratio import RatioSampler
-from agenteval_otel.sampling.results import (
+from agenteval_otel.sampling.combined import AnyOfSampler, ConversationSampler, FirstOfSampler
+from agenteval_otel.sampling.escalation import (
     DisagreementSampler,
+    Escalation,
     FailureSampler,
     LabelSampler,
     ResultSampler,
     ScoreSampler,
 )
+from agenteval_otel.sampling.ratio import RateLimitSampler, RatioSampler
 from agenteval_otel.sampling.rules import (
     AgentSampler,
     ErrorSampler,

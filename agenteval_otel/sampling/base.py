@@ -1,20 +1,20 @@
 """Contract of samplers: whether an answer is evaluated, and with what probability.
 
-A sampler is asked up to three times about a call, each time with more to go by: on the caller's thread before the
-handler runs (the agent and the draw), there again after the answer (how it ended, how long it took), and at last on the
-pool's thread (the evaluation input). It is asked again only while its decision says ``settled=False``. On the caller's
-thread it must not block; what it raises is counted, never passed on. Rules can also choose which evaluated answers go
-on to a second stage of evaluators: then they see what the first ones gave (`sampling.escalation`).
+A sampler decides up to three times about a call: on the caller's thread before the handler runs (it knows the agent and
+the randomness), there again after the answer (how it ended, how long it took), and at last on the background thread
+(the evaluation input); again only while its decision says ``settled=False``. On the caller's thread it must not block;
+what it raises is counted, never passed on. Rules also choose which evaluated answers go on to a second stage of
+evaluators: then they see the results of the first (`sampling.escalation`).
 
-Randomness is a number that belongs to the response (made from its trace id), so smaller ratios nest inside larger ones
-and every process decides alike. Whatever chooses a ratio, a response is sampled when its randomness is below the
-threshold, ratio x 2^64: members of a combination share one randomness, and the inclusion probability of their union is
-the largest of their ratios.
+Randomness is a number that belongs to the response (made from its trace id). Whichever sampler chose the ratio, a
+response is sampled when its randomness is below the threshold, ratio x 2^64: so smaller ratios nest inside larger ones,
+and the inclusion probability of a union is the largest of its ratios.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import ClassVar, NamedTuple
 
 from agenteval_otel.components import Component
@@ -24,8 +24,8 @@ from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
     "RANDOMNESS_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "expect_before_results",
-    "threshold_of",
-]  # fmt: skip  # fmt: skip
+    "hashed", "threshold_of",
+]  # fmt: skip
 
 RANDOMNESS_RANGE = 1 << 64
 
@@ -44,12 +44,12 @@ class SamplingContext(NamedTuple):
 
     Attributes:
         agent: The agent's name.
-        draw: Uniform in [0, 2^64).
+        randomness: Uniform in [0, 2^64).
         answer: None before the handler has run.
         evaluation_input: None until the background thread has built it.
-        memo: Decisions that must be made once a call (a rate limit's), kept from one asking to the next; None where
-            nobody asks twice.
-        results: What the evaluators of the first stage gave; None before that, and where there are no stages.
+        memo: Decisions that must be made once a call (a rate limit's), kept between `decide` calls; None where there is
+            only one.
+        results: Those of the first stage's evaluators; None before that, and where there are no stages.
     """
 
     agent: str
@@ -65,10 +65,10 @@ class Sampler(Component, contract="sampler"):
 
     Attributes:
         own_randomness: It replaces the response's randomness by its own, so it cannot be a member of a combination.
-        counts_calls: Each call that it is asked about counts, as for a limit per second: a combination around it asks
-            it once a call, however often the combination itself is asked.
-        keeps_memo: It is asked several times about a call and remembers, in the context's `memo`, what counts once.
-        needs_results: It looks at what evaluators gave, so only an escalation can ask it.
+        counts_calls: Each `decide` counts, as for a limit per second: a combination around it calls it once for a call,
+            however often the combination itself decides.
+        keeps_memo: It decides several times about a call and keeps, in the context's `memo`, what counts once.
+        needs_results: It looks at results, so it can only be a rule of an escalation.
     """
 
     own_randomness: ClassVar[bool] = False
@@ -81,8 +81,13 @@ class Sampler(Component, contract="sampler"):
         raise NotImplementedError
 
 
+def hashed(identity: bytes, person: bytes = b"") -> int:
+    """A number in [0, 2^64), the same in every process: BLAKE2b in eight bytes."""
+    return int.from_bytes(blake2b(identity, digest_size=8, person=person).digest(), "big")
+
+
 def threshold_of(ratio: float) -> int:
-    """The draw below which a ratio samples: ratio x 2^64, rounded as OpenTelemetry's SDK rounds it."""
+    """The randomness below which a ratio samples: ratio x 2^64, rounded as OpenTelemetry's SDK rounds it."""
     return round(ratio * RANDOMNESS_RANGE)
 
 

@@ -1,7 +1,7 @@
-"""Samplers made of samplers.
+"""Samplers made of samplers: the first that applies, any of several, and whole conversations.
 
-Members share the response's draw, so their choices nest and the arithmetic stays exact: of an any-of the inclusion
-probability is the largest ratio among the members that apply, of a first-of it is that of the one member that decided.
+Members share the response's randomness, so their choices nest: of an any-of the inclusion probability is the largest
+ratio among the members that apply, of a first-of it is that of the member that decided.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from agenteval_otel.components import ListOf, load_each, resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, expect_before_results
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, expect_before_results, hashed
+from agenteval_otel.sampling.ratio import RatioSampler
 from agenteval_otel.scoring.probability import union
 from agenteval_otel.semconv import NOT_SAMPLED
 
-__all__ = ["AnyOfSampler", "FirstOfSampler", "union_of"]
+__all__ = ["AnyOfSampler", "ConversationSampler", "FirstOfSampler", "randomness_of_conversation", "union_of"]
 
+_MAX_CHARS, _BEGINNING = 512, 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
 # By [applies x 2 + surely sampled].
 _UNSETTLED = tuple(
@@ -50,7 +52,7 @@ class _Combined(Sampler):
             expect_before_results(member, path=f"samplers[{index}]")
             if member.own_randomness:
                 raise ConfigurationError(
-                    f"{member.type!r} draws by itself, and probabilities of different draws do not nest: "
+                    f"{member.type!r} has its own randomness, and probabilities of different ones do not nest: "
                     f"put the {cls.component_type} inside of it",
                     path=f"samplers[{index}]",
                 )
@@ -65,7 +67,7 @@ class _Combined(Sampler):
 class FirstOfSampler(_Combined, type="first_of"):
     """The first member that applies decides: rules from the most to the least important, a ratio as the last.
 
-    ``[{type: error}, {type: slow, over_s: 5, ratio: 0.5}, {type: ratio, ratio: 0.05}]`` evaluates every failure, half
+    ``[{type: error}, {type: slow, above_s: 5, ratio: 0.5}, {type: ratio, ratio: 0.05}]`` evaluates every failure, half
     of the slow answers and one in twenty of the rest.
     """
 
@@ -122,3 +124,56 @@ def union_of(known: Sequence[SamplingDecision]) -> SamplingDecision:
 
 def _likelihood(decision: SamplingDecision) -> float:
     return -1.0 if decision.probability is None else decision.probability
+
+
+class ConversationSampler(Sampler, type="conversation"):
+    """Samples conversations instead of single responses: all turns or none; decided after the answer, by the id.
+
+    The randomness is made from the conversation's id, so every process decides alike. The id is that of `annotate`,
+    else the argument of that name (`docs/capture.md`); a response without an id has its trace's randomness.
+
+    Attributes:
+        ratio: Share in [0, 1] of the conversations.
+        sampler: What decides with the conversation's randomness instead of the ratio: rules, or a combination.
+    """
+
+    own_randomness: ClassVar[bool] = True
+    keeps_memo: ClassVar[bool] = True
+
+    ratio: float = Field(default=1.0, ge=0, le=1)
+    sampler: SerializeAsAny[Sampler] | None = None
+
+    @field_validator("sampler", mode="before")
+    @classmethod
+    def _sampler(cls, value: Any) -> Any:
+        if value is None:
+            return None
+        return expect_before_results(resolve(Sampler, value, path="sampler"), path="sampler")
+
+    @cached_property
+    def _inner(self) -> Sampler:
+        return self.sampler or RatioSampler(ratio=self.ratio)
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        known = context.evaluation_input
+        if context.answer is None and known is None:
+            return SamplingDecision(False, None, self.type, settled=False)
+        conversation = context.answer.conversation_id if context.answer is not None else None
+        if known is not None:
+            conversation = known.conversation_id or known.session_id or conversation
+        if conversation is None:
+            return self._inner.decide(context)
+        randomness = randomness_of_conversation(conversation)
+        decision = self._inner.decide(context._replace(randomness=randomness))
+        reason = self.type if decision.reason == RatioSampler.component_type else decision.reason
+        return decision._replace(randomness=randomness, reason=reason)
+
+
+def randomness_of_conversation(conversation: str) -> int:
+    """A conversation's randomness in [0, 2^64): from its id, the same in every process.
+
+    Of an id that is too long to be kept whole only the beginning counts: here on the caller's thread, and later.
+    """
+    if len(conversation) > _MAX_CHARS:
+        conversation = conversation[:_BEGINNING]
+    return hashed(conversation.encode("utf-8", "surrogatepass"))

@@ -1,33 +1,33 @@
 """Escalation: which of the evaluated answers go on to the evaluators that cost more.
 
-The cheap evaluators run first; rules on what they found (`sampling.results`), and on the answer itself, give some
-answers a high probability of going on, and a baseline gives every answer a small one. Both use one number, which is
-made from the answer's randomness: what goes on at the baseline goes on at every larger ratio too, the probability of
-the union is the largest ratio that applies, and every process decides alike. The number is salted, so it is independent
-of the randomness that sampled the answer, and the probabilities multiply.
+The cheap evaluators run first; rules on their results, and on the answer itself, give some answers a high probability
+of going on, and a baseline gives every answer a small one. Both use one number, made from the answer's randomness, so
+the probability of the union is the largest ratio that applies, and every process decides alike. The number is salted:
+it is independent of the randomness that sampled the answer, and the probabilities multiply.
 """
 
 from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from hashlib import blake2b
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.components import Explained, ListOf, PartError, load_each, resolve
-from agenteval_otel.components.component import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, threshold_of
+from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, hashed, threshold_of
 from agenteval_otel.sampling.combined import union_of
 from agenteval_otel.sampling.rules import RuleSampler
 from agenteval_otel.sampling.trace import LOW_64
 from agenteval_otel.scoring.probability import probability_of
+from agenteval_otel.semconv import LABEL_FAIL
 
-__all__ = ["BASELINE", "Escalation", "EscalationDecider", "load_escalation", "randomness_of_input", "second_randomness"]
+__all__ = [
+    "BASELINE", "DisagreementSampler", "Escalation", "EscalationDecider", "FailureSampler", "LabelSampler",
+    "ResultSampler", "ScoreSampler", "load_escalation", "randomness_of_input", "second_randomness",
+]  # fmt: skip
 
 BASELINE = "baseline"
 """The reason of what goes on although no rule says so."""
@@ -35,7 +35,7 @@ _SALT = b"escalation"
 _NO = ("false", "no", "off")
 
 
-class Escalation(FreshCopies, BaseModel, metaclass=Explained):
+class Escalation(BaseModel, metaclass=Explained):
     """Cheap evaluators first; what they found decides which answers the others see.
 
     Attributes:
@@ -48,19 +48,11 @@ class Escalation(FreshCopies, BaseModel, metaclass=Explained):
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True, hide_input_in_errors=True,
-        ignored_types=(cached_property,),
     )  # fmt: skip
 
     baseline_rate: float = Field(default=0.05, ge=0, le=1)
     rules: ListOf[SerializeAsAny[Sampler]] = Field(default=(), max_length=32)
     criteria: ListOf[str] = ()
-
-    @field_validator("baseline_rate", mode="before")
-    @classmethod
-    def _is_a_number(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError("expected a number from 0 to 1")
-        return value
 
     @field_validator("rules", mode="before")
     @classmethod
@@ -78,18 +70,6 @@ class Escalation(FreshCopies, BaseModel, metaclass=Explained):
             raise ValueError("no answer goes on: expected a baseline_rate above 0, or rules")
         return self
 
-    @cached_property
-    def baseline_decisions(self) -> tuple[SamplingDecision, SamplingDecision]:
-        """The baseline's no and yes."""
-        return SamplingDecision(False, self.baseline_rate, BASELINE), SamplingDecision(
-            True, self.baseline_rate, BASELINE
-        )
-
-    @cached_property
-    def baseline_threshold(self) -> int:
-        """The randomness below which the baseline samples an answer."""
-        return threshold_of(self.baseline_rate)
-
 
 class EscalationDecider:
     """Whether one answer goes on: asked once before the first stage and, while that left it open, once after it.
@@ -100,7 +80,7 @@ class EscalationDecider:
     Args:
         escalation: The rules.
         evaluation_input: The answer.
-        draw: The one that sampled it, in [0, 2^64); made from the input when None.
+        randomness: The number that sampled it, in [0, 2^64); made from the input when None.
     """
 
     def __init__(self, escalation: Escalation, evaluation_input: EvaluationInput, randomness: int | None) -> None:
@@ -110,11 +90,12 @@ class EscalationDecider:
             evaluation_input.agent or "", second_randomness(first), evaluation_input=evaluation_input
         )
         self._open: Sequence[Sampler] = escalation.rules
-        self._known = [escalation.baseline_decisions[self._context.randomness < escalation.baseline_threshold]]
+        rate = escalation.baseline_rate
+        self._known = [SamplingDecision(self._context.randomness < threshold_of(rate), rate, BASELINE)]
         self.broken: list[tuple[str, BaseException]] = []
 
     def __repr__(self) -> str:
-        return f"<Question {len(self._open)} rules open>"
+        return f"<EscalationDecider {len(self._open)} rules open>"
 
     def decide(self, results: Sequence[EvaluationResult] | None = None) -> SamplingDecision:
         """The decision as far as it is known; with results it is settled.
@@ -133,7 +114,7 @@ class EscalationDecider:
                     self._known.append(decision._replace(probability=probability_of(decision)))
                 elif results is None:
                     still_open.append(rule)
-            except (Exception, SystemExit, CancelledError) as error:  # of a rule of the user's own; nobody awaits here
+            except (Exception, SystemExit, CancelledError) as error:  # of a rule of the user's own
                 self.broken.append((rule.type, error))
         self._open = still_open
         decision = union_of(self._known)
@@ -143,15 +124,13 @@ class EscalationDecider:
 
 def second_randomness(randomness: int) -> int:
     """Another number in [0, 2^64) for the same answer, in every process the same: salted BLAKE2b of the first."""
-    return int.from_bytes(
-        blake2b((randomness & LOW_64).to_bytes(8, "big"), digest_size=8, person=_SALT).digest(), "big"
-    )
+    return hashed((randomness & LOW_64).to_bytes(8, "big"), person=_SALT)
 
 
 def randomness_of_input(evaluation_input: EvaluationInput) -> int:
-    """A number in [0, 2^64) for an input that nobody drew for: of its response's id, or else of what was said."""
+    """A number in [0, 2^64) for an input without randomness: from its response's id, else from its texts."""
     identity = evaluation_input.response_id or f"{evaluation_input.prompt}\0{evaluation_input.response_text}"
-    return int.from_bytes(blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    return hashed(identity.encode("utf-8", "surrogatepass"))
 
 
 def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | bool | None:
@@ -179,3 +158,117 @@ def _load_rule(value: Any, path: str) -> Sampler:
         known = sorted(name for name, kind in Sampler.registry.items() if issubclass(kind, RuleSampler))
         raise ConfigurationError(f"{rule.type!r} is no rule; known: {', '.join(known)}", path=path)
     return rule
+
+
+# --- rules on results ---
+
+
+class ResultSampler(RuleSampler):
+    """A rule on the results of the first stage. Implement `matches_results`.
+
+    Attributes:
+        criteria: Whose results count, by the criterion's name; all of the first stage when empty.
+    """
+
+    needs_results: ClassVar[bool] = True
+    at_least: ClassVar[int] = 1
+    """How many criteria it takes for the rule to match at all."""
+
+    criteria: ListOf[str] = ()
+
+    def matches(self, context: SamplingContext) -> bool | None:
+        if context.results is None:
+            return None
+        names = self.criteria
+        return self.matches_results(
+            [result for result in context.results if not names or result.criterion_name in names]
+        )
+
+    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
+        """Whether the rule matches these results: scored, skipped and failed ones, of the criteria that count."""
+        raise NotImplementedError
+
+
+class ScoreSampler(ResultSampler, type="score"):
+    """In an escalation: a share of the answers with a score in a range: low ones, or those near a threshold.
+
+    One score in the range is enough. Skips, failures and scores that have no place from 0 to 1 never match.
+
+    Attributes:
+        below: Normalized score, 0 to 1 and higher is better, below which it matches.
+        above: Normalized score above which it matches; with `below` the range between the two.
+    """
+
+    below: float | None = Field(default=None, ge=0, le=1)
+    above: float | None = Field(default=None, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _has_a_range(self) -> Self:
+        if self.below is None and self.above is None:
+            raise ValueError("expected below, above, or both")
+        if self.below is not None and self.above is not None and self.above >= self.below:
+            raise ValueError(f"nothing lies above {self.above:g} and below {self.below:g}")
+        return self
+
+    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
+        below = 2.0 if self.below is None else self.below
+        above = -1.0 if self.above is None else self.above
+        return any(above < score < below for score in _scores(results))
+
+
+class LabelSampler(ResultSampler, type="label"):
+    """In an escalation: a share of the answers that got a label, such as those that did not pass.
+
+    Attributes:
+        labels: Labels of results, as the telemetry has them.
+    """
+
+    labels: ListOf[str] = Field(default=(LABEL_FAIL,), min_length=1)
+
+    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
+        return any(result.status == "scored" and result.label in self.labels for result in results)
+
+
+class FailureSampler(ResultSampler, type="failure"):
+    """In an escalation: a share of the answers on which an evaluator broke: it raised, or took too long.
+
+    Attributes:
+        error_types: Words of ``error.type`` that count, such as ``timeout``; all when empty.
+    """
+
+    error_types: ListOf[str] = ()
+
+    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
+        return any(
+            result.status == "failed" and (not self.error_types or result.error_type in self.error_types)
+            for result in results
+        )
+
+
+class DisagreementSampler(ResultSampler, type="disagreement"):
+    """In an escalation: a share of the answers on which evaluators disagree: one result passes, another one fails.
+
+    Attributes:
+        above: Normalized scores that lie further apart than this, 0 to 1, are a disagreement too.
+    """
+
+    at_least: ClassVar[int] = 2
+
+    above: float | None = Field(default=None, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _compares_several(self) -> Self:
+        if len(set(self.criteria)) == 1:
+            raise ValueError("criteria: expected at least 2, or none for all")
+        return self
+
+    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
+        verdicts = {result.passed for result in results if result.status == "scored" and result.passed is not None}
+        if len(verdicts) > 1:
+            return True
+        scores = _scores(results)
+        return self.above is not None and len(scores) > 1 and max(scores) - min(scores) > self.above
+
+
+def _scores(results: Sequence[EvaluationResult]) -> list[float]:
+    return [result.normalized for result in results if result.status == "scored" and result.normalized is not None]

@@ -1,15 +1,23 @@
-"""Sampling by ratio, from the response's randomness."""
+"""Sampling by ratio, from the response's randomness: a fixed one, or one that follows the traffic."""
 
 from __future__ import annotations
 
+import itertools
+import time
+from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, threshold_of
+from agenteval_otel.semconv import RATE_LIMITED
 
-__all__ = ["RatioSampler", "ThresholdRule"]
+__all__ = ["RateLimitSampler", "RatioSampler", "ThresholdRule"]
+
+# Traffic varies from second to second: aiming a little below the ceiling keeps most of the limiting in the ratio, where
+# its probability is known, instead of in losses.
+_HEADROOM = 0.8
 
 
 class ThresholdRule(NamedTuple):
@@ -45,10 +53,68 @@ class RatioSampler(Sampler, type="ratio"):
 
     @property
     def by_randomness(self) -> ThresholdRule | None:
-        """`decide` for callers that have the draw alone: a draw below the bound is taken, others are ``not_sampled``.
+        """`decide` for callers that have the randomness alone; at or above the threshold a call is ``not_sampled``.
 
         None in a subclass that decides in its own way.
         """
         if type(self).decide is not RatioSampler.decide:
             return None
         return ThresholdRule(self._threshold, self._yes)
+
+
+class RateLimitSampler(Sampler, type="rate_limit"):
+    """Evaluates at most `max_per_s` responses in each second of the clock.
+
+    The limit is a ratio that is adjusted each second to the traffic of the second before, so the probability stays
+    known and smaller ratios still nest. A ceiling within the second stops what the ratio could not foresee, such as the
+    first burst; what it stops is a loss (``rate_limited``), not a sample.
+
+    Attributes:
+        max_per_s: Ceiling per second, at least 1.
+        ratio: Share in [0, 1] that is evaluated while the traffic stays below the ceiling.
+        clock: Monotonic seconds; a parameter so that tests own the time.
+    """
+
+    counts_calls: ClassVar[bool] = True
+
+    max_per_s: int = Field(default=10, ge=1)
+    ratio: float = Field(default=1.0, ge=0, le=1)
+    clock: Callable[[], float] = Field(default=time.monotonic, exclude=True, repr=False)
+
+    @cached_property
+    def _windows(self) -> dict[int, _Window]:
+        return {}
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        second = int(self.clock())
+        window = self._windows.get(second) or self._turn(second)
+        window.seen += 1
+        if context.randomness >= window.threshold:
+            return window.not_sampled
+        # A ticket from a C counter: two threads never hold the same one, without a lock on the caller's path.
+        return window.sampled if next(window.tickets) < self.max_per_s else window.over_limit
+
+    def _turn(self, second: int) -> _Window:
+        windows = self._windows
+        before = windows.get(second - 1)
+        fresh = _Window(self.max_per_s, self.ratio, seen_before=before.seen if before is not None else 0)
+        # setdefault is atomic: threads that meet at the turn of a second share one window and its tickets.
+        window = windows.setdefault(second, fresh)
+        if window is fresh:
+            for past in [known for known in list(windows) if known < second - 1]:
+                windows.pop(past, None)
+        return window
+
+
+class _Window:
+    """What one second knows: the ratio in force, the traffic so far and the tickets left."""
+
+    def __init__(self, max_per_s: int, ratio: float, *, seen_before: int) -> None:
+        crowded = seen_before * ratio > max_per_s
+        ratio = min(ratio, _HEADROOM * max_per_s / seen_before) if crowded else ratio
+        self.seen = 0
+        self.tickets = itertools.count()
+        self.threshold = threshold_of(ratio)
+        self.sampled = SamplingDecision(True, ratio, "rate_limit")
+        self.not_sampled = SamplingDecision(False, ratio, "rate_limit")
+        self.over_limit = SamplingDecision(False, None, "rate_limit", RATE_LIMITED)

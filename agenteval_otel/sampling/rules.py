@@ -35,7 +35,7 @@ class RuleSampler(Sampler):
 
     @cached_property
     def _decisions(self) -> tuple[SamplingDecision, ...]:
-        """By [matches x 2 + below the bound]; built once, because rules are asked about every call."""
+        """By [matches x 2 + below the threshold]; built once, because rules are asked about every call."""
         reason, ratio = self.type, self.ratio
         no_say = SamplingDecision(False, None, reason, applies=False)
         return (no_say, no_say, SamplingDecision(False, ratio, reason), SamplingDecision(True, ratio, reason))
@@ -137,14 +137,14 @@ class SlowSampler(RuleSampler, type="slow"):
     """Samples a share of the responses that took long.
 
     Attributes:
-        over_s: Seconds from the call to its answer, or to the end of its stream, above which a response is slow.
+        above_s: Seconds from the call to its answer, or to the end of its stream, above which a response is slow.
     """
 
-    over_s: float = Field(gt=0)
+    above_s: float = Field(gt=0)
 
     def matches(self, context: SamplingContext) -> bool | None:
         answer = context.answer or _recorded(context)
-        return None if answer is None else answer.duration_s > self.over_s
+        return None if answer is None else answer.duration_s > self.above_s
 
 
 class FunctionSampler(RuleSampler, type="function"):
@@ -173,7 +173,7 @@ class FunctionSampler(RuleSampler, type="function"):
 
 
 def _recorded(context: SamplingContext) -> AnswerFacts | None:
-    """The facts of an answer that nobody saw happen, such as a replayed one: those that its input holds."""
+    """The facts of an answer that was not captured here, such as a replayed one: those of its input."""
     known = context.evaluation_input
     if known is None:
         return None

@@ -13,21 +13,22 @@ the host's is never touched.
 
 from __future__ import annotations
 
-from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from opentelemetry.trace import SpanContext
+from pydantic import BaseModel, ConfigDict, Field
 
+from agenteval_otel.components import Explained
 from agenteval_otel.runtime.fork import RANDOM
-from agenteval_otel.sampling.settings import SamplingSettings
+from agenteval_otel.sampling.base import hashed
 from agenteval_otel.scoring.probability import known, of_threshold, through_upstream
 
 __all__ = [
-    "LOW_64", "MAX_CALLS_PER_TRACE", "NOTHING_KNOWN", "NO_STATE", "CallRandomness", "CallsPerTrace", "Upstream",
+    "LOW_64", "NOTHING_KNOWN", "NO_STATE", "CallRandomness", "CallsPerTrace", "SamplingSettings", "Upstream",
     "randomness_of", "upstream_of",
 ]  # fmt: skip
 
-MAX_CALLS_PER_TRACE: Final = 8
+_MAX_CALLS_PER_TRACE: Final = 8
 _MAX_KNOWN: Final = 1024
 _DIGITS: Final = 14
 LOW_64: Final = (1 << 64) - 1
@@ -37,23 +38,49 @@ NO_STATE: Final = SpanContext(0, 0, False).trace_state
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
+class SamplingSettings(BaseModel, metaclass=Explained):
+    """What samplers choose between, and what was sampled before: docs/sampling.md.
+
+    Attributes:
+        unit: ``trace``: all calls of a handler in one trace are evaluated, or none. ``call``: each call on its own, for
+            jobs and loops with many calls in one trace.
+        upstream_ratio: Share of all responses, above 0 to 1, that reaches this process; 1 where nothing is sampled
+            before it. Left out, ``ot=th`` in the trace state says it, else nothing is known.
+        upstream_attribute: Name of the attribute of the evaluated span that carries this share; it goes before
+            `upstream_ratio`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    unit: Literal["trace", "call"] = "trace"
+    upstream_ratio: float | None = Field(default=None, gt=0, le=1)
+    upstream_attribute: str | None = Field(default=None, min_length=1)
+
+
 def randomness_of(span_context: SpanContext | None) -> int:
-    """The response's draw in [0, 2^64): from its trace where there is one, else random."""
+    """The response's randomness in [0, 2^64): from its trace where there is one, else from our own generator."""
     if span_context is None:
         return RANDOM.getrandbits(64)
+    fields = _trace_state(span_context)
+    if "th" not in fields:
+        return span_context.trace_id & LOW_64
+    randomness = _hexadecimal(fields.get("rv", ""))
+    if randomness is None or len(fields["rv"]) != _DIGITS:
+        randomness = span_context.trace_id & _LOW_56
+    return (_LOW_56 - randomness) << 8
+
+
+def _trace_state(span_context: SpanContext) -> dict[str, str]:
+    """The fields of the ``ot`` entry in the trace state: ``th`` and ``rv``."""
     state = span_context.trace_state
-    if state is not NO_STATE and state:
-        entry = state.get("ot")
-        if entry is not None and ";th:" in f";{entry}":
-            return (_LOW_56 - _randomness(entry, span_context.trace_id)) << 8
-    return span_context.trace_id & LOW_64
+    entry = state.get("ot") if state is not NO_STATE and state else None
+    return dict(part.split(":", 1) for part in entry.split(";") if ":" in part) if entry else {}
 
 
-def _randomness(entry: str, trace_id: int) -> int:
-    for part in entry.split(";"):
-        if part.startswith("rv:") and len(part) == 17 and _HEXADECIMAL.issuperset(part[3:]):
-            return int(part[3:], 16)
-    return trace_id & _LOW_56
+def _hexadecimal(digits: str) -> int | None:
+    """Up to 14 digits as a number of 56 bits: zeros at the end may be left out."""
+    is_number = 0 < len(digits) <= _DIGITS and _HEXADECIMAL.issuperset(digits)
+    return int(digits.ljust(_DIGITS, "0"), 16) if is_number else None
 
 
 class CallRandomness:
@@ -76,7 +103,7 @@ class CallRandomness:
                 calls.pop(oldest, None)
         calls[span_id] = before + 1
         identity = b"%d %d %d" % (span_context.trace_id, span_id, before)
-        return int.from_bytes(blake2b(identity, digest_size=8).digest(), "big")
+        return hashed(identity)
 
 
 class CallsPerTrace:
@@ -98,7 +125,7 @@ class CallsPerTrace:
         count = calls[key] = calls.pop(key, 0) + 1
         if len(calls) > _MAX_KNOWN:
             del calls[next(iter(calls))]
-        if count <= MAX_CALLS_PER_TRACE or len(self.repeating) >= _MAX_KNOWN:
+        if count <= _MAX_CALLS_PER_TRACE or len(self.repeating) >= _MAX_KNOWN:
             return False
         self.repeating.add(agent)
         return True
@@ -139,18 +166,7 @@ def upstream_of(
         share = settings.upstream_ratio
     if share is not None:
         return Upstream(share)
-    threshold = _threshold_in(span_context)
+    threshold = None
+    if span_context is not None and span_context.trace_flags.sampled:  # others have not passed it
+        threshold = _hexadecimal(_trace_state(span_context).get("th", ""))
     return NOTHING_KNOWN if threshold is None else Upstream(of_threshold(threshold), by_trace)
-
-
-def _threshold_in(span_context: SpanContext | None) -> int | None:
-    """The threshold of 56 bits in ``ot=th``, whose zeros at the end are left out; only a sampled span has passed it."""
-    if span_context is None or not span_context.trace_flags.sampled:
-        return None
-    state = span_context.trace_state
-    entry = state.get("ot") if state is not NO_STATE and state else None
-    for part in entry.split(";") if entry else ():
-        digits = part.removeprefix("th:")
-        if digits != part and 0 < len(digits) <= _DIGITS and not set(digits) - set("0123456789abcdef"):
-            return int(digits.ljust(_DIGITS, "0"), 16)
-    return None

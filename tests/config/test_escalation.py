@@ -41,11 +41,11 @@ def test_a_file_says_it(tmp_path: Path) -> None:
           baseline_rate: 0.1
           rules:
             - {{type: label, criteria: [response_health]}}
-            - {{type: slow, over_s: 5, ratio: 0.5}}
+            - {{type: slow, above_s: 5, ratio: 0.5}}
           criteria: [dear]
         """,
     ).settings
-    rules = (LabelSampler(criteria=("response_health",)), SlowSampler(over_s=5, ratio=0.5))
+    rules = (LabelSampler(criteria=("response_health",)), SlowSampler(above_s=5, ratio=0.5))
     assert settings.escalation == Escalation(baseline_rate=0.1, rules=rules, criteria=("dear",))
     assert load(tmp_path, f"{EVALUATORS}\nescalation: {{baseline_rate: 0.5}}").settings.escalation == Escalation(
         baseline_rate=0.5

@@ -13,7 +13,7 @@ from agenteval_otel import Settings
 from agenteval_otel.config import AgentSettings, Criterion, load_settings
 from agenteval_otel.config.schema import attributes_of, json_schema
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.sampling.settings import SamplingSettings
+from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import said
 

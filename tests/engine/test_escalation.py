@@ -327,7 +327,7 @@ def test_the_configuration_comes_back_from_its_dump() -> None:
      ({"criteria": ["cheap", "dear"], "rules": [{"type": "label"}]}, "escalation.rules[0]",
       "needs a criterion of the first stage, which has none"),
      ({"baseline_rate": 2}, "escalation.baseline_rate", "expected at most 1, found 2"),
-     ({"rules": [{"type": "slow"}]}, "escalation.rules[0].over_s", "required field is missing"),
+     ({"rules": [{"type": "slow"}]}, "escalation.rules[0].above_s", "required field is missing"),
      (0.5, "escalation", "expected a mapping"), ({"flor": 0.1}, "escalation.flor", "unknown field")],
 )  # fmt: skip
 def test_what_cannot_happen_is_refused_at_load(escalation: Any, path: str, said: str) -> None:

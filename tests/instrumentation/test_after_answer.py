@@ -136,7 +136,7 @@ def test_the_hosts_span_learns_of_it_while_it_is_open() -> None:
 
 def test_slow_streams() -> None:
     """A stream is judged by the time to its end, and how it ended is known to the rules."""
-    route = Route(SlowSampler(over_s=1e-9))
+    route = Route(SlowSampler(above_s=1e-9))
 
     @route.monitor
     def stream(question: str) -> Iterator[str]:

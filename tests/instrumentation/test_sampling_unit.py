@@ -14,8 +14,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 from agenteval_otel import monitor
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.sampling.settings import SamplingSettings
-from agenteval_otel.sampling.trace import CallRandomness
+from agenteval_otel.sampling.trace import CallRandomness, SamplingSettings
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.testing.doubles import Free
 

@@ -22,8 +22,8 @@ PROGRAM = """
     from agenteval_otel.pipeline import Pipeline
     from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
     from agenteval_otel.sampling import RatioSampler
-    from agenteval_otel.sampling.settings import SamplingSettings
-    from agenteval_otel.sampling.settings import SamplingSettings
+    from agenteval_otel.sampling.trace import SamplingSettings
+    from agenteval_otel.sampling.trace import SamplingSettings
     from agenteval_otel.testing import RecordedTelemetry
 
     gate = threading.Event()  # evaluations are pending until the program's own part is over

@@ -65,7 +65,7 @@ RIGHT: dict[str, Any] = {
     "criteria": {"set": [{"name": "kw", "weight": 2, "threshold": 0.75}, {"name": "short", "scale": "numeric"}],
                  "default": [{"name": "response_health", "objective": 0.9, "minimum": 0, "maximum": 1}]},
     "sampler": {"type": "any_of", "samplers": [{"type": "ratio", "ratio": 1.0}, {"type": "rate_limit", "max_per_s": 50},
-                                               {"type": "slow", "over_s": 0.5}, {"type": "error"}]},
+                                               {"type": "slow", "above_s": 0.5}, {"type": "error"}]},
     "telemetry": {"detail": "auto", "placement": "child", "signals": ["traces"], "content": "no_content"},
     "storage": [{"type": "otlp"}, {"type": "json_file", "path": "evaluations.jsonl"}],
     "ground_truth": {"type": "csv", "path": "rows.csv", "matching": "words", "min_words": 2, "min_share": 0.5,

@@ -40,19 +40,19 @@ IDS = 100_000
 RATIOS = (0.001, 0.01, 0.1, 0.5, 0.9)
 RULES = {
     "error": {"type": "error", "ratio": 0.6},
-    "slow": {"type": "slow", "over_s": 1.0, "ratio": 0.4},
+    "slow": {"type": "slow", "above_s": 1.0, "ratio": 0.4},
     "agent": {"type": "agent", "agents": ["sup*"], "ratio": 0.3},
     "first_of": {
         "type": "first_of",
         "samplers": [
-            {"type": "error", "ratio": 0.9}, {"type": "slow", "over_s": 1.0, "ratio": 0.5},
+            {"type": "error", "ratio": 0.9}, {"type": "slow", "above_s": 1.0, "ratio": 0.5},
             {"type": "ratio", "ratio": 0.05},
         ],
     },
     "any_of": {
         "type": "any_of",
         "samplers": [
-            {"type": "error", "ratio": 0.8}, {"type": "slow", "over_s": 1.0, "ratio": 0.3},
+            {"type": "error", "ratio": 0.8}, {"type": "slow", "above_s": 1.0, "ratio": 0.3},
             {"type": "agent", "agents": ["billing"], "ratio": 0.5}, {"type": "ratio", "ratio": 0.1},
         ],
     },

@@ -11,7 +11,7 @@ from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import FunctionSampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
-from agenteval_otel.sampling.conversation import randomness_of_conversation
+from agenteval_otel.sampling.combined import randomness_of_conversation
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.testing.doubles import Free
 

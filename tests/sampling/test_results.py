@@ -30,7 +30,7 @@ RULES: dict[str, ResultSampler] = {
     "score": ScoreSampler(criteria=("a",), below=0.5, ratio=0.5),
     "label": LabelSampler(),
     "failure": FailureSampler(error_types=("timeout",)),
-    "disagreement": DisagreementSampler(over=0.3),
+    "disagreement": DisagreementSampler(above=0.3),
 }
 MADE = EvaluationInput(response="text")
 
@@ -99,7 +99,7 @@ def test_failures() -> None:
 
 def test_disagreement() -> None:
     """One passes and one fails, or the scores lie too far apart; one alone agrees with itself."""
-    verdicts, spread = DisagreementSampler(), DisagreementSampler(over=0.3)
+    verdicts, spread = DisagreementSampler(), DisagreementSampler(above=0.3)
     assert matches(verdicts, scored("a", 0.5, True), scored("b", 0.5, False))
     assert not matches(verdicts, scored("a", 0.1, True), scored("b", 0.9, True))
     assert matches(spread, scored("a", 0.1, True), scored("b", 0.9, True))

@@ -43,9 +43,9 @@ SAMPLERS: dict[str, Sampler] = {
     "rate_limit": RateLimitSampler(max_per_s=5),
     "agent": AgentSampler(agents=("sup*",), ratio=0.5),
     "error": ErrorSampler(types=("TimeoutError",)),
-    "slow": SlowSampler(over_s=2, ratio=0.5),
+    "slow": SlowSampler(above_s=2, ratio=0.5),
     "pattern": PatternSampler(pattern="refund", ratio=0.5),
-    "first_of": FirstOfSampler(samplers=(ErrorSampler(), SlowSampler(over_s=2, ratio=0.5), RatioSampler(ratio=0.05))),
+    "first_of": FirstOfSampler(samplers=(ErrorSampler(), SlowSampler(above_s=2, ratio=0.5), RatioSampler(ratio=0.05))),
     "any_of": AnyOfSampler(samplers=(PatternSampler(pattern="b"), ErrorSampler(), RateLimitSampler(max_per_s=5))),
     "conversation": ConversationSampler(sampler=AnyOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.1)))),
 }
@@ -88,7 +88,7 @@ def test_errors_are_sampled_whatever_the_draw() -> None:
 
 def test_a_rule_has_a_ratio() -> None:
     """Of what a rule matches its ratio is drawn: the probability is recorded and known."""
-    sampler = SlowSampler(over_s=2, ratio=0.5)
+    sampler = SlowSampler(above_s=2, ratio=0.5)
     assert last_word(sampler, MIDDLE - 1, SLOW) == SamplingDecision(True, 0.5, "slow")
     assert last_word(sampler, MIDDLE, SLOW) == SamplingDecision(False, 0.5, "slow")
     assert not last_word(sampler, LOW, AnswerFacts(2.0)).sampled
@@ -221,7 +221,7 @@ def test_draws_are_not_mixed() -> None:
 @pytest.mark.parametrize(
     ("mapping", "path", "message"),
     [
-        ({"type": "first_of", "samplers": [{"type": "error"}, {"type": "slow"}]}, "sampler.samplers[1].over_s",
+        ({"type": "first_of", "samplers": [{"type": "error"}, {"type": "slow"}]}, "sampler.samplers[1].above_s",
          "missing"),
         ({"type": "any_of", "samplers": []}, "sampler.samplers", "at least 1"),
         ({"type": "any_of", "samplers": {"type": "error"}}, "sampler.samplers", "expected a list"),
@@ -244,7 +244,7 @@ def test_what_is_wrong_is_told_with_its_whole_path(mapping: dict[str, Any], path
 _leaves = st.one_of(
     st.builds(lambda ratio: RatioSampler(ratio=ratio), st.floats(0, 1)),
     st.builds(lambda ratio: ErrorSampler(ratio=ratio), st.floats(0, 1)),
-    st.builds(lambda ratio, over: SlowSampler(ratio=ratio, over_s=over), st.floats(0, 1), st.sampled_from([1.0, 5.0])),
+    st.builds(lambda ratio, over: SlowSampler(ratio=ratio, above_s=over), st.floats(0, 1), st.sampled_from([1.0, 5.0])),
     st.builds(lambda ratio: AgentSampler(agents=("support",), ratio=ratio), st.floats(0, 1)),
     st.builds(lambda ratio: AgentSampler(agents=("other",), ratio=ratio), st.floats(0, 1)),
     st.builds(lambda ratio: PatternSampler(pattern="x", ratio=ratio), st.floats(0, 1)),

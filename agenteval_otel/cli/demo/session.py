@@ -78,7 +78,7 @@ class _Demo:
         self._telemetry = self._exporting(arguments.otlp_endpoint)
         address = self._delivery.address
         scores, live = Scores(), recorded is None
-        slow = SlowSampler(over_s=_SLOW_S * self._pace)
+        slow = SlowSampler(above_s=_SLOW_S * self._pace)
         pipeline = Pipeline(
             sampler=FirstOfSampler(samplers=(ErrorSampler(), slow, RatioSampler(ratio=0.5 if live else 1.0))),
             evaluators=demo_evaluators(max_characters=_MAX_CHARACTERS if live else _MAX_RECORDED_CHARACTERS),
