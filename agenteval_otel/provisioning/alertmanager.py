@@ -12,30 +12,25 @@ from agenteval_otel.provisioning.prometheus import Alert, alerts_of
 from agenteval_otel.provisioning.prometheus.rules import GROUP, literal
 
 _ADDRESS: Final = re.compile(r"https?://[^\s/]+\S*\Z")
-_NOBODY, _WEBHOOK = "nobody", "webhook"
 _VANISHED: Final = "AgentevalTelemetryVanished"
-_LEAST_S: Final = 1.0
+_MIN_S: Final = 1.0
 """No time is scaled below this, so that a live test does not repeat its messages all the time."""
 
-_SAYS: Final = """Receivers of the alerts. `{receiver}` gets all of them; for others add receivers
+_HEAD: Final = """Receivers of the alerts. `{receiver}` gets all of them; for others add receivers
 (email_configs, slack_configs, pagerduty_configs, ...) and name them in the routes."""
-_SAYS_NOBODY: Final = """So far nobody is notified: pass `--webhook URL`, or configure this receiver, such as
+_HEAD_WITHOUT_WEBHOOK: Final = """So far nobody is notified: pass `--webhook URL`, or configure this receiver, such as
 webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
 
 
 def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFiles:
-    """Alertmanager's configuration, ``alertmanager.yml``.
-
-    Args:
-        plan: What is scored; inhibitions are between the alerts that it has.
-        webhook: The address that alerts are posted to; without it nobody is notified.
+    """Alertmanager's configuration; without the webhook, the address that alerts are posted to, it notifies nobody.
 
     Raises:
-        ConfigurationError: The address is not an HTTP address.
+        ConfigurationError: The webhook is not an HTTP address.
     """
     if webhook is not None and not _ADDRESS.match(webhook):
         raise ConfigurationError("must be an address that begins with http:// or https://", path="webhook")
-    receiver = _NOBODY if webhook is None else _WEBHOOK
+    receiver = "nobody" if webhook is None else "webhook"
     configured = {} if webhook is None else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
     inhibitions = _inhibitions(alerts_of(plan))
     tree = {
@@ -43,14 +38,14 @@ def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFi
         **({"inhibit_rules": inhibitions} if inhibitions else {}),
         "receivers": [{"name": receiver, **configured}],
     }
-    says = _SAYS.format(receiver=receiver) + ("" if webhook else f"\n{_SAYS_NOBODY}")
-    return {"alertmanager.yml": yaml_text(tree, command="alertmanager", says=says)}
+    head = _HEAD.format(receiver=receiver) + ("" if webhook else f"\n{_HEAD_WITHOUT_WEBHOOK}")
+    return {"alertmanager.yml": yaml_text(tree, command="alertmanager", head=head)}
 
 
 def _route(plan: MonitoringPlan, receiver: str) -> dict[str, Any]:
     def times(*, wait_s: float, interval_s: float, repeat_s: float) -> dict[str, str]:
         seconds = {"group_wait": wait_s, "group_interval": interval_s, "repeat_interval": repeat_s}
-        return {name: plan.duration(seconds_of, at_least_s=_LEAST_S) for name, seconds_of in seconds.items()}
+        return {name: plan.duration(seconds_of, at_least_s=_MIN_S) for name, seconds_of in seconds.items()}
 
     # One message per criterion of an agent, whatever alerts it has; alerts about a whole service come together.
     return {
@@ -63,7 +58,7 @@ def _route(plan: MonitoringPlan, receiver: str) -> dict[str, Any]:
 
 
 def _inhibitions(alerts: list[Alert]) -> list[dict[str, Any]]:
-    """Alerts that are muted while another fires: the same said twice, and what follows from a cause."""
+    """Alerts that are muted while another fires: a repetition of it, or its consequence."""
     names = sorted({alert.name for alert in alerts})
     wanted: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
         ("AgentevalObjectiveBurnFast", ["AgentevalObjectiveBurnSlow"], GROUP),

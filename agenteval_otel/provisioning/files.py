@@ -38,11 +38,11 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
 _Dumper.add_representer(str, _text)
 
 
-def yaml_text(tree: Any, *, command: str, says: str) -> str:
-    """A tree as YAML, in its own order, under a comment that says what the file is and what writes it."""
-    head = "".join(f"# {line}\n" for line in (*says.splitlines(), f"{MARK} {command}`."))
+def yaml_text(tree: Any, *, command: str, head: str) -> str:
+    """A tree as YAML, in its own order, under a comment with the head and the command that writes the file."""
+    comment = "".join(f"# {line}\n" for line in (*head.splitlines(), f"{MARK} {command}`."))
     body = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-    return f"{head}\n{body}"
+    return f"{comment}\n{body}"
 
 
 def differing(folder: Path, files: GeneratedFiles) -> list[str]:
@@ -51,14 +51,9 @@ def differing(folder: Path, files: GeneratedFiles) -> list[str]:
 
 
 def left_over(folder: Path, files: GeneratedFiles) -> list[str]:
-    """Generated files that lie beside these in a folder of their own and are none of them: what no setting asks for.
-
-    Nothing is said of the folder itself, where others may have generated too.
-    """
-    folders = dict.fromkeys(parent for parent in map(os.path.dirname, files) if parent)
-    beside = (
-        f"{folder_name}/{path.name}" for folder_name in folders for path in sorted((folder / folder_name).glob("*"))
-    )
+    """Obsolete files: generated ones in the subfolders of these; other targets may write into the folder itself."""
+    subfolders = dict.fromkeys(parent for parent in map(os.path.dirname, files) if parent)
+    beside = (f"{name}/{path.name}" for name in subfolders for path in sorted((folder / name).glob("*")))
     return [name for name in beside if name not in files and MARK in (_read(folder / name) or "")]
 
 

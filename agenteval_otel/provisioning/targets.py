@@ -1,12 +1,9 @@
-"""Targets: what can be provisioned, each with the folder that its files have and the options that it takes.
-
-One layout for all: ``provision prometheus`` writes the same files to the same places as ``provision all``.
-"""
+"""Targets: what can be provisioned; ``provision prometheus`` writes the same files as ``provision all``, its own."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from agenteval_otel.provisioning.files import GeneratedFiles
@@ -19,13 +16,13 @@ class Target(NamedTuple):
     """Something that can be provisioned.
 
     Attributes:
-        says: What it gives, in a line.
-        module: Whose ``files_of(plan, **options)`` gives the texts; imported when asked for.
+        description: One line.
+        module: Whose ``files_of(plan, **options)`` returns the texts; imported late.
         folder: Where its files are, below the folder that the user chooses; empty for that folder itself.
-        options: Names of the options that ``files_of`` takes besides the plan, each with what it means.
+        options: Options of ``files_of`` besides the plan, each with its meaning.
     """
 
-    says: str
+    description: str
     module: str
     folder: str
     options: Mapping[str, str] = {}
@@ -52,26 +49,24 @@ TARGETS: Mapping[str, Target] = {
 
 def options_of(target: str) -> dict[str, str]:
     """The options of a target, or of all."""
-    chosen = TARGETS.values() if target == ALL else (TARGETS[target],)
-    return {name: says for member in chosen for name, says in member.options.items()}
+    return {name: meaning for member in _members(target) for name, meaning in member.options.items()}
 
 
 def files_for(target: str, plan: MonitoringPlan, options: Mapping[str, Any] | None = None) -> GeneratedFiles:
     """The files of a target, or of all, by their paths below the folder that the user chooses.
 
-    Args:
-        target: A name of `TARGETS`, or `ALL`.
-        plan: What is scored.
-        options: Those of `options_of`; what is left out or None has the target's default.
-
     Raises:
-        ConfigurationError: An extra that the target needs is not installed.
+        ConfigurationError: A wrong option, or an extra that the target needs is not installed.
     """
-    chosen = {name: value for name, value in (options or {}).items() if value is not None}
     files: dict[str, str] = {}
-    for name in TARGETS if target == ALL else (target,):
-        member = TARGETS[name]
-        of_target = {key: value for key, value in chosen.items() if key in member.options}
+    for member in _members(target):
+        of_target = {
+            name: value for name, value in (options or {}).items() if name in member.options and value is not None
+        }
         texts = importlib.import_module(member.module).files_of(plan, **of_target)
         files |= {f"{member.folder}/{path}" if member.folder else path: text for path, text in texts.items()}
     return files
+
+
+def _members(target: str) -> Collection[Target]:
+    return TARGETS.values() if target == ALL else (TARGETS[target],)

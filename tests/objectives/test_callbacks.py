@@ -150,15 +150,6 @@ def test_waiting_calls_are_bounded(recorder_of: Callable[..., Recorder]) -> None
     assert recorder.broken[-1] == ("breached", "RuntimeError")
 
 
-def test_a_burst_is_called_in_order(recorder_of: Callable[..., Recorder]) -> None:
-    """A hundred crossings of one outage are all reported, on one thread."""
-    recorder, found = recorder_of(), list[Any]()
-    for number in range(100):
-        recorder.submit(lambda crossing, number=number: found.append((number, len(mine()))))  # type: ignore[misc]
-    assert recorder.callbacks.flush(20.0)
-    assert (found, recorder.broken) == ([(number, 1) for number in range(100)], [])
-
-
 def test_a_callback_that_flushes_does_not_wait_for_itself(recorder_of: Callable[..., Recorder]) -> None:
     """It gets an answer at once."""
     recorder = recorder_of()

@@ -171,21 +171,6 @@ def test_an_unknown_probability_is_left_out(telemetry: RecordedTelemetry, caplog
     pipeline.shutdown(5.0)
 
 
-def test_ten_thousand_agents(telemetry: RecordedTelemetry) -> None:
-    """The first have tracks of their own, all others share one, whose name is told."""
-    breaches = Kept()
-    pipeline, _ = pipeline_of(telemetry, on_breach=breaches)
-    aggregated = _failing(telemetry)
-    for number in range(10_000):
-        pipeline.objectives.observe(
-            aggregated.model_copy(update={"agent": f"agent-{number}"}), {"good": 0.9}, 1.0, None
-        )
-    assert pipeline.flush(5.0)
-    assert len(pipeline.objectives.tracks) == 65
-    assert {one.agent for one in breaches} == {"_other"}
-    pipeline.shutdown(5.0)
-
-
 def test_too_many_criteria_are_counted(telemetry: RecordedTelemetry) -> None:
     """Those beyond the limit are not watched; what is watched goes on."""
     pipeline, ask = pipeline_of(telemetry)
@@ -206,15 +191,6 @@ def _failing(telemetry: RecordedTelemetry) -> Any:
     ask("bad")
     pipeline.shutdown(5.0)
     return kept.saved[0]
-
-
-def test_the_kill_switch_stops_it(telemetry: RecordedTelemetry) -> None:
-    """Answers that are not evaluated have no verdict."""
-    pipeline, ask = pipeline_of(telemetry)
-    pipeline.enabled = False
-    ask("bad", times=100)
-    assert told(telemetry) == []
-    pipeline.shutdown(5.0)
 
 
 def test_a_logger_that_raises_hurts_nothing(telemetry: RecordedTelemetry) -> None:

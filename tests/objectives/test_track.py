@@ -65,16 +65,6 @@ def test_recovery_is_told_soon_and_not_too_soon(stream: object) -> None:
     assert median(took[0.85]) >= 1_000
 
 
-def test_at_the_objective_recovery_takes_its_time() -> None:
-    """While the rate is not above the objective, a recovery comes after so many verdicts on average, or later."""
-    took = []
-    for seed in range(60):
-        random, track = Random(seed), Track(BreachSettings(recover_after=100, remind_s=None), 0.9)
-        until(track, plain, random, 0.5)
-        took.append(until(track, plain, random, 0.9))
-    assert sum(took) / len(took) >= 100
-
-
 def test_tracks_are_bounded() -> None:
     """Agents beyond the limit share one name, and no more criteria of agents are watched than a thousand."""
     tracks = Tracks(QUICK)

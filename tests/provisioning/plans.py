@@ -1,35 +1,72 @@
-"""Plans that tests provision from: with everything, with nothing, and with names that mean something to somebody."""
+"""Plans that tests provision from, and promtool run on the files."""
 
 from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
 
-__all__ = ["AWKWARD", "FULL", "PLAIN", "planned"]
-
+HOSTILE = """a "quoted" \\back\\slash {{ $value }} {{"${1} | a.b* [x] 'single' `tick` ünïcode 漢字 \u2028 \ufffd %s"""
+"""A name that breaks out of everything that does not escape it."""
 AWKWARD = ('the "best" \\agent', "$job", "${instance} [[agent]]", "{{le}}", "日本 ü", "a.b|c", "new\nline")
 """Names of agents that quoting, regular expressions, Grafana's variables and legends could trip over."""
 
 
-def planned(
-    name: str, *, agents: tuple[str, ...] = (), calls_model: bool = False, **fields: object
+def criterion(
+    name: str,
+    agents: tuple[str, ...] = (),
+    other_agents: tuple[str, ...] = (),
+    calls_model: bool = False,
+    **fields: Any,
 ) -> PlannedCriterion:
-    """A criterion of a plan; `fields` are those of `EvaluationCriteria`."""
-    criterion = EvaluationCriteria.model_validate({"name": name, **fields})
-    return PlannedCriterion(criterion=criterion, agents=agents, calls_model=calls_model)
+    """A planned criterion; `fields` are those of `EvaluationCriteria`."""
+    return PlannedCriterion(
+        criterion=EvaluationCriteria(name=name, **fields), agents=agents, other_agents=other_agents,
+        calls_model=calls_model,
+    )  # fmt: skip
 
 
-FULL = MonitoringPlan(
-    criteria=(
-        planned("Helpful.v2", agents=AWKWARD, scale="likert5", threshold=4, objective=0.9, calls_model=True,
-                description='Says "$job", [[x]] and {{y}} <b>plainly</b>'),
-        planned("polite", other_agents=AWKWARD[:3], objective=0.85),
-        planned("speed", scale="seconds"),
-        planned("tone", scale="numeric", threshold=0.25),
-    ),
+def plan_of(*criteria: PlannedCriterion, **fields: Any) -> MonitoringPlan:
+    """A plan of these criteria."""
+    return MonitoringPlan(criteria=criteria, **fields)
+
+
+EVERYTHING = plan_of(
+    criterion("helpful", scale="numeric", threshold=0.7, objective=0.95),
+    criterion("no_secrets", objective=1.0),
+    criterion("tone", scale="likert5", threshold=4.0),
+    criterion("correctness", scale="numeric"),
+    judge_models=("a-model",), has_spend_limit=True,
+)  # fmt: skip
+"""A plan that has every alert."""
+
+FULL = plan_of(
+    criterion("Helpful.v2", agents=AWKWARD, scale="likert5", threshold=4, objective=0.9, calls_model=True,
+              description='Says "$job", [[x]] and {{y}} <b>plainly</b>'),
+    criterion("polite", other_agents=AWKWARD[:3], objective=0.85),
+    criterion("speed", scale="seconds"),
+    criterion("tone", scale="numeric", threshold=0.25),
     agents=AWKWARD, judge_models=("judge-1",), has_spend_limit=True,
 )  # fmt: skip
 """With threshold and objective, with an objective alone, with neither and no verdicts, with a threshold alone."""
 
-PLAIN = MonitoringPlan(criteria=(planned("seen", scale="numeric"),))
+PLAIN = plan_of(criterion("seen", scale="numeric"))
 """One criterion without verdicts, no judges."""
+
+
+def written(files: Mapping[str, str], folder: Path) -> Path:
+    """The files in a folder, which it returns."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def promtool(binary: Path, *arguments: str | Path) -> tuple[int, str]:
+    """Exit code and output."""
+    done = subprocess.run([binary, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr

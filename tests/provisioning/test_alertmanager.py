@@ -12,7 +12,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.alertmanager import files_of
 from agenteval_otel.provisioning.prometheus import alerts_of
 
-from .rules import EVERYTHING, HOSTILE, criterion, plan_of, written
+from .plans import EVERYTHING, HOSTILE, criterion, plan_of, written
 
 PLANS = {
     "everything": EVERYTHING,

@@ -21,7 +21,7 @@ TREES = st.recursive(
 @given(tree=TREES)
 def test_yaml_reads_back_as_it_was(tree: object) -> None:
     """Whatever names and texts are in it: quotes, colons, line breaks, other scripts, words that look like values."""
-    text = yaml_text(tree, command="prometheus", says="Rules.")
+    text = yaml_text(tree, command="prometheus", head="Rules.")
     assert yaml.safe_load(text) == tree
     assert text.startswith(f"# Rules.\n# {MARK} prometheus`.\n")
 
@@ -29,7 +29,7 @@ def test_yaml_reads_back_as_it_was(tree: object) -> None:
 def test_expressions_of_several_lines_stay_readable() -> None:
     """A text with line breaks is a block, a repeated value is written out again, lists are indented."""
     shared = ["a"]
-    text = yaml_text({"expr": "a\n/ b\n", "one": shared, "two": shared}, command="all", says="x")
+    text = yaml_text({"expr": "a\n/ b\n", "one": shared, "two": shared}, command="all", head="x")
     assert "expr: |\n  a\n  / b\n" in text
     assert "one:\n  - a\ntwo:\n  - a\n" in text
 

@@ -23,7 +23,7 @@ from tests.backends.loki import Loki
 from tests.backends.process import bare_environment
 from tests.backends.prometheus import Prometheus
 
-from .plans import AWKWARD, FULL, planned
+from .plans import AWKWARD, FULL, criterion
 from .queries import PanelQuery, queries_of
 from .traffic import JUDGED, settings
 
@@ -107,7 +107,7 @@ def _numbers(prometheus: Prometheus, one: PanelQuery) -> list[float]:
 @pytest.mark.parametrize("agent", AWKWARD)
 def test_an_agent_is_found_whatever_it_is_called(prometheus: Prometheus, agent: str) -> None:
     """A criterion of one agent's own counts the results of that agent and of no other, whatever its name is."""
-    own = MonitoringPlan(criteria=(planned("short", agents=(agent,), objective=0.5),), agents=AWKWARD)
+    own = MonitoringPlan(criteria=(criterion("short", agents=(agent,), objective=0.5),), agents=AWKWARD)
     of_own = [one for one in asked(own) if one.dashboard == criterion_uid("short") and one.kind == "prometheus"]
     (rate,) = (one for one in of_own if one.panel == "Pass rate")
     assert len(_numbers(prometheus, rate)) == 1

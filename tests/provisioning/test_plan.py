@@ -8,7 +8,7 @@ import yaml
 from agenteval_otel.config import Settings, build
 from agenteval_otel.provisioning import MonitoringPlan
 
-from .rules import criterion, plan_of
+from .plans import criterion, plan_of
 
 SETTINGS = """
 evaluators: [ResponseHealth]

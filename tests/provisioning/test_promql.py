@@ -16,7 +16,7 @@ from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
 from agenteval_otel.scoring.intervals import WeightedSums
 
-from .rules import HOSTILE, criterion, promtool
+from .plans import HOSTILE, criterion, promtool
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 

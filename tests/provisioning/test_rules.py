@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
+from agenteval_otel import semconv as names
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import alerts_of, files_of
 from agenteval_otel.provisioning.prometheus.quality import BURNS
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, quoted
 
-from .rules import EVERYTHING, HOSTILE, criterion, plan_of, promtool, written
+from .plans import EVERYTHING, HOSTILE, criterion, plan_of, promtool, written
 
 RULES = ("rules/agenteval-recording.yaml", "rules/agenteval-alerts.yaml")
 TESTS = "tests/agenteval-alerts.test.yaml"
@@ -22,6 +25,7 @@ OBJECTIVES = (1e-6, 0.5, 0.8, 0.9, 0.93, 0.95, 0.99, 0.9999, 1.0)
 PLANS = {
     "everything": EVERYTHING,
     "nothing": plan_of(),
+    "scaled": EVERYTHING.model_copy(update={"time_scale": 0.0005}),
     "no thresholds, no objectives": plan_of(criterion("a"), criterion("b", scale="numeric")),
     "hostile names": plan_of(
         criterion(HOSTILE, agents=(HOSTILE, "b"), objective=0.9),
@@ -67,8 +71,9 @@ def test_promtool_finds_the_rules_valid_and_their_scenarios_true(
         promtool_binary, "check", "rules", "--lint=all", "--lint-fatal", *(folder / one for one in RULES)
     )
     assert code == 0, said
-    code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
-    assert code == 0, said
+    if PLANS[name].time_scale == 1.0:
+        code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
+        assert code == 0, said
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -131,7 +136,7 @@ def test_factors_are_the_documented_ones(objective: float, fast: float, slow: fl
 
 def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
     """With `time_scale` a day is shorter, no window is too short for two samples, and the series keep their names."""
-    scaled = files_of(EVERYTHING.model_copy(update={"time_scale": 0.0005}))
+    scaled = files_of(PLANS["scaled"])
     recording = scaled[RULES[0]]
     assert set(re.findall(r"\[(.+?)\]", recording)) == {"43200ms", "10800ms", "3600ms", "2s"}
     assert "agenteval:evaluation_fail:ratio_6h" in recording
@@ -139,14 +144,6 @@ def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
     waits = {rule.get("for") for rule in yaml.safe_load(scaled[RULES[1]])["groups"][0]["rules"]}
     assert waits == {None, "60ms", "150ms", "300ms"}
     assert TESTS not in scaled  # the day of measurements is one of 24 hours
-
-
-@pytest.mark.backend
-def test_scaled_rules_load(promtool_binary: Path, tmp_path: Path) -> None:
-    """promtool takes the rules of a live test."""
-    folder = written(files_of(EVERYTHING.model_copy(update={"time_scale": 0.0005})), tmp_path)
-    code, said = promtool(promtool_binary, "check", "rules", "--lint-fatal", *(folder / one for one in RULES))
-    assert code == 0, said
 
 
 def test_each_alert_says_who_how_bad_and_what_to_do() -> None:
@@ -178,3 +175,124 @@ def test_a_few_failures_are_never_enough(objective: float, fast: tuple[int, int]
         least, limit, allowed = burn.verdicts(objective)[0], burn.limit(objective), 1.0 - objective
         assert limit * least >= 5
         assert chance_of_more(limit * least, least, allowed) < 0.0025
+
+
+def series(label: str, values: str) -> dict[str, str]:
+    labels = {"job": HOSTILE, CRITERION: HOSTILE, AGENT: HOSTILE, LABEL: label}
+    matchers = ", ".join(f"{name}={quoted(value)}" for name, value in labels.items())
+    return {"series": f"{names.METRIC_RESULTS.prometheus_name}{{{matchers}}}", "values": values}
+
+
+@pytest.mark.backend
+def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> None:
+    """A name with quotes, braces and templates in it comes out of selectors and texts unchanged."""
+    plan = plan_of(criterion(HOSTILE, agents=(HOSTILE,), objective=0.9))
+    folder = written(files_of(plan, runbooks="https://wiki.example/{{x}}"), tmp_path)
+    who = {CRITERION: HOSTILE, AGENT: HOSTILE, "job": HOSTILE}
+    expected = {
+        "exp_labels": {**who, "severity": "page", "objective": "0.9"},
+        "exp_annotations": {
+            "summary": f"75% of the answers fail {HOSTILE} of {HOSTILE} ({HOSTILE}); its objective allows 10 %",
+            "description": (
+                f"In the last 6h 75% of the answers failed the criterion {HOSTILE} of the agent {HOSTILE}. There and "
+                "in the last 30m it is more than 46 %, 4.6 times what the objective of 0.9 allows."
+            ),
+            "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-burn-fast.md",
+        },
+    }
+    test = {
+        "interval": "10m", "input_series": [series("fail", "0+30x36"), series("pass", "0+10x36")],
+        "alert_rule_test": [
+            {"eval_time": "6h", "alertname": "AgentevalObjectiveBurnFast", "exp_alerts": [expected]}
+        ],
+    }  # fmt: skip
+    files = [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)]
+    tree = {"rule_files": files, "evaluation_interval": "10m", "tests": [test],
+            "group_eval_order": ["agenteval-recording", "agenteval-alerts"]}  # fmt: skip
+    (tmp_path / "texts.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
+    code, said = promtool(promtool_binary, "test", "rules", tmp_path / "texts.yaml")
+    assert code == 0, said
+
+
+# --- the generated tests can fail ---
+
+FILES = files_of(EVERYTHING)
+RECORDING, ALERTS, _ = FILES
+Mutation = Callable[[str], str]
+
+SHARE, LEAST = r"(?<=[<>] )0\.\d+", r"(?<=>= )\d\d+$"
+
+
+def scaled(pattern: str, factor: float) -> Mutation:
+    """Every number that the pattern finds, times the factor."""
+    return lambda text: re.sub(pattern, lambda match: f"{float(match[0]) * factor:.6f}", text, flags=re.MULTILINE)
+
+
+def without(number: int) -> Mutation:
+    """Without one of the conditions that are joined by `and`."""
+
+    def mutate(expression: str) -> str:
+        conditions = expression.split("\nand ")
+        return "\nand ".join(conditions[:number] + conditions[number + 1 :]) if number < len(conditions) else expression
+
+    return mutate
+
+
+def turned(comparison: re.Match[str]) -> str:
+    return "<" if comparison[0] == ">" else ">"
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "limits a tenth higher": scaled(SHARE, 1.1),
+    "limits a tenth lower": scaled(SHARE, 0.9),
+    "minimum counts a tenth higher": scaled(LEAST, 1.1),
+    "minimum counts a tenth lower": scaled(LEAST, 0.9),
+    "comparisons turned round": lambda text: re.sub(r"[<>](?==? [\d.]+$)", turned, text, flags=re.MULTILINE),
+    **{f"without condition {number + 1}": without(number) for number in range(1, 5)},
+    "without what follows unless and or": lambda text: re.sub(r"\n(unless|or) .*", "", text),
+}
+
+
+def failing(output: str) -> set[str]:
+    """The alerts that fired for other services than expected."""
+    pairs = re.findall(r"exp: (.*)\n *got: (.*)", output)
+    different = (set(re.findall(r"{.*?}", expected)) ^ set(re.findall(r"{.*?}", got)) for expected, got in pairs)
+    return {name for samples in different for name in re.findall(r'alertname="(\w+)"', " ".join(samples))}
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_changed_rule_is_noticed(mutation: str, promtool_binary: Path, tmp_path: Path) -> None:
+    """For every alert that the change touches its generated test fails."""
+    tree = yaml.safe_load(FILES[ALERTS])
+    changed = set()
+    for rule in tree["groups"][0]["rules"]:
+        mutated = MUTATIONS[mutation](rule["expr"])
+        if mutated != rule["expr"]:
+            changed.add(rule["alert"])
+        rule["expr"] = mutated
+    folder = written({**FILES, ALERTS: yaml.safe_dump(tree)}, tmp_path)
+    code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
+    assert changed
+    assert code != 0
+    assert changed - failing(said) == set()
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("agenteval_evaluation_weight_total", "agenteval_evaluation_results_total"),
+        ("agenteval_evaluation_weighted_score_total", "gen_ai_evaluation_score_sum"),
+        ("agenteval_evaluation_weight_squared_total", "agenteval_evaluation_results_total"),
+        ("[2h]", "[6h]"),
+        ("0.95 + 0", "0.99 + 0"),
+    ],
+)
+def test_a_changed_recording_is_noticed(before: str, after: str, promtool_binary: Path, tmp_path: Path) -> None:
+    """Weights that are left out, another window, another objective: the alerts' tests fail."""
+    assert before in FILES[RECORDING]
+    folder = written({**FILES, RECORDING: FILES[RECORDING].replace(before, after)}, tmp_path)
+    code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
+    assert code != 0
+    assert failing(said)

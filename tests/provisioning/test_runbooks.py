@@ -12,7 +12,7 @@ from agenteval_otel import semconv
 from agenteval_otel.provisioning.prometheus import Alert, alerts_of, files_of
 from agenteval_otel.provisioning.prometheus.quality import BURNS
 
-from .rules import EVERYTHING, promtool
+from .plans import EVERYTHING, promtool
 
 RECORDING, RULES = "rules/agenteval-recording.yaml", "rules/agenteval-alerts.yaml"
 LABELS = {"agenteval_outcome", "agenteval_judge_model", "agenteval_judge_name", "agenteval_judge_period",

@@ -55,8 +55,3 @@ def test_the_example_has_every_kind_of_criterion(plan: MonitoringPlan) -> None:
     }  # fmt: skip
     assert {one.name for one in plan.criteria if one.objective is None} == {"courtesy", "response_health"}
     assert {one.name for one in plan.criteria if one.threshold is not None} == {"Coherence", "tools_worked"}
-
-
-def test_two_runs_give_the_same(plan: MonitoringPlan, generated: GeneratedFiles) -> None:
-    """Nothing in a file depends on when, where or in which order it was made."""
-    assert files_for(ALL, plan) == generated

@@ -19,7 +19,7 @@ UNSETTLED = SamplingDecision(True, None, "later", settled=False)
 
 
 class Late:
-    """Decides on the pool's thread, with whatever it was given."""
+    """Decides on the background thread, with whatever it was given."""
 
     def __init__(self, decision: Any) -> None:
         self._decision = decision
@@ -30,7 +30,7 @@ class Late:
 
 @pytest.mark.parametrize("decision", [None, 5, SamplingDecision(False, None, "x", "no_such_outcome")], ids=str)
 def test_a_decision_that_is_none_is_counted(decision: Any) -> None:
-    """What cannot be understood on the pool's thread fails the call, which is not lost to the count."""
+    """What cannot be understood on the background thread fails the call, which is not lost to the count."""
     pipeline = Pipeline(
         sampler=Late(decision),  # type: ignore[arg-type]
         evaluators=(Free(),), storage=(), dispatcher=InlineDispatcher()

@@ -1,4 +1,4 @@
-"""Samplers that look at more than the draw: rules, combinations, conversations."""
+"""Samplers that look at more than the randomness: rules, combinations, conversations."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def last_word(sampler: Sampler, randomness: int, facts: AnswerFacts, text: str =
 
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 def test_every_registered_sampler_keeps_the_contract(sampler: Sampler) -> None:
-    """Each answers every draw as the contract asks, and comes back from its own dump."""
+    """Each decides for every randomness as the contract asks, and comes back from its own dump."""
     check_sampler(sampler)
     check_component(sampler, Sampler)
 
@@ -107,7 +107,7 @@ def test_agents_by_name_and_wildcard() -> None:
 
 
 def test_patterns_and_functions_wait_for_the_input() -> None:
-    """What reads the answer is decided with the evaluation input, on the pool's thread."""
+    """What reads the answer is decided with the evaluation input, on the background thread."""
     pattern = PatternSampler(pattern="re(fund|turn)", flags="i")
     assert not pattern.decide(SamplingContext("a", LOW, FINE)).settled
     assert last_word(pattern, HIGH, FINE, "A Refund is due").reason == "pattern"
@@ -139,7 +139,7 @@ def test_the_first_that_applies_decides() -> None:
 
 
 def test_what_is_sure_is_known_before_the_answer() -> None:
-    """A call whose draw lies below every ratio that may come to decide is known to be evaluated before it runs."""
+    """A call below every ratio that may decide is known to be evaluated before it runs."""
     for sampler in (SAMPLERS["first_of"], AnyOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.05)))):
         before = sampler.decide(SamplingContext("a", LOW, memo={}))
         assert (before.sampled, before.applies, before.settled) == (True, True, False)
@@ -205,14 +205,14 @@ def test_conversations_are_sampled_whole() -> None:
 
 
 def test_without_a_conversation_the_trace_decides() -> None:
-    """A response of no known conversation falls back on its own draw."""
+    """A response of no known conversation falls back on its own randomness."""
     sampler = ConversationSampler(ratio=0.5)
     assert last_word(sampler, LOW, FINE) == SamplingDecision(True, 0.5, "ratio")
     assert not last_word(sampler, HIGH, FINE).sampled
 
 
-def test_draws_are_not_mixed() -> None:
-    """A sampler with a draw of its own is refused inside a combination, which may stand inside of it."""
+def test_different_randomness_is_not_mixed() -> None:
+    """A sampler with its own randomness is refused inside a combination, which may stand inside of it."""
     with pytest.raises(ConfigurationError, match="put the any_of inside of it") as caught:
         AnyOfSampler(samplers=(ErrorSampler(), ConversationSampler(ratio=0.1)))
     assert caught.value.path == "samplers[1]"
@@ -264,9 +264,9 @@ _trees = st.recursive(
 def test_the_recorded_probability_is_the_true_one(
     tree: Sampler, facts: AnswerFacts, text: str, randomness: int
 ) -> None:
-    """Of any tree of samplers: a response is sampled exactly when its draw lies below the recorded probability.
+    """Of any tree of samplers: a response is sampled exactly when its randomness lies below the recorded probability.
 
-    So the probability of inclusion, over uniform draws, is the recorded one; and what was foreseen comes true.
+    So the probability of inclusion, over uniform randomness, is the recorded one; and what was foreseen comes true.
     """
     found = last_word(tree, randomness, facts, text)
     again = last_word(tree, LOW, facts, text)

@@ -37,4 +37,4 @@ def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks") -> Genera
             "tests": [alert.test(plan) for alert in alerts if alert.scenarios],
         }
         trees["tests/agenteval-alerts.test.yaml"] = (tests, "Run: promtool test rules agenteval-alerts.test.yaml")
-    return {path: yaml_text(tree, command="prometheus", says=says) for path, (tree, says) in trees.items()}
+    return {path: yaml_text(tree, command="prometheus", head=head) for path, (tree, head) in trees.items()}
