@@ -69,9 +69,9 @@ class ObjectiveCrossing(Value):
 
     def __str__(self) -> str:
         state = "still breached" if self.reminder else self.kind
-        whose = f" of {self.agent}" if self.agent else ""
+        of_agent = f" of {self.agent}" if self.agent else ""
         return (
-            f"objective {state}: {self.criterion}{whose} passes {self.rate * 100:.1f} % ({self.low * 100:.1f} to "
+            f"objective {state}: {self.criterion}{of_agent} passes {self.rate * 100:.1f} % ({self.low * 100:.1f} to "
             f"{self.high * 100:.1f}) of {self.count}, objective {self.objective * 100:g} %"
         )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""MonitoringPlan: what the running configuration scores and asks, as rules, dashboards and Collectors need it.
+"""MonitoringPlan: the criteria and judges of a configuration, as rules, dashboards and Collectors need them.
 
-Read from a pipeline, which is what handlers meet: the criteria are those that will be in the telemetry, with what
-criteria sets change of them, for exactly the agents that have them.
+It is read from a pipeline, so the criteria are those that will be in the telemetry, for exactly the agents that have
+them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PlannedCriterion(Value):
 
     @property
     def objective(self) -> float | None:
-        """The share of passing results that it should hold, 0 to 1; None where none is set."""
+        """The share of results that should pass, 0 to 1; None where none is set."""
         return self.criterion.objective
 
     @property
@@ -57,7 +57,7 @@ class PlannedCriterion(Value):
 
     @property
     def is_alerted(self) -> bool:
-        """Whether its objective can be missed: an objective of a billionth at least, and verdicts to hold against it.
+        """Whether its objective can be missed: an objective of a billionth at least, and verdicts to compare with it.
 
         Of an objective of 1 a single failure is a miss: there is no budget to burn, it has an alert of its own.
         """
@@ -97,23 +97,23 @@ class MonitoringPlan(Value):
     def of(cls, pipeline: Pipeline, *, time_scale: float = 1.0) -> MonitoringPlan:
         """The plan of a pipeline's handlers, those of the agents that it names and every other."""
         agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled is not False)
-        criteria_found: dict[EvaluationCriteria, dict[str, bool]] = {}
+        agents_of: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
-        seen: list[float] = []
+        rates: list[float] = []
         for agent in (_EVERY_OTHER, *agents):
             runner = pipeline.handler(agent).runner
             evaluators += runner.evaluators
-            seen.append(max((_ratio(item) for item in runner.evaluators), default=1.0))
+            rates.append(max((_rate(evaluator) for evaluator in runner.evaluators), default=1.0))
             judged_names = {item.name for part in runner.evaluators if part.calls_model for item in part.criteria()}
             for criterion in runner.criteria:
-                criteria_found.setdefault(criterion, {})[agent] = criterion.name in judged_names
-        planned = [_planned(criterion, of_agents, agents) for criterion, of_agents in criteria_found.items()]
+                agents_of.setdefault(criterion, {})[agent] = criterion.name in judged_names
+        planned = [_planned(criterion, of_agents, agents) for criterion, of_agents in agents_of.items()]
         judges = [judge for _, judge in judges_of(tuple(evaluators))]
         return cls(
             criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))), agents=tuple(agents),
             judge_models=tuple(sorted({judge.model for judge in judges})),
             has_spend_limit=any(judge.spend is not None for judge in judges),
-            seen_share=min(filter(None, seen), default=1.0), time_scale=time_scale,
+            seen_share=min(filter(None, rates), default=1.0), time_scale=time_scale,
         )  # fmt: skip
 
     @property
@@ -140,7 +140,7 @@ class MonitoringPlan(Value):
         return f"{milliseconds}ms"
 
 
-def _ratio(evaluator: Evaluator) -> float:
+def _rate(evaluator: Evaluator) -> float:
     return 1.0 if evaluator.sample_rate is None else evaluator.sample_rate
 
 

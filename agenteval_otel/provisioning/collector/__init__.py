@@ -52,7 +52,7 @@ _COMPOSED: Final = {
     "alertmanager": "alertmanager",
 }
 _INCLUDED: Final = re.compile(r"^( *)#\+ ([a-z_-]+)\n", re.MULTILINE)
-_WORD: Final = re.compile(r"@([a-z_]+)@")
+_PLACEHOLDER: Final = re.compile(r"@([a-z_]+)@")
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
@@ -61,15 +61,14 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
     ``prometheus/prometheus.yml`` is the Prometheus beside a Collector on one machine, ``prometheus-compose.yml`` that
     of ``compose.yaml``.
     """
-    words = {
+    values = {
         "metric_expiration": _duration(3600.0, plan, at_least_s=300.0),
         "decision_wait": _duration(60.0 if plan.judge_models else 15.0, plan, at_least_s=1.0),
     }
     lines = {f"without_content_of_{record}": _without_content(record) for record in ("span", "spanevent", "log")}
     lines["failing"] = _failing(plan)
-    made = {path: _filled(_whole(f"{name}.yaml", lines), words) for name, path in _PLACES.items()}
     prometheus = _whole("prometheus.yml", {})
-    return made | {
+    return {path: _filled(_whole(f"{name}.yaml", lines), values) for name, path in _PLACES.items()} | {
         "prometheus/prometheus.yml": _filled(prometheus, _ALONE),
         "prometheus/prometheus-compose.yml": _filled(prometheus, _COMPOSED),
     }
@@ -99,8 +98,8 @@ def _duration(seconds: float, plan: MonitoringPlan, *, at_least_s: float) -> str
     return f"{scaled / 60:g}m" if scaled % 60 == 0 else f"{scaled:g}s"
 
 
-def _filled(text: str, words: Mapping[str, str]) -> str:
-    return _WORD.sub(lambda match: words[match[1]], text)
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def _whole(name: str, lines: Mapping[str, str]) -> str:

@@ -32,14 +32,14 @@ class Board:
 
     def __init__(self, plan: MonitoringPlan, title: str, uid: str, description: str, *, tag: str = _MAIN) -> None:
         self._plan, self._dashboard = plan, Dashboard(title).uid(uid).description(f"{description} {MARK} grafana`.")
-        made = self._dashboard.tags([_TAG, tag]).timezone("browser").refresh("1m")
-        made.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).editable()
-        made.link(_links("Dashboards", _MAIN)).link(_links("Criteria", CRITERION_TAG).as_dropdown(True))
+        dashboard = self._dashboard.tags([_TAG, tag]).timezone("browser").refresh("1m")
+        dashboard.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).editable()
+        dashboard.link(_links("Dashboards", _MAIN)).link(_links("Criteria", CRITERION_TAG).as_dropdown(True))
         source = builders.DatasourceVariable("datasource").label("Data source").type("prometheus")
-        made.with_variable(source.description("The Prometheus that has the metrics."))
-        made.with_variable(_choice("job", "Job", f"label_values({_RESPONSES}, job)", "The service."))
+        dashboard.with_variable(source.description("The Prometheus that has the metrics."))
+        dashboard.with_variable(_choice("job", "Job", f"label_values({_RESPONSES}, job)", "The service."))
         instances = f"label_values({_RESPONSES}{{{_CHOSEN}}}, instance)"
-        made.with_variable(_choice("instance", "Instance", instances, "One process of it."))
+        dashboard.with_variable(_choice("instance", "Instance", instances, "One process of it."))
 
     def choose_agents(self) -> None:
         """Add the variable of agents; results without an agent's name are among all."""
@@ -107,15 +107,15 @@ def _choice(name: str, label: str, query: str, description: str, *, all_value: s
 
     Values are chosen by regular expression and escaped by Grafana, whatever they are.
     """
-    made = _queried(name, label, query, description).multi(True).include_all(True).all_value(all_value)
-    return made.current(models.VariableOption(selected=True, text=["All"], value=["$__all"]))
+    variable = _queried(name, label, query, description).multi(True).include_all(True).all_value(all_value)
+    return variable.current(models.VariableOption(selected=True, text=["All"], value=["$__all"]))
 
 
 def _queried(name: str, label: str, query: str, description: str) -> builders.QueryVariable:
-    made = builders.QueryVariable(name).label(label).description(description).datasource(METRICS).query(query)
-    return made.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
+    variable = builders.QueryVariable(name).label(label).description(description).datasource(METRICS).query(query)
+    return variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
 
 
 def _links(title: str, tag: str) -> builders.DashboardLink:
-    made = builders.DashboardLink(title).type(models.DashboardLinkType.DASHBOARDS).tags([tag])
-    return made.as_dropdown(False).include_vars(True).keep_time(True)
+    link = builders.DashboardLink(title).type(models.DashboardLinkType.DASHBOARDS).tags([tag])
+    return link.as_dropdown(False).include_vars(True).keep_time(True)

@@ -13,12 +13,12 @@ from agenteval_otel.provisioning.grafana.expressions import (
     PROCESS,
     WEIGHTED,
     WHOLE,
-    asked_of,
+    criterion_text,
+    criterion_title,
     events,
     failing,
     of_planned,
     quantile,
-    shown,
 )  # fmt: skip
 from agenteval_otel.provisioning.grafana.panels import (
     BAND,
@@ -66,7 +66,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
         board.choose_events()
         same = [planned for planned in plan.criteria if planned.name == name]
         for planned in same:
-            board.row(shown(planned, plan))
+            board.row(criterion_title(planned, plan))
             if planned.has_verdicts:
                 _pass_rate(board, planned)
             _scores(board, planned)
@@ -79,7 +79,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
 
 def _pass_rate(board: Board, planned: PlannedCriterion) -> None:
     matchers, steps = of_planned(planned), passing(planned.objective)
-    text = f"Share of results that pass. {asked_of(planned)}{WEIGHTED}"
+    text = f"Share of results that pass. {criterion_text(planned)}{WEIGHTED}"
     now = Query(pass_rate(matchers, WHOLE), "pass rate")
     board.add(value("Pass rate", text, "percentunit", now, steps=steps), 4, 8)
     line = "" if planned.objective is None else " The dashed line is the objective."

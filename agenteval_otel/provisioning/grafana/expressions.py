@@ -96,14 +96,14 @@ def markdown(text: str) -> str:
     )
 
 
-def shown(planned: PlannedCriterion, plan: MonitoringPlan) -> str:
-    """What a criterion is called in titles; numbered where agents have different ones of that name."""
+def criterion_title(planned: PlannedCriterion, plan: MonitoringPlan) -> str:
+    """A criterion's name; numbered where agents have different criteria of that name."""
     same = [criterion for criterion in plan.criteria if criterion.name == planned.name]
     return planned.name if len(same) == 1 else f"{planned.name} ({same.index(planned) + 1} of {len(same)})"
 
 
-def asked_of(planned: PlannedCriterion) -> str:
-    """What a criterion is, and what is asked of it, for descriptions."""
+def criterion_text(planned: PlannedCriterion) -> str:
+    """A criterion's description, scale, threshold, objective and agents, for descriptions of panels."""
     criterion = planned.criterion
     parts = [f"{criterion.description.rstrip('. ')}." if criterion.description.strip() else "", _scale(planned)]
     if criterion.threshold is not None:

@@ -10,12 +10,12 @@ from agenteval_otel.provisioning.grafana.expressions import (
     OF_AGENT,
     WEIGHTED,
     WHOLE,
-    asked_of,
+    criterion_text,
+    criterion_title,
     of_names,
     of_planned,
     rate,
     share,
-    shown,
 )  # fmt: skip
 from agenteval_otel.provisioning.grafana.panels import Query, graph, passing, stacked, value
 from agenteval_otel.provisioning.plan import MonitoringPlan
@@ -43,7 +43,7 @@ def _now(board: Board, plan: MonitoringPlan) -> None:
     board.row("Quality in the time shown")
     for planned in plan.criteria:
         matchers, link = of_planned(planned), link_to(criterion_uid(planned.name))
-        title, text = shown(planned, plan), f"{asked_of(planned)}{WEIGHTED}"
+        title, text = criterion_title(planned, plan), f"{criterion_text(planned)}{WEIGHTED}"
         if planned.has_verdicts:
             objective = "" if planned.objective is None else f" ≥ {planned.objective * 100:g} %"
             query = Query(pass_rate(matchers, WHOLE), "pass rate")
