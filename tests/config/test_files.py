@@ -127,7 +127,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "large.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
     for name, message in {
         "missing.yaml": "No such file", "pipe.yaml": "regular file", "folder.yaml": "Is a directory",
-        "latin.yaml": "latin.yaml:2: not UTF-8", "large.yaml": f"at most {MAX_BYTES}", "nul\0.yaml": "no path",
+        "latin.yaml": "latin.yaml:2: not UTF-8", "large.yaml": f"at most {MAX_BYTES}", "nul\0.yaml": "not a path",
     }.items():  # fmt: skip
         with pytest.raises(ConfigurationError, match=message):
             read_file(tmp_path / name)
