@@ -103,23 +103,6 @@ def test_a_module_has_its_own_rows() -> None:
     assert one.of_module("unknown") == ()
 
 
-def test_a_blank_answer_is_no_reference() -> None:
-    """A row with a blank answer says that its question has no reference."""
-    rows = [Row(RESET, " \t"), Row(REFUND, [])]
-    one = QuestionIndex(rows, min_words=3, min_share=0.4)
-    assert (one.find(RESET), one.find(REFUND) is None) == (None, False)
-
-
-def test_the_first_row_of_the_module_or_of_no_module_wins() -> None:
-    """The first in the file; rows of other modules do not count."""
-    rows = [Row(RESET, "b", None, "B"), Row(RESET, "all"), Row(RESET, "a", None, "A"), Row(QUICK, "c", None, "C")]
-    one = QuestionIndex(rows, min_words=3, min_share=0.4)
-    assert [found(one, RESET, module) for module in ("A", "B", "C", "D")] == [
-        (answer, "exact", 1.0) for answer in ("all", "b", "all", "b")
-    ]
-    assert found(one, "reset my password", "C") == ("all", "partial", 0.5)
-
-
 def test_original_matching() -> None:
     """Any substring, ignoring only case; the first row in the file wins."""
     one = substrings(RESET, QUICK, "Straße und Haus")

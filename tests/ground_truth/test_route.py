@@ -260,15 +260,6 @@ def test_offline_it_is_the_same(path: Path) -> None:
     assert not offline(None).has_ground_truth
 
 
-def test_offline_a_store_that_breaks_is_a_run_error() -> None:
-    """The evaluators run without it."""
-    found = offline(Local(answer=RuntimeError("broke")))
-    assert [(error.evaluator_type, error.message) for error in found.run_errors] == [
-        ("GroundTruthStore", "RuntimeError: broke")
-    ]
-    assert found.results[0].status == "skipped"
-
-
 def test_evaluators_cannot_change_the_stores_answers(tmp_path: Path) -> None:
     """What an evaluator does to a mapping does not change the store's."""
     path = tmp_path / "rows.jsonl"
@@ -282,10 +273,3 @@ def test_evaluators_cannot_change_the_stores_answers(tmp_path: Path) -> None:
     for _ in range(2):
         run_evaluation_sync(EvaluationInput(prompt="Where is my order?", response="a"), config)
     assert config.ground_truth.rows()[0].answer == {"a": [1]}  # type: ignore[union-attr]
-
-
-def test_the_contract_alone_finds_nothing() -> None:
-    """A subclass has to implement `find`."""
-    with pytest.raises(NotImplementedError):
-        GroundTruthStore().find(EvaluationInput())
-    assert GroundTruthStore().problems() == ()

@@ -1,4 +1,4 @@
-"""Callbacks: good, bad, slow and hanging functions; nobody waits for them, and each failure is counted once."""
+"""Callbacks: good, bad, slow and hanging functions; answers do not wait, and each failure is counted once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def recorder_of() -> Iterator[Callable[..., Recorder]]:
 
 
 def test_sync_and_async_functions_are_called(recorder_of: Callable[..., Recorder]) -> None:
-    """Each on a thread of ours with the value it is told; an async one is awaited there to its end."""
+    """Each on a thread of ours, with the crossing; an async one is awaited there to its end."""
     recorder = recorder_of()
     found: list[Any] = []
 
@@ -77,7 +77,7 @@ def test_sync_and_async_functions_are_called(recorder_of: Callable[..., Recorder
 
 
 def test_what_they_raise_is_counted(recorder_of: Callable[..., Recorder]) -> None:
-    """Also an exit and an interruption; what comes after them is told all the same."""
+    """Also an exit and an interruption; the next callbacks run all the same."""
     recorder = recorder_of()
     found: list[Any] = []
 

@@ -31,7 +31,7 @@ def ask(said: str, times: int) -> None:
 
 
 def test_what_is_known_stays_when_settings_change(telemetry: RecordedTelemetry) -> None:
-    """A breach is not told twice because something else was configured anew; its end is told to who is there now."""
+    """Other settings do not repeat the report of a breach; the new callback gets its recovery."""
     first, second, recoveries = Kept(), Kept(), Kept()
     set_up(telemetry, first, Kept())
     ask("bad", 30)
@@ -104,7 +104,7 @@ FORKS = """
 
 
 def test_a_forked_child_begins_anew(tmp_path: Path) -> None:
-    """It knows nothing of its parent's breach and tells its own; the parent goes on."""
+    """It reports its own breach, not its parent's; the parent goes on."""
     script = tmp_path / "forks.py"
     script.write_text(textwrap.dedent(FORKS))
     finished = subprocess.run(
@@ -114,8 +114,8 @@ def test_a_forked_child_begins_anew(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stdout.strip()) == (0, "child 0"), finished.stderr
 
 
-def test_shutdown_waits_for_what_is_told(telemetry: RecordedTelemetry) -> None:
-    """A breach that is found by the last answers is told before the process ends; afterwards nothing is."""
+def test_shutdown_waits_for_callbacks(telemetry: RecordedTelemetry) -> None:
+    """A breach of the last answers is reported before the process ends."""
     breaches = Kept()
     set_up(telemetry, breaches, Kept())
     ask("bad", 30)

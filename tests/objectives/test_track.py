@@ -1,4 +1,4 @@
-"""Track: when a change is told, with which rate, and how it is told again."""
+"""Track: when a change is reported, with which rate, and its reminders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.objectives.support import FAIL, PASS, QUICK, adaptive, answers, plain
 
 
 def test_there_and_back() -> None:
-    """A drop is told once, with the rate and the last failing span; the recovery with the rate since then."""
+    """A breach is reported once, with the rate and the last failing span; the recovery with the rate since then."""
     track = Track(QUICK, 0.9)
     assert list(answers(track, [PASS] * 200)) == []
     span = SpanReference(trace_id="0a" * 16, span_id="0b" * 8)
@@ -30,14 +30,14 @@ def test_there_and_back() -> None:
     assert list(answers(track, [PASS] * 400)) == []
 
 
-def test_nothing_is_told_before_the_minimum() -> None:
+def test_nothing_is_reported_before_the_minimum() -> None:
     """Not even if everything fails."""
     track = Track(BreachSettings(minimum=40), 0.95)
     assert list(answers(track, [FAIL] * 39)) == []
     assert [change.kind for change in answers(track, [FAIL])] == ["breached"]
 
 
-def test_it_is_told_again() -> None:
+def test_a_lasting_breach_is_reported_again() -> None:
     """While it lasts, after so many seconds, with the rate of now and the moment at which it was found."""
     track = Track(BreachSettings(minimum=5, remind_s=60), 0.9)
     (found,) = answers(track, [Verdict(passed=False, at_ns=3)] * 20)
@@ -52,7 +52,7 @@ def test_it_is_told_again() -> None:
 
 
 @pytest.mark.parametrize("stream", [plain, adaptive])
-def test_recovery_is_told_soon_and_not_too_soon(stream: object) -> None:
+def test_recovery_is_reported_soon_and_not_too_soon(stream: object) -> None:
     """An agent well above its objective recovers within a few hundred verdicts; one still below seldom does."""
     took: dict[float, list[int]] = {0.85: [], 0.99: []}
     for rate, found in took.items():

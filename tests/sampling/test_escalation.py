@@ -239,11 +239,3 @@ def test_what_is_wrong_is_said_by_its_place(made: dict[str, Any], said: str) -> 
     """With the field, what was found and what there is to choose from."""
     with pytest.raises(ConfigurationError, match=said):
         Escalation(**made)
-
-
-def test_it_comes_back_from_its_dump() -> None:
-    """The rules are dumped with their types."""
-    made = Escalation(
-        baseline_rate=0.2, rules=[ScoreSampler(below=0.5), {"type": "label", "ratio": 0.5}], criteria=["judge"]
-    )
-    assert Escalation(**made.model_dump()) == made

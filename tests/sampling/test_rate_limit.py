@@ -69,16 +69,6 @@ def test_the_ratio_follows_the_traffic() -> None:
     assert seen == [pytest.approx(8 / 40), pytest.approx(8 / 401), pytest.approx(8 / 4001), 1.0]
 
 
-def test_after_idleness_everything_is_taken_again() -> None:
-    """A pause takes the reduced ratio away: the next response is evaluated for certain."""
-    clock = ManualClock()
-    sampler = RateLimitSampler(clock=clock)
-    second_of(sampler, 10_000)
-    clock.advance(2.0)
-    (decision,) = second_of(sampler, 1)
-    assert (decision.sampled, decision.probability) == (True, 1.0)
-
-
 def test_a_ratio_below_the_limit_is_kept() -> None:
     """The own ratio is the upper bound: the limit only ever lowers it."""
     clock = ManualClock()

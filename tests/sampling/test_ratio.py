@@ -96,26 +96,3 @@ def test_without_a_threshold_the_sdks_rule_holds(entry: str) -> None:
     """Another entry of OpenTelemetry in the trace state does not change the rule."""
     trace_id = 0x0123456789ABCDEF0123456789ABCDEF
     assert randomness_of(in_trace(trace_id, entry)) == trace_id & ((1 << 64) - 1)
-
-
-def test_the_hosts_generator_is_neither_used_nor_moved() -> None:
-    """Processes of a host that seeds its generator do not all sample the same calls."""
-    before = random.getstate()
-    try:
-        random.seed(0)
-        seeded = random.getstate()
-        first = [randomness_of(None) for _ in range(10)]
-        assert random.getstate() == seeded
-        random.seed(0)
-        assert [randomness_of(None) for _ in range(10)] != first
-    finally:
-        random.setstate(before)
-
-
-@pytest.mark.parametrize("ratio", [0.01, 0.1, 0.5])
-def test_the_share_is_the_ratio(ratio: float) -> None:
-    """Over many traces the sampled share is the ratio."""
-    numbers = random.Random(5)
-    count = 20_000
-    taken = sum(sampled(ratio, randomness_of(in_trace(numbers.getrandbits(128) or 1))) for _ in range(count))
-    assert abs(taken - count * ratio) < 4.5 * (count * ratio * (1 - ratio)) ** 0.5
