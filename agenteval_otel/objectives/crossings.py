@@ -77,7 +77,6 @@ class ObjectiveCrossing(Value):
 
 
 def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
-    """The attributes of its event."""
     attributes: dict[str, Any] = {
         names.EVALUATION_NAME: clean(crossing.criterion),
         names.OBJECTIVE: crossing.objective,
@@ -101,8 +100,6 @@ Callback = Callable[[ObjectiveCrossing], Any]
 
 
 class _Call:
-    """A callback that runs."""
-
     def __init__(self, kind: str, late_at: float) -> None:
         self.kind, self.late_at, self.thread = kind, late_at, threading.get_ident()
         self._unreported = threading.Lock()
@@ -113,7 +110,6 @@ class _Call:
 
     @property
     def is_late(self) -> bool:
-        """Whether it has been reported while it runs."""
         return self._unreported.locked()
 
 

@@ -43,7 +43,6 @@ class Evidence:
 
     @property
     def value(self) -> float:
-        """The evidence now."""
         return sum(self._wealth) / len(_BETS)
 
     def add(self, gain: float, share: float = 1.0) -> bool:
@@ -65,7 +64,6 @@ class Evidence:
         return total >= self._enough
 
     def restart(self) -> None:
-        """Back to nothing."""
         self._wealth = _NOTHING
 
 

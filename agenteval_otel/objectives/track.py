@@ -132,7 +132,6 @@ class Track:
         return Change("breached", estimate, self._since_ns, self._span, reminder=True)
 
     def _change(self, estimate: Estimate, at_ns: int, now_s: float) -> Change:
-        """From met to breached, or back; the next rate starts from here."""
         self.breached, self._seen = not self.breached, 0
         self._recent.clear()
         if self.breached:

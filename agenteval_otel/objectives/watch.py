@@ -33,7 +33,6 @@ class ObjectiveSettings(NamedTuple):
 
     @property
     def calls_back(self) -> bool:
-        """Whether there is a function to call."""
         return self.on_breach is not None or self.on_recovery is not None
 
 
@@ -97,7 +96,6 @@ class Objectives:
         return self._callbacks.close(timeout_s)
 
     def _reset(self) -> None:
-        """In a forked child nothing is known yet and no callback runs."""
         self.tracks.reset()
         self._callbacks.reset()
 

@@ -46,7 +46,6 @@ def yaml_text(tree: Any, *, command: str, head: str) -> str:
 
 
 def differing(folder: Path, files: GeneratedFiles) -> list[str]:
-    """The paths whose file is missing or differs, in order."""
     return [name for name, text in files.items() if _read(folder / name) != text]
 
 

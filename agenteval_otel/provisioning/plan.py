@@ -36,7 +36,6 @@ class PlannedCriterion(Value):
 
     @property
     def name(self) -> str:
-        """The criterion's name, as ``gen_ai.evaluation.name`` has it."""
         return self.criterion.name
 
     @property
@@ -123,7 +122,6 @@ class MonitoringPlan(Value):
 
     @property
     def names_with_verdicts(self) -> tuple[str, ...]:
-        """Of these the names of criteria whose results pass or fail."""
         return tuple(dict.fromkeys(criterion.name for criterion in self.criteria if criterion.has_verdicts))
 
     def duration(self, seconds: float, *, at_least_s: float = 0.001) -> str:

@@ -64,7 +64,6 @@ def agents_of(planned: PlannedCriterion) -> str:
 
 
 def increase(instrument: semconv.Instrument, matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """By how much a counter grew in the window, over all instances."""
     return _sum(f"increase({instrument.prometheus_name}{{{matchers}}}[{window}])", by)
 
 
@@ -94,7 +93,6 @@ def pass_rate(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
 
 def fail_share(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """The share of failing results, 0 to 1, as `pass_rate`."""
     return _share(semconv.LABEL_FAIL, matchers, window, by)
 
 
@@ -152,12 +150,10 @@ def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
 
 def score_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """How many results had a score that could be normalized."""
     return _sum(f"increase({_SCORE}_count{{{matchers}}}[{window}])", by)
 
 
 def joined(*matchers: str) -> str:
-    """Matchers as one text, empty ones left out."""
     return ", ".join(filter(None, matchers))
 
 

@@ -48,7 +48,6 @@ TARGETS: Mapping[str, Target] = {
 
 
 def options_of(target: str) -> dict[str, str]:
-    """The options of a target, or of all."""
     return {name: meaning for member in _members(target) for name, meaning in member.options.items()}
 
 

@@ -93,7 +93,6 @@ def _failing(plan: MonitoringPlan) -> str:
 
 
 def _duration(seconds: float, plan: MonitoringPlan, *, at_least_s: float) -> str:
-    """A duration as the Collector reads it, scaled."""
     scaled = max(at_least_s, seconds * plan.time_scale)
     return f"{scaled / 60:g}m" if scaled % 60 == 0 else f"{scaled:g}s"
 

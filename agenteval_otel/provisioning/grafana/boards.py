@@ -63,7 +63,6 @@ class Board:
         self._dashboard.with_variable(service.datasource(EVENTS))
 
     def row(self, title: str) -> None:
-        """Add a heading."""
         self._dashboard.with_row(builders.Row(title))
 
     def add(self, panel: Panel, width: int, height: int = 8, *, sparse: bool = False) -> None:
@@ -98,7 +97,6 @@ def criterion_uid(name: str) -> str:
 
 
 def link_to(uid: str) -> str:
-    """The address of another dashboard with the same time and the same choices."""
     return f"/d/{uid}?${{__url_time_range}}&${{__all_variables}}"
 
 

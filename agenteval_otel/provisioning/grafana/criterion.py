@@ -145,7 +145,6 @@ def _traces(board: Board, planned: PlannedCriterion) -> None:
 
 
 def _failures(board: Board, name: str, *, calls_model: bool) -> None:
-    """Where the evaluator itself breaks: no scores, so nothing of it is above."""
     board.row("The evaluator itself")
     matchers = joined(PROCESS, one_of(CRITERION, (name,)))
     errors = Query(increase(semconv.METRIC_ERRORS, matchers, EACH, (_ERROR,)), "{{" + _ERROR + "}}")

@@ -41,12 +41,10 @@ def of_planned(planned: PlannedCriterion, *more: str) -> str:
 
 
 def of_names(names: Iterable[str]) -> str:
-    """Matches the results of these criteria, of the chosen agents."""
     return joined(OF_AGENT, guarded(one_of(CRITERION, tuple(names))))
 
 
 def rate(instrument: Instrument, by: tuple[str, ...], matchers: str = PROCESS) -> str:
-    """How many a second."""
     return f"sum by ({', '.join(by)}) (rate({instrument.prometheus_name}{{{matchers}}}[{EACH}]))"
 
 
@@ -56,7 +54,6 @@ def latest(instrument: Instrument, by: tuple[str, ...], *, how: str = "max") -> 
 
 
 def quantile(instrument: Instrument, of: float, by: tuple[str, ...] = (), matchers: str = PROCESS) -> str:
-    """A quantile of a histogram, between its bounds."""
     labels = ", ".join(("le", *by))
     counted = f"rate({instrument.prometheus_name}_bucket{{{matchers}}}[{EACH}])"
     return f"histogram_quantile({of:g}, sum by ({labels}) ({counted}))"
@@ -103,7 +100,6 @@ def criterion_title(planned: PlannedCriterion, plan: MonitoringPlan) -> str:
 
 
 def criterion_text(planned: PlannedCriterion) -> str:
-    """A criterion's description, scale, threshold, objective and agents, for descriptions of panels."""
     criterion = planned.criterion
     parts = [f"{criterion.description.rstrip('. ')}." if criterion.description.strip() else "", _scale(planned)]
     if criterion.threshold is not None:

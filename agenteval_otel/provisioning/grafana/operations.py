@@ -23,7 +23,6 @@ _HOUR_S = 3600
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    """The dashboard of the monitor itself; panels of judges only where there are any."""
     board = Board(plan, "agenteval: operations", "agenteval-operations", "Whether the evaluation itself is well.")
     _queue(board)
     _time(board)
@@ -34,7 +33,6 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
 
 
 def _by(expression: str, *labels: str) -> Query:
-    """A query whose series are called by their labels."""
     return Query(expression, " ".join(f"{{{{{label}}}}}" for label in labels))
 
 

@@ -29,7 +29,6 @@ _SAMPLED = "|".join(
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    """The dashboard of the whole."""
     board = Board(plan, "agenteval: overview", "agenteval-overview", "Quality now, against its objectives.")
     board.choose_agents()
     if plan.criteria:

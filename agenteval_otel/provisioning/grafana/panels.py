@@ -56,12 +56,10 @@ def graph(
 
 
 def stacked(title: str, description: str, unit: str, *queries: Query) -> timeseries.Panel:
-    """Areas over time, one upon the other."""
     return graph(title, description, unit, *queries).stacking(_stacking()).fill_opacity(30)
 
 
 def log_graph(title: str, description: str, unit: str, query: Query) -> timeseries.Panel:
-    """Counts of events over time, one upon the other."""
     panel = _described(timeseries.Panel(), title, description, unit, EVENTS)
     panel.with_target(_from_logs(query).query_type("range"))
     return _legend(panel).draw_style(common.GraphDrawStyle.BARS).stacking(_stacking()).fill_opacity(60)
@@ -158,7 +156,6 @@ def _legend(panel: timeseries.Panel) -> timeseries.Panel:
 
 
 def _filled(panel: timeseries.Panel) -> None:
-    """The two ends of an interval: no lines, but what is between them."""
     upper, lower = BAND
     hidden: list[tuple[str, Any]] = [
         ("custom.lineWidth", 0), ("custom.showPoints", "never"),

@@ -75,6 +75,5 @@ def _means(board: Board, matchers: str) -> None:
 
 
 def _of_versions(matchers: str, expression: Callable[[str], str]) -> tuple[str, str]:
-    """An expression for the baseline and for the candidate, in parentheses."""
     baseline, candidate = (joined(matchers, f'{_VERSION}="${name}"') for name in ("baseline", "candidate"))
     return f"({expression(baseline)})", f"({expression(candidate)})"

@@ -243,7 +243,6 @@ def _weights(labels: Mapping[str, str], fails: float, worth: float) -> tuple[Ser
 
 
 def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenario, ...]:
-    """Shares close to each limit, an outage that is over, weights, and few verdicts."""
     fast, slow = _FAST.limit(objective), _SLOW.limit(objective)
     near, outage = _NEAR * (fast - slow), (1.0 + fast) / 2
     plenty = max(_PLENTY, *(2.0 * burn.verdicts(objective)[0] / (6 * HOUR) for burn in BURNS))
@@ -279,7 +278,6 @@ def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenar
 
 
 def _count_scenarios(labels: Mapping[str, str], objective: float) -> Iterator[Scenario]:
-    """An outage with numbers of verdicts close to each minimum."""
     outage = (1.0 + _FAST.limit(objective)) / 2
     (least_6h, least_30m), (least_1d, least_2h) = (burn.verdicts(objective) for burn in BURNS)
     for job, per_half_hour in (

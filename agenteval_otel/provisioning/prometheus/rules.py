@@ -125,7 +125,6 @@ def recorded(what: str, name: str = "") -> str:
 
 
 def window(plan: MonitoringPlan, name: str) -> str:
-    """A window of `WINDOWS_S` in PromQL, scaled."""
     return plan.duration(WINDOWS_S[name], at_least_s=_MIN_WINDOW_S)
 
 
@@ -157,7 +156,6 @@ def scenarios_of(alert: str, *rows: tuple[str, bool, Series | tuple[Series, ...]
 
 
 def gauge(instrument: Instrument, values: str, labels: Mapping[str, str] = {}) -> Series:
-    """A series with values in promtool's notation."""
     return Series(instrument.prometheus_name, labels, values)
 
 
