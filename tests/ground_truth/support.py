@@ -1,4 +1,4 @@
-"""Tables of questions for the tests of this room."""
+"""Tables of questions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 
 from agenteval_otel.ground_truth import CsvGroundTruthStore
 from agenteval_otel.models import EvaluationInput
-
-__all__ = ["ask", "later", "written"]
 
 COLUMNS = ("UserPrompt", "ExpectedOutput", "Category", "Module")
 

@@ -1,4 +1,4 @@
-"""What the tests of objectives share: streams of verdicts, and an agent whose answers pass or fail as told."""
+"""Streams of verdicts, and an agent whose answers pass or fail."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from agenteval_otel import monitor
+from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
@@ -14,8 +15,6 @@ from agenteval_otel.objectives.track import Change, Track, Verdict
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
-
-__all__ = ["FAIL", "PASS", "QUICK", "Good", "Kept", "adaptive", "answers", "pipeline_of", "plain", "until"]
 
 PASS, FAIL = Verdict(passed=True), Verdict(passed=False)
 QUICK = BreachSettings(false_alarm_every=500, recover_after=40, minimum=10)
@@ -58,18 +57,16 @@ class Good(CriterionEvaluator, type="ObjectiveTestGood"):
     criterion_name: str = "good"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        said = evaluation_input.response_text
-        if said == "broken":
+        text = evaluation_input.response_text
+        if text == "broken":
             raise ValueError("no")
-        if said == "nothing":
-            from agenteval_otel.errors import EvaluationSkipped
-
+        if text == "nothing":
             raise EvaluationSkipped("nothing to say")
-        return Score(value="calm", label="calm") if said == "word" else Score(value=said == "good")
+        return Score(value="calm", label="calm") if text == "word" else Score(value=text == "good")
 
 
 class Kept(list[ObjectiveCrossing]):
-    """A callback that keeps what it is told."""
+    """A callback that keeps its crossings."""
 
     def __call__(self, crossing: ObjectiveCrossing) -> None:
         self.append(crossing)
@@ -93,9 +90,9 @@ def pipeline_of(
         "objectives": ObjectiveSettings(breach, on_breach, on_recovery), **arguments,
     })  # fmt: skip
 
-    def ask(said: str, *, times: int = 1, agent: str = "shop") -> None:
+    def ask(answer: str, *, times: int = 1, agent: str = "shop") -> None:
         handler = monitor(agent=agent, pipeline=pipeline)(lambda text: text)
         for _ in range(times):
-            handler(said)
+            handler(answer)
 
     return pipeline, ask
