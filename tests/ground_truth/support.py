@@ -24,12 +24,12 @@ def written(path: Path, rows: Iterable[tuple[str, ...]]) -> Path:
 
 def later(path: Path) -> Path:
     """The same file with a time of change of its own: two writes may fall into one tick of the file system's clock."""
-    found = path.stat()
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000_000))
+    result = path.stat()
+    os.utime(path, ns=(result.st_atime_ns, result.st_mtime_ns + 1_000_000_000))
     return path
 
 
 def ask(store: CsvGroundTruthStore, prompt: str | None, **fields: object) -> object:
     """The answer to a prompt, or None."""
-    found = store.find(EvaluationInput.model_validate({"prompt": prompt, **fields}))
-    return None if found is None else found.answer
+    result = store.find(EvaluationInput.model_validate({"prompt": prompt, **fields}))
+    return None if result is None else result.answer

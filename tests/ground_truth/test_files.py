@@ -41,9 +41,9 @@ def test_a_csv_file(tmp_path: Path) -> None:
         ('Extract: Acme, "Big" Corp', "two\nlines, and more", "Entities", "FAQ"),
         ("Where are you?", "Here\u2028there", None, None),
     )
-    found = store.find(EvaluationInput(prompt='extract: acme, "big" corp', metadata={"module": "faq"}))
-    assert found is not None
-    assert (found.answer, found.category, found.module, found.match) == (
+    result = store.find(EvaluationInput(prompt='extract: acme, "big" corp', metadata={"module": "faq"}))
+    assert result is not None
+    assert (result.answer, result.category, result.module, result.match) == (
         "two\nlines, and more", "Entities", "FAQ", "exact",
     )  # fmt: skip
 
@@ -111,8 +111,8 @@ def test_a_wrong_file_is_refused_with_its_line(kind: str, content: str, message:
 def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
     """A missing file, a folder and a pipe are refused; none is waited for."""
     os.mkfifo(tmp_path / "pipe")
-    for name, said in (("absent.csv", "No such file"), (".", "not a file"), ("pipe", "not a file")):
-        with pytest.raises(ConfigurationError, match=said):
+    for name, output in (("absent.csv", "No such file"), (".", "not a file"), ("pipe", "not a file")):
+        with pytest.raises(ConfigurationError, match=output):
             CsvGroundTruthStore(path=tmp_path / name)
 
 

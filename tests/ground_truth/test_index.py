@@ -21,8 +21,8 @@ def substrings(*prompts: str) -> SubstringIndex:
     return SubstringIndex([Row(prompt, prompt) for prompt in prompts])
 
 
-def found(one: QuestionIndex, prompt: str | None, module: str | None = None) -> tuple[str, str, float] | None:
-    answer = one.find(prompt, module)
+def match_of(index: QuestionIndex, prompt: str | None, module: str | None = None) -> tuple[str, str, float] | None:
+    answer = index.find(prompt, module)
     return None if answer is None else (answer.answer, answer.match, round(answer.share, 3))
 
 
@@ -31,49 +31,49 @@ def found(one: QuestionIndex, prompt: str | None, module: str | None = None) -> 
 )
 def test_the_same_question_comes_first(prompt: str) -> None:
     """Case, Unicode form and whitespace do not matter."""
-    assert found(table(QUICK, RESET, REFUND), prompt) == (RESET, "exact", 1.0)
+    assert match_of(table(QUICK, RESET, REFUND), prompt) == (RESET, "exact", 1.0)
 
 
 def test_unicode_forms_are_the_same() -> None:
     """A letter with a combining mark equals the composed letter; a sharp s equals two."""
-    assert found(table("Où est le café ?"), "OU\u0300 EST LE CAFE\u0301 ?") == ("Où est le café ?", "exact", 1.0)
-    assert found(table("Straße und Haus"), "STRASSE UND HAUS") == ("Straße und Haus", "exact", 1.0)
+    assert match_of(table("Où est le café ?"), "OU\u0300 EST LE CAFE\u0301 ?") == ("Où est le café ?", "exact", 1.0)
+    assert match_of(table("Straße und Haus"), "STRASSE UND HAUS") == ("Straße und Haus", "exact", 1.0)
 
 
 def test_the_nearest_partial_match_wins() -> None:
     """The longest row inside the prompt, or the shortest row around it."""
-    one = table(RESET, QUICK, REFUND)
-    assert found(one, f"Hello, {RESET} Thanks") == (RESET, "partial", 0.75)
-    assert found(one, f"{RESET} And: {QUICK}") == (QUICK, "partial", 0.5)
-    assert found(one, "reset my password") == (RESET, "partial", 0.5)
-    assert found(one, "how do I reset my password quickly") == (QUICK, "partial", 1.0)
+    index = table(RESET, QUICK, REFUND)
+    assert match_of(index, f"Hello, {RESET} Thanks") == (RESET, "partial", 0.75)
+    assert match_of(index, f"{RESET} And: {QUICK}") == (QUICK, "partial", 0.5)
+    assert match_of(index, "reset my password") == (RESET, "partial", 0.5)
+    assert match_of(index, "how do I reset my password quickly") == (QUICK, "partial", 1.0)
 
 
 def test_words_are_whole_and_in_order() -> None:
     """Parts of words, words in between and another order do not match."""
-    one = table("get a refund now")
-    assert found(one, "get a refund") == ("get a refund now", "partial", 0.75)
+    index = table("get a refund now")
+    assert match_of(index, "get a refund") == ("get a refund now", "partial", 0.75)
     for prompt in ("get a refun", "et a refund", "get a full refund", "refund a get", "a refund"):
-        assert found(one, prompt) is None
+        assert match_of(index, prompt) is None
 
 
 def test_too_few_common_words_do_not_match() -> None:
     """With fewer words than the minimum, or a smaller share, only the same question matches."""
-    one = table("one two three four five six seven eight", "hi")
-    assert found(one, "two three four") is None
-    assert found(one, "two three four five") is not None
-    assert found(one, "hi") == ("hi", "exact", 1.0)
-    assert found(one, "oh hi you") is None
-    assert found(table("oh hi", min_words=1, min_share=0.5), "hi") == ("oh hi", "partial", 0.5)
+    index = table("one two three four five six seven eight", "hi")
+    assert match_of(index, "two three four") is None
+    assert match_of(index, "two three four five") is not None
+    assert match_of(index, "hi") == ("hi", "exact", 1.0)
+    assert match_of(index, "oh hi you") is None
+    assert match_of(table("oh hi", min_words=1, min_share=0.5), "hi") == ("oh hi", "partial", 0.5)
 
 
 def test_the_first_of_equal_matches_wins() -> None:
     """Of two rows with the same question the first in the file wins, whatever its answer."""
     rows = [Row("What are fees?", "", None, None), Row("What are fees?", "5", None, None), Row("a b c x", "1"),
             Row("a b c y", "2")]  # fmt: skip
-    one = QuestionIndex(rows, min_words=3, min_share=0.4)
-    assert one.find("what are fees?") is None  # its answer is empty: there is no reference for this question
-    assert found(one, "a b c") == ("1", "partial", 0.75)
+    index = QuestionIndex(rows, min_words=3, min_share=0.4)
+    assert index.find("what are fees?") is None  # its answer is empty: there is no reference for this question
+    assert match_of(index, "a b c") == ("1", "partial", 0.75)
 
 
 @pytest.mark.parametrize("prompt", [None, "", "  \n", "?!"])
@@ -84,41 +84,41 @@ def test_a_blank_prompt_has_no_answer(prompt: str | None) -> None:
 
 def test_scripts_without_spaces_match_by_characters() -> None:
     """Every character counts as a word."""
-    one = table("パスワードを忘れました", "如何重置密码")
-    assert found(one, "すみません、パスワードを忘れました。") == ("パスワードを忘れました", "partial", 0.688)
-    assert found(one, "重置密码") == ("如何重置密码", "partial", 0.667)
+    index = table("パスワードを忘れました", "如何重置密码")
+    assert match_of(index, "すみません、パスワードを忘れました。") == ("パスワードを忘れました", "partial", 0.688)
+    assert match_of(index, "重置密码") == ("如何重置密码", "partial", 0.667)
 
 
 def test_a_module_has_its_own_rows() -> None:
     """A module sees its rows and those without a module; a module without rows sees all. Case does not matter."""
     rows = [Row(RESET, "faq", None, "FAQ"), Row(RESET, "help", None, "Help"), Row(REFUND, "faq", None, "FAQ"),
             Row("Where are you from?", "all")]  # fmt: skip
-    one = QuestionIndex(rows, min_words=3, min_share=0.4)
-    assert [found(one, RESET, module) for module in ("faq", " HELP ", "unknown", None, "")] == [
+    index = QuestionIndex(rows, min_words=3, min_share=0.4)
+    assert [match_of(index, RESET, module) for module in ("faq", " HELP ", "unknown", None, "")] == [
         (answer, "exact", 1.0) for answer in ("faq", "help", "faq", "faq", "faq")
     ]
-    assert found(one, REFUND, "Help") is None
-    assert found(one, "Where are you from?", "Help") == ("all", "exact", 1.0)
-    assert [row.answer for row in one.of_module("fAQ")] == ["faq", "faq"]
-    assert one.of_module("unknown") == ()
+    assert match_of(index, REFUND, "Help") is None
+    assert match_of(index, "Where are you from?", "Help") == ("all", "exact", 1.0)
+    assert [row.answer for row in index.of_module("fAQ")] == ["faq", "faq"]
+    assert index.of_module("unknown") == ()
 
 
 def test_original_matching() -> None:
     """Any substring, ignoring only case; the first row in the file wins."""
-    one = substrings(RESET, QUICK, "Straße und Haus")
-    assert found(one, "a") == (RESET, "partial", 0.167)
-    assert found(one, f"{QUICK} or {RESET}") == (RESET, "partial", 0.429)
-    assert found(one, QUICK.upper()) == (QUICK, "exact", 1.0)
-    assert found(one, "reset  my password") is None
-    assert found(one, " ") is None
+    index = substrings(RESET, QUICK, "Straße und Haus")
+    assert match_of(index, "a") == (RESET, "partial", 0.167)
+    assert match_of(index, f"{QUICK} or {RESET}") == (RESET, "partial", 0.429)
+    assert match_of(index, QUICK.upper()) == (QUICK, "exact", 1.0)
+    assert match_of(index, "reset  my password") is None
+    assert match_of(index, " ") is None
 
 
 def test_original_matching_compares_letter_by_letter() -> None:
     """As .NET compares: both small sigmas are equal, and no other letter becomes an s or an i."""
-    one = substrings("ΟΔΟΣ ΛΓΣ", "size", "Straße")
-    assert found(one, "οδος λγς") == found(one, "οδοσ λγσ") == ("ΟΔΟΣ ΛΓΣ", "exact", 1.0)
+    index = substrings("ΟΔΟΣ ΛΓΣ", "size", "Straße")
+    assert match_of(index, "οδος λγς") == match_of(index, "οδοσ λγσ") == ("ΟΔΟΣ ΛΓΣ", "exact", 1.0)
     for prompt in ("\u017fize", "s\u0131ze", "STRASSE"):
-        assert found(one, prompt) is None
+        assert match_of(index, prompt) is None
 
 
 def by_looking_at_all(rows: Sequence[str], prompt: str) -> tuple[str, float] | None:
@@ -154,11 +154,11 @@ def test_the_index_finds_what_looking_at_all_rows_finds(rows: list[str], prompt:
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.text(), st.text())
 def test_any_unicode_text_can_be_looked_up(rows: list[str], prompt: str, module: str) -> None:
     """A row is found by its own text, and a lookup is repeatable."""
-    one = table(*rows, min_words=1, min_share=0.01)
-    assert one.find(prompt, module) == one.find(prompt, module)
+    index = table(*rows, min_words=1, min_share=0.01)
+    assert index.find(prompt, module) == index.find(prompt, module)
     for row in rows:
         if row.strip():
-            answer = one.find(row)
+            answer = index.find(row)
             assert answer is not None
             assert NormalizedQuery.of(answer.prompt) == NormalizedQuery.of(row)
 
@@ -192,5 +192,5 @@ HUGE = {
 @pytest.mark.parametrize("prompt", HUGE.values(), ids=list(HUGE))
 def test_a_huge_prompt_is_quick(prompt: str) -> None:
     """Whatever it consists of."""
-    one = table(*(f"how do i {'a b ' * (number % 50)}{number}" for number in range(500)), min_share=0.01)
-    assert one.find(prompt) is None
+    index = table(*(f"how do i {'a b ' * (number % 50)}{number}" for number in range(500)), min_share=0.01)
+    assert index.find(prompt) is None

@@ -109,7 +109,7 @@ def test_live_answers_get_their_ground_truth(path: Path, kept: Keeping) -> None:
     monitor(agent="diner")(echo)("Hello! Where is my order?")
     monitor(agent="shop")(echo)("Something else.")
     assert scores(kept) == ["On its way.", "In the kitchen.", None]
-    assert [one.has_ground_truth for one in kept.saved] == [True, True, False]
+    assert [item.has_ground_truth for item in kept.saved] == [True, True, False]
 
 
 def test_the_handler_may_name_the_module(path: Path, kept: Keeping) -> None:
@@ -176,7 +176,7 @@ def test_a_service_that_breaks_costs_the_ground_truth_only(error: BaseException,
     assert flush(20.0)
     assert scores(kept) == [None, None]
     assert default_pipeline().accounting.failures == {"ground_truth": 2}
-    assert [one.evaluator_type for one in offline(Remote(answer=error)).run_errors] == ["GroundTruthStore"]
+    assert [item.evaluator_type for item in offline(Remote(answer=error)).run_errors] == ["GroundTruthStore"]
 
 
 def test_blank_ground_truth_is_none(path: Path, kept: Keeping) -> None:
@@ -250,9 +250,9 @@ def offline(store: Any, **fields: Any) -> Any:
 
 def test_offline_it_is_the_same(path: Path) -> None:
     """The snapshot holds what evaluators saw and how it was found; an input's own ground truth wins."""
-    found = offline({"type": "csv", "path": str(path)}, agent="diner")
-    assert (found.results[0].score, found.has_ground_truth) == ("In the kitchen.", True)
-    assert found.input_snapshot.metadata["ground_truth"] == {
+    outcome = offline({"type": "csv", "path": str(path)}, agent="diner")
+    assert (outcome.results[0].score, outcome.has_ground_truth) == ("In the kitchen.", True)
+    assert outcome.input_snapshot.metadata["ground_truth"] == {
         "prompt": "Where is my order?", "module": "diner", "match": "exact", "share": 1.0,
     }  # fmt: skip
     brought = offline(CsvGroundTruthStore(path=path), ground_truth="mine", metadata={"a": 1})

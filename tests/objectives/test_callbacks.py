@@ -45,14 +45,14 @@ def mine() -> list[threading.Thread]:
 
 @pytest.fixture
 def recorder_of() -> Iterator[Callable[..., Recorder]]:
-    made: list[Recorder] = []
+    built: list[Recorder] = []
 
     def make(timeout_s: float = 10.0) -> Recorder:
-        made.append(Recorder(timeout_s))
-        return made[-1]
+        built.append(Recorder(timeout_s))
+        return built[-1]
 
     yield make
-    for recorder in made:
+    for recorder in built:
         recorder.gate.set()
         recorder.callbacks.close(5.0)
     for thread in mine():
@@ -63,23 +63,23 @@ def recorder_of() -> Iterator[Callable[..., Recorder]]:
 def test_sync_and_async_functions_are_called(recorder_of: Callable[..., Recorder]) -> None:
     """Each on a thread of ours, with the crossing; an async one is awaited there to its end."""
     recorder = recorder_of()
-    found: list[Any] = []
+    result: list[Any] = []
 
     async def later(crossing: ObjectiveCrossing) -> None:
         await asyncio.sleep(0)
-        found.append((crossing, threading.current_thread().name))
+        result.append((crossing, threading.current_thread().name))
 
-    recorder.submit(lambda crossing: found.append((crossing, threading.current_thread().name)))
+    recorder.submit(lambda crossing: result.append((crossing, threading.current_thread().name)))
     recorder.submit(later)
     assert recorder.callbacks.flush(5.0)
-    assert found == [(CROSSING, "agenteval-callback")] * 2
+    assert result == [(CROSSING, "agenteval-callback")] * 2
     assert recorder.broken == []
 
 
 def test_what_they_raise_is_counted(recorder_of: Callable[..., Recorder]) -> None:
     """Also an exit and an interruption; the next callbacks run all the same."""
     recorder = recorder_of()
-    found: list[Any] = []
+    result: list[Any] = []
 
     def bad(error: BaseException) -> Callable[[ObjectiveCrossing], Any]:
         def function(crossing: ObjectiveCrossing) -> None:
@@ -93,12 +93,12 @@ def test_what_they_raise_is_counted(recorder_of: Callable[..., Recorder]) -> Non
     for error in (ValueError("secret"), SystemExit(3), KeyboardInterrupt()):
         recorder.submit(bad(error))
     recorder.submit(bad_later)
-    recorder.submit(found.append)
+    recorder.submit(result.append)
     assert recorder.callbacks.flush(5.0)
     assert sorted(recorder.broken) == [
         ("breached", word) for word in ("KeyError", "KeyboardInterrupt", "SystemExit", "ValueError")
     ]
-    assert found == [CROSSING]
+    assert result == [CROSSING]
 
 
 def test_a_late_async_function_is_cancelled(recorder_of: Callable[..., Recorder]) -> None:
@@ -153,10 +153,10 @@ def test_waiting_calls_are_bounded(recorder_of: Callable[..., Recorder]) -> None
 def test_a_callback_that_flushes_does_not_wait_for_itself(recorder_of: Callable[..., Recorder]) -> None:
     """It gets an answer at once."""
     recorder = recorder_of()
-    found: list[Any] = []
-    recorder.submit(lambda crossing: found.append(recorder.callbacks.flush(20.0)))
+    result: list[Any] = []
+    recorder.submit(lambda crossing: result.append(recorder.callbacks.flush(20.0)))
     assert recorder.callbacks.flush(10.0)
-    assert found == [True]
+    assert result == [True]
 
 
 def test_what_callbacks_ask_is_not_evaluated(recorder_of: Callable[..., Recorder], pipeline: Pipeline) -> None:

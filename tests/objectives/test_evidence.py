@@ -36,13 +36,13 @@ def test_false_alarms_are_as_rare_as_promised(stream: object, every: int, object
 
 def delays(stream: object, *, every: int, rate: float, runs: int = 60) -> float:
     """The median number of verdicts from a drop to its alarm, after five hundred above the objective of 0.95."""
-    found = []
+    result = []
     for seed in range(runs):
         random, track = Random(seed), Track(BreachSettings(false_alarm_every=every), 0.95)
         if until(track, stream, random, 0.96, most=500) == 500:  # type: ignore[arg-type]
-            found.append(until(track, stream, random, rate))  # type: ignore[arg-type]
-    assert len(found) > runs * 0.9
-    return median(found)
+            result.append(until(track, stream, random, rate))  # type: ignore[arg-type]
+    assert len(result) > runs * 0.9
+    return median(result)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_no_stream_breaks_it(stream: list[tuple[bool, float]], objective: float)
 @given(st.floats(min_value=0.01, max_value=0.99), st.floats(min_value=0.01, max_value=2))
 def test_a_bet_is_fair_at_the_objective(objective: float, share: float) -> None:
     """At the objective what is held grows by 1 a verdict on average, so that false alarms cannot come sooner."""
-    held = []
+    wealth = []
     for passed in (True, False):
         evidence = Evidence(worst=1 - objective, enough=100)
         evidence.add(objective - passed, share)
-        held.append(evidence.value)
-    assert objective * held[0] + (1 - objective) * held[1] == pytest.approx(1.0)
+        wealth.append(evidence.value)
+    assert objective * wealth[0] + (1 - objective) * wealth[1] == pytest.approx(1.0)
 
 
 def test_a_smaller_probability_begins_the_count_again() -> None:
@@ -106,8 +106,8 @@ def test_an_objective_of_one_breaks_with_one_failure() -> None:
     """No agent that holds it ever fails; it is told once the minimum of verdicts is there."""
     track = Track(BreachSettings(minimum=5), 1.0)
     assert track.add(FAIL, 0.0) is None
-    found = [track.add(PASS, 0.0) for _ in range(4)]
-    assert [change.kind for change in found if change] == ["breached"]
+    result = [track.add(PASS, 0.0) for _ in range(4)]
+    assert [change.kind for change in result if change] == ["breached"]
     recovered = until(track, plain, Random(1), 1.0)
     assert recovered == BreachSettings().recover_after
 
@@ -142,10 +142,10 @@ def test_nothing_is_reported_before_the_minimum() -> None:
 def test_a_lasting_breach_is_reported_again() -> None:
     """While it lasts, after so many seconds, with the rate of now and the moment at which it was found."""
     track = Track(BreachSettings(minimum=5, remind_s=60), 0.9)
-    (found,) = answers(track, [Verdict(passed=False, at_ns=3)] * 20)
+    (result,) = answers(track, [Verdict(passed=False, at_ns=3)] * 20)
     assert list(answers(track, [FAIL], now_s=59)) == []
     (again,) = answers(track, [Verdict(passed=False, at_ns=5)] * 5, now_s=60)
-    assert (again.kind, again.reminder, again.since_ns) == ("breached", True, found.since_ns)
+    assert (again.kind, again.reminder, again.since_ns) == ("breached", True, result.since_ns)
     assert list(answers(track, [FAIL], now_s=119)) == []
     assert len(list(answers(track, [FAIL], now_s=120))) == 1
     quiet = Track(BreachSettings(minimum=5, remind_s=None), 0.9)
@@ -156,15 +156,15 @@ def test_a_lasting_breach_is_reported_again() -> None:
 @pytest.mark.parametrize("stream", [plain, adaptive])
 def test_recovery_is_reported_soon_and_not_too_soon(stream: object) -> None:
     """An agent well above its objective recovers within a few hundred verdicts; one still below seldom does."""
-    took: dict[float, list[int]] = {0.85: [], 0.99: []}
-    for rate, found in took.items():
+    delays_taken: dict[float, list[int]] = {0.85: [], 0.99: []}
+    for rate, result in delays_taken.items():
         for seed in range(15):
             random, track = Random(seed), Track(BreachSettings(remind_s=None), 0.95)
             until(track, stream, random, 0.7)  # type: ignore[arg-type]
             assert track.breached
-            found.append(until(track, stream, random, rate, most=3_000))  # type: ignore[arg-type]
-    assert median(took[0.99]) <= 300
-    assert median(took[0.85]) >= 1_000
+            result.append(until(track, stream, random, rate, most=3_000))  # type: ignore[arg-type]
+    assert median(delays_taken[0.99]) <= 300
+    assert median(delays_taken[0.85]) >= 1_000
 
 
 def test_tracks_are_bounded() -> None:
@@ -175,6 +175,6 @@ def test_tracks_are_bounded() -> None:
     assert "_other" in agents
     assert tracks.agent("agent-3") == "agent-3"
     assert tracks.agent(None) is None
-    made = [tracks.of("shop", f"criterion-{number}", 0.9) for number in range(2_000)]
-    assert sum(one is not None for one in made) == len(tracks) == 1_024
-    assert tracks.of("shop", "criterion-5", 0.9) is made[5]
+    built = [tracks.of("shop", f"criterion-{number}", 0.9) for number in range(2_000)]
+    assert sum(item is not None for item in built) == len(tracks) == 1_024
+    assert tracks.of("shop", "criterion-5", 0.9) is built[5]

@@ -68,18 +68,18 @@ def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
         ask("bad", times=30)
     first, *again = crossings(telemetry)
     assert again
-    always = {one.name for one in ATTRIBUTES if one.crossing == "always"}
+    always = {item.name for item in ATTRIBUTES if item.crossing == "always"}
     assert set(first.attributes) == always
-    assert set(again[-1].attributes) == {one.name for one in ATTRIBUTES if one.crossing}
+    assert set(again[-1].attributes) == {item.name for item in ATTRIBUTES if item.crossing}
     assert again[-1].attributes["agenteval.objective.reminder"] is True
     pipeline.shutdown(5.0)
 
 
-@pytest.mark.parametrize("said", ["broken", "nothing", "word"])
-def test_failures_skips_and_categories_are_no_verdicts(telemetry: RecordedTelemetry, said: str) -> None:
+@pytest.mark.parametrize("message", ["broken", "nothing", "word"])
+def test_failures_skips_and_categories_are_no_verdicts(telemetry: RecordedTelemetry, message: str) -> None:
     """However many come, nothing is reported."""
     pipeline, ask = pipeline_of(telemetry)
-    ask(said, times=200)
+    ask(message, times=200)
     assert (crossings(telemetry), len(pipeline.objectives.tracks)) == ([], 0)
     pipeline.shutdown(5.0)
 
@@ -105,7 +105,7 @@ def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
         ask("good", times=50, agent=agent)
         ask("bad", agent=agent)
     assert pipeline.flush(5.0)
-    assert [(one.agent, one.objective) for one in breaches] == [("strict", 1.0)]
+    assert [(item.agent, item.objective) for item in breaches] == [("strict", 1.0)]
     pipeline.shutdown(5.0)
 
 
@@ -131,7 +131,7 @@ def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None
 
 def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telemetry: RecordedTelemetry) -> None:
     """Rules choose what looks bad: ten failures of theirs say less than ten of the baseline."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for reason in ("label", BASELINE):
         pipeline, _ = pipeline_of(telemetry, objective=0.5)
         aggregated = _failing(telemetry)
@@ -140,10 +140,10 @@ def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telem
             pipeline.objectives.observe(aggregated.model_copy(update={"results": (taken,)}), {"good": 0.5}, 0.01, None)
         track = pipeline.objectives.tracks.of("shop", "good", 0.5)
         assert track is not None
-        found[reason] = track.evidence.value
+        result[reason] = track.evidence.value
         pipeline.shutdown(5.0)
-    assert 9 < found["label"] < 12
-    assert found[BASELINE] > 20
+    assert 9 < result["label"] < 12
+    assert result[BASELINE] > 20
 
 
 def test_handlers_know_their_objectives_and_their_baseline_rate(telemetry: RecordedTelemetry) -> None:

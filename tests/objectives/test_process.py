@@ -24,10 +24,10 @@ def set_up(telemetry: RecordedTelemetry, breaches: Kept, recoveries: Kept, **cha
     })  # type: ignore[arg-type]  # fmt: skip
 
 
-def ask(said: str, times: int) -> None:
+def ask(message: str, times: int) -> None:
     handler = monitor(agent="shop")(lambda text: text)
     for _ in range(times):
-        handler(said)
+        handler(message)
 
 
 def test_what_is_known_stays_when_settings_change(telemetry: RecordedTelemetry) -> None:

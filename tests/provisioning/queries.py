@@ -44,17 +44,17 @@ def queries_of(
         range_: Stands for ``$__range``.
     """
     builtin = {"__rate_interval": interval, "__interval": interval, "__auto": interval, "__range": range_}
-    found = []
+    result = []
     for dashboard in dashboards_of(files):
         chosen = {**variables_of(dashboard), **values, **builtin}
         for panel in panels_of(dashboard):
             for target in panel["targets"]:
                 kind = target["datasource"]["type"]
                 expression = interpolated(target["expr"], chosen)
-                found.append(
+                result.append(
                     PanelQuery(dashboard["uid"], panel["title"], kind, expression, bool(target.get("instant")))
                 )
-    return found
+    return result
 
 
 def dashboards_of(files: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -73,14 +73,14 @@ def panels_of(dashboard: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def variables_of(dashboard: Mapping[str, Any]) -> dict[str, str]:
     """Each variable of a dashboard with what it stands for when all is chosen; empty where that is not offered."""
-    return {one["name"]: one.get("allValue") or "" for one in dashboard["templating"]["list"]}
+    return {item["name"]: item.get("allValue") or "" for item in dashboard["templating"]["list"]}
 
 
 def interpolated(text: str, values: Mapping[str, str]) -> str:
     """The text with its variables replaced; what looks like one and has no value stays, as in Grafana."""
 
-    def value(found: re.Match[str]) -> str:
-        name = next(filter(None, found.groups()))
-        return values.get(name, found[0])
+    def value(result: re.Match[str]) -> str:
+        name = next(filter(None, result.groups()))
+        return values.get(name, result[0])
 
     return _VARIABLE.sub(value, text)

@@ -67,14 +67,14 @@ def test_an_address_that_alertmanager_would_refuse_is_refused(webhook: str) -> N
 def test_what_follows_from_something_else_is_left_unsaid() -> None:
     """Fast stands for slow, blind for quality, vanished for everything, each only where it is about the same."""
     rules = yaml.safe_load(files_of(EVERYTHING)["alertmanager.yml"])["inhibit_rules"]
-    said = {tuple(rule["source_matchers"]): rule for rule in rules}
-    fast = said[('alertname="AgentevalObjectiveBurnFast"',)]
+    message = {tuple(rule["source_matchers"]): rule for rule in rules}
+    fast = message[('alertname="AgentevalObjectiveBurnFast"',)]
     assert fast["target_matchers"] == ['alertname=~"AgentevalObjectiveBurnSlow"']
     assert fast["equal"] == ["job", "gen_ai_agent_name", "gen_ai_evaluation_name"]
-    assert said[('alertname="AgentevalMonitorBlind"',)]["equal"] == ["job", "gen_ai_agent_name"]
-    vanished = said[('alertname="AgentevalTelemetryVanished"',)]
+    assert message[('alertname="AgentevalMonitorBlind"',)]["equal"] == ["job", "gen_ai_agent_name"]
+    vanished = message[('alertname="AgentevalTelemetryVanished"',)]
     assert vanished["equal"] == ["job"]
-    assert vanished["target_matchers"][0].count("|") == len({one.name for one in alerts_of(EVERYTHING)}) - 2
+    assert vanished["target_matchers"][0].count("|") == len({item.name for item in alerts_of(EVERYTHING)}) - 2
 
 
 def test_alerts_that_are_not_there_are_not_named() -> None:

@@ -48,9 +48,9 @@ def tree(text: str) -> Any:
 
 
 def seconds(duration: str) -> float:
-    found = re.fullmatch(r"([\d.]+)([ms])", duration)
-    assert found, duration
-    return float(found[1]) * SECONDS[found[2]]
+    result = re.fullmatch(r"([\d.]+)([ms])", duration)
+    assert result, duration
+    return float(result[1]) * SECONDS[result[2]]
 
 
 @pytest.mark.parametrize("name", COLLECTORS)
@@ -72,9 +72,9 @@ def test_every_collector_guards_itself_and_content(plan: MonitoringPlan, name: s
 
 def default(variable: str) -> list[str]:
     """The list that a variable has when it is not set."""
-    found = re.fullmatch(r"\$\{env:[A-Z_]+:-(\[.*\])\}", variable)
-    assert found, variable
-    names: list[str] = yaml.safe_load(found[1])
+    result = re.fullmatch(r"\$\{env:[A-Z_]+:-(\[.*\])\}", variable)
+    assert result, variable
+    names: list[str] = yaml.safe_load(result[1])
     return names
 
 
@@ -141,9 +141,9 @@ def test_a_decision_waits_for_judges_and_series_for_sparse_results(plan: Monitor
     """Longer where a model is asked; both shrink with the time scale, neither below what still works."""
     judged = plan.model_copy(update={"judge_models": ("m",)})
     decisions, expirations = [], []
-    for one in (plan, judged, judged.model_copy(update={"time_scale": 0.5}),
+    for item in (plan, judged, judged.model_copy(update={"time_scale": 0.5}),
                 judged.model_copy(update={"time_scale": 0.0005})):  # fmt: skip
-        config = tree(files_of(one)["collector/tail-sampling.yaml"])
+        config = tree(files_of(item)["collector/tail-sampling.yaml"])
         decisions.append(seconds(config["processors"]["tail_sampling"]["decision_wait"]))
         expirations.append(seconds(config["exporters"]["prometheus"]["metric_expiration"]))
     assert decisions == [15.0, 60.0, 30.0, 1.0]
@@ -198,9 +198,9 @@ def test_compose_has_everything_pinned_and_watched(compose: dict[str, Any]) -> N
         assert IMAGE.fullmatch(service["image"]), name
         assert name == FINISHES or service["restart"] == "unless-stopped"
         assert service.get("healthcheck", {}).keys() <= OF_A_CHECK
-    asked = " ".join(services["health"]["healthcheck"]["test"])
+    requested = " ".join(services["health"]["healthcheck"]["test"])
     for name in set(services) - {FINISHES}:
-        assert "healthcheck" in services[name] or f"http://{name}:" in asked, name
+        assert "healthcheck" in services[name] or f"http://{name}:" in requested, name
 
 
 def test_compose_opens_ports_on_this_machine_only(compose: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ def test_compose_names_what_is_there(compose: dict[str, Any]) -> None:
                 used.add(source)
         needed = service.get("depends_on", [])
         assert set(needed) <= set(services)
-        assert isinstance(needed, list) or {one["condition"] for one in needed.values()} <= WAITED_FOR
+        assert isinstance(needed, list) or {item["condition"] for item in needed.values()} <= WAITED_FOR
     assert used == set(compose["volumes"])
     assert {"queue", "badger", "tempo", "loki", "prometheus", "alertmanager", "grafana"} == used
 
@@ -305,5 +305,5 @@ def test_images_are_of_one_version_everywhere(compose: dict[str, Any], manifests
     ):
         name, _, version = image.partition(":")
         versions.setdefault(name, set()).add(version)
-    assert {name: len(found) for name, found in versions.items()} == dict.fromkeys(versions, 1)
+    assert {name: len(result) for name, result in versions.items()} == dict.fromkeys(versions, 1)
     assert len(versions) == 7

@@ -23,22 +23,22 @@ from .queries import dashboards_of, interpolated, panels_of, queries_of, variabl
 
 
 def dashboard(plan: MonitoringPlan, uid: str) -> dict[str, Any]:
-    (found,) = (one for one in dashboards_of(files_of(plan)) if one["uid"] == uid)
-    return found
+    (result,) = (item for item in dashboards_of(files_of(plan)) if item["uid"] == uid)
+    return result
 
 
 def panels(plan: MonitoringPlan, uid: str) -> dict[str, dict[str, Any]]:
-    return {one["title"]: one for one in panels_of(dashboard(plan, uid))}
+    return {item["title"]: item for item in panels_of(dashboard(plan, uid))}
 
 
 def steps(panel: Mapping[str, Any]) -> list[tuple[float | None, str]]:
-    return [(one["value"], one["color"]) for one in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]]
+    return [(item["value"], item["color"]) for item in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]]
 
 
 def of_source(name: str) -> dict[str, Any]:
     text = files_of(PLAIN)["provisioning/datasources/agenteval.yaml"]
-    found = {one["type"]: one for one in yaml.safe_load(text)["datasources"]}
-    return dict(found[name])
+    result = {item["type"]: item for item in yaml.safe_load(text)["datasources"]}
+    return dict(result[name])
 
 
 def test_files_are_the_same_each_time_and_marked_as_generated() -> None:
@@ -54,12 +54,12 @@ def test_files_are_the_same_each_time_and_marked_as_generated() -> None:
 
 def test_lines_and_colours_come_from_objective_and_threshold() -> None:
     """The objective is where the pass rate turns green and its line; the normalized threshold is the mean's line."""
-    found = panels(FULL, criterion_uid("Helpful.v2"))
+    result = panels(FULL, criterion_uid("Helpful.v2"))
     objective, threshold = [(None, "red"), (0.9, "green")], [(None, "red"), (0.75, "green")]
-    assert steps(found["Pass rate"]) == steps(found["Pass rate over time"]) == objective
-    assert steps(found["Mean score over time"]) == threshold
+    assert steps(result["Pass rate"]) == steps(result["Pass rate over time"]) == objective
+    assert steps(result["Mean score over time"]) == threshold
     for title in ("Pass rate over time", "Mean score over time"):
-        assert found[title]["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
+        assert result[title]["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
     assert steps(panels(FULL, "agenteval-overview")["Helpful.v2 ≥ 90 %"]) == objective
 
 
@@ -73,18 +73,18 @@ def test_without_objective_and_threshold_there_is_no_line() -> None:
 
 def test_without_verdicts_there_is_no_pass_rate() -> None:
     """A number that nothing decides on has a mean and a spread, and no panel of passing anywhere."""
-    found = panels(FULL, criterion_uid("speed"))
-    assert {"Mean score over time", "Distribution of scores", "Results"} <= set(found)
-    assert not {title for title in found if "ass rate" in title or title == "Verdicts"}
+    result = panels(FULL, criterion_uid("speed"))
+    assert {"Mean score over time", "Distribution of scores", "Results"} <= set(result)
+    assert not {title for title in result if "ass rate" in title or title == "Verdicts"}
     assert "speed: mean score" in panels(FULL, "agenteval-overview")
     for plan_panels in (panels(PLAIN, uid) for uid in ("agenteval-overview", "agenteval-releases")):
         assert not [title for title in plan_panels if "ass rate" in title]
-    for one in queries_of(files_of(FULL), {}):
-        if one.panel.startswith(("Pass rate", "Failing")) and one.dashboard in (
+    for item in queries_of(files_of(FULL), {}):
+        if item.panel.startswith(("Pass rate", "Failing")) and item.dashboard in (
             "agenteval-overview",
             "agenteval-releases",
         ):
-            assert "speed" not in one.expression
+            assert "speed" not in item.expression
 
 
 def test_without_judges_there_are_no_panels_of_judges() -> None:
@@ -100,15 +100,15 @@ def test_without_judges_there_are_no_panels_of_judges() -> None:
 
 def test_exactly_the_configured_criteria_are_asked_for() -> None:
     """Queries of quality name the plan's criteria; one that is not configured is in none."""
-    for one in queries_of(files_of(PLAIN), {}):
-        if "agenteval_evaluation_results" in one.expression or "gen_ai_evaluation_score" in one.expression:
-            assert 'gen_ai_evaluation_name="seen"' in one.expression
+    for item in queries_of(files_of(PLAIN), {}):
+        if "agenteval_evaluation_results" in item.expression or "gen_ai_evaluation_score" in item.expression:
+            assert 'gen_ai_evaluation_name="seen"' in item.expression
 
 
 def test_nothing_configured_gives_what_needs_no_criterion() -> None:
     """Without criteria there are the traffic and the operations, and no panel that compares nothing."""
-    found = {one["uid"] for one in dashboards_of(files_of(MonitoringPlan()))}
-    assert found == {"agenteval-overview", "agenteval-operations"}
+    result = {item["uid"] for item in dashboards_of(files_of(MonitoringPlan()))}
+    assert result == {"agenteval-overview", "agenteval-operations"}
 
 
 def test_agents_with_different_criteria_of_one_name_are_told_apart() -> None:
@@ -119,16 +119,16 @@ def test_agents_with_different_criteria_of_one_name_are_told_apart() -> None:
     overview = panels(plan, "agenteval-overview")
     assert steps(overview["polite (1 of 2) ≥ 50 %"])[1][0] == 0.5
     assert steps(overview["polite (2 of 2) ≥ 90 %"])[1][0] == 0.9
-    rates = [one.expression for one in queries_of(files_of(plan), {}) if one.panel == "Pass rate"
-             and one.dashboard == criterion_uid("polite")]  # fmt: skip
+    rates = [item.expression for item in queries_of(files_of(plan), {}) if item.panel == "Pass rate"
+             and item.dashboard == criterion_uid("polite")]  # fmt: skip
     assert ['gen_ai_agent_name="a"' in rates[0], 'gen_ai_agent_name="b"' in rates[1], len(rates)] == [True, True, 2]
 
 
 def test_names_are_no_variables_to_grafana() -> None:
     """Replacing variables leaves names of agents and descriptions of criteria alone, wherever they stand."""
-    made = dashboard(FULL, criterion_uid("Helpful.v2"))
-    trapped = {**variables_of(made), "job": "TRAPPED", "instance": "TRAPPED", "agent": "TRAPPED", "x": "TRAPPED"}
-    for panel in panels_of(made):
+    built = dashboard(FULL, criterion_uid("Helpful.v2"))
+    trapped = {**variables_of(built), "job": "TRAPPED", "instance": "TRAPPED", "agent": "TRAPPED", "x": "TRAPPED"}
+    for panel in panels_of(built):
         for text in (panel["title"], panel["description"]):
             assert "TRAPPED" not in interpolated(text, trapped)
         for target in panel["targets"]:
@@ -159,7 +159,7 @@ def test_an_exemplar_leads_to_its_trace_and_a_trace_to_its_events() -> None:
     uids = {name: of_source(name)["uid"] for name in ("prometheus", "loki", "jaeger", "tempo", "alertmanager")}
     assert uids == {name: f"agenteval-{name}" for name in uids}
     to_traces = of_source("prometheus")["jsonData"]["exemplarTraceIdDestinations"]
-    assert [(one["name"], one["datasourceUid"]) for one in to_traces] == [
+    assert [(item["name"], item["datasourceUid"]) for item in to_traces] == [
         ("trace_id", "agenteval-jaeger"), ("trace_id", "agenteval-tempo"),
     ]  # fmt: skip
     for name in ("jaeger", "tempo"):
@@ -198,14 +198,14 @@ DASHBOARDS = [
 ]
 of_each = pytest.mark.parametrize("dashboard", DASHBOARDS)
 
-COUNTERS = [one.prometheus_name for one in INSTRUMENTS if one.kind == "counter"]
+COUNTERS = [item.prometheus_name for item in INSTRUMENTS if item.kind == "counter"]
 COUNTERS += [
-    f"{one.prometheus_name}_{part}"
-    for one in INSTRUMENTS
-    if one.kind == "histogram"
+    f"{item.prometheus_name}_{part}"
+    for item in INSTRUMENTS
+    if item.kind == "histogram"
     for part in ("bucket", "sum", "count")
 ]
-GAUGES = [one.prometheus_name for one in INSTRUMENTS if one.kind in ("gauge", "up_down_counter")]
+GAUGES = [item.prometheus_name for item in INSTRUMENTS if item.kind in ("gauge", "up_down_counter")]
 # Single values speak for all that the dashboard shows: argued for in docs/dashboards.md.
 WINDOWS = {"$__rate_interval", "$__range"}
 _STRING = r"(?:\"(?:[^\"\\]|\\.)*\"|`[^`]*`)"
@@ -224,14 +224,14 @@ def targets_of(dashboard: Mapping[str, Any], kind: str) -> list[tuple[str, dict[
 @of_each
 def test_data_source_job_and_instance_are_variables(dashboard: Mapping[str, Any]) -> None:
     """A data source is chosen by type, job and instance from it: several, all of them at first."""
-    variables = {one["name"]: one for one in dashboard["templating"]["list"]}
+    variables = {item["name"]: item for item in dashboard["templating"]["list"]}
     assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
     for name, label in (("job", "Job"), ("instance", "Instance")):
-        found = variables[name]
-        assert (found["type"], found["label"], found["allValue"]) == ("query", label, ".+")
-        assert found["multi"] is found["includeAll"] is True
-        assert found["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-        assert found["query"].startswith("label_values(")
+        result = variables[name]
+        assert (result["type"], result["label"], result["allValue"]) == ("query", label, ".+")
+        assert result["multi"] is result["includeAll"] is True
+        assert result["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert result["query"].startswith("label_values(")
     for name, variable in variables.items():
         assert variable["label"], name
         assert variable["description"], name
@@ -247,11 +247,11 @@ def test_every_panel_says_what_it_shows(dashboard: Mapping[str, Any]) -> None:
         assert panel["description"].strip().endswith("."), panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] is None, panel["title"]
-    ids = [one["id"] for one in dashboard["panels"]]
+    ids = [item["id"] for item in dashboard["panels"]]
     assert len(set(ids)) == len(ids)
     taken = [
         (place["x"] + right, place["y"] + down)
-        for place in (one["gridPos"] for one in dashboard["panels"])
+        for place in (item["gridPos"] for item in dashboard["panels"])
         for right in range(place["w"])
         for down in range(place["h"])
     ]
@@ -285,9 +285,9 @@ def test_every_selector_takes_job_and_instance(dashboard: Mapping[str, Any]) -> 
 def test_counters_grow_and_gauges_stand(dashboard: Mapping[str, Any]) -> None:
     """Counters and histograms stand under `rate` or `increase` over `$__rate_interval`; gauges have no window."""
     for title, target in targets_of(dashboard, "prometheus"):
-        for found in _SELECTOR.finditer(target["expr"]):
-            name, _, window = found.groups()
-            before = target["expr"][: found.start()]
+        for result in _SELECTOR.finditer(target["expr"]):
+            name, _, window = result.groups()
+            before = target["expr"][: result.start()]
             if name in GAUGES:
                 assert window is None, (title, name)
                 continue
@@ -310,42 +310,42 @@ def test_legends_name_labels_that_are_there(dashboard: Mapping[str, Any]) -> Non
     for title, target in targets_of(dashboard, "prometheus"):
         for label in re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", "")):
             kept = re.findall(r"by \(([^)]*)\)", target["expr"])
-            assert any(label in one.split(", ") for one in kept), (title, label)
+            assert any(label in item.split(", ") for item in kept), (title, label)
 
 
 def test_dashboards_are_told_apart_and_lead_to_each_other() -> None:
     """Each has a uid that Grafana takes, tags, and links by tags that others have."""
     dashboards = dashboards_of(files_of(FULL))
-    uids = [one["uid"] for one in dashboards]
+    uids = [item["uid"] for item in dashboards]
     assert len(set(uids)) == len(uids) == 3 + len(FULL.names)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", uid) for uid in uids)
-    tags = {tag for one in dashboards for tag in one["tags"]}
-    for one in dashboards:
-        assert "agenteval" in one["tags"]
-        linked = {tag for link in one["links"] for tag in link["tags"]}
+    tags = {tag for item in dashboards for tag in item["tags"]}
+    for item in dashboards:
+        assert "agenteval" in item["tags"]
+        linked = {tag for link in item["links"] for tag in link["tags"]}
         assert linked <= tags
         assert linked == {"agenteval-main", "agenteval-criterion"}
-        assert all(link["includeVars"] and link["keepTime"] for link in one["links"])
+        assert all(link["includeVars"] and link["keepTime"] for link in item["links"])
 
 
 def test_links_of_panels_lead_to_dashboards_that_are_there() -> None:
     """From a criterion on the overview to its own dashboard."""
     dashboards = dashboards_of(files_of(FULL))
-    uids = {one["uid"] for one in dashboards}
+    uids = {item["uid"] for item in dashboards}
     linked = [
         re.fullmatch(r"/d/([^?]+)\?\$\{__url_time_range\}&\$\{__all_variables\}", link["url"])
-        for one in dashboards
-        for panel in panels_of(one)
+        for item in dashboards
+        for panel in panels_of(item)
         for link in panel["fieldConfig"]["defaults"].get("links", ())
     ]
     assert len(linked) == len(FULL.criteria)
-    assert {found[1] for found in linked if found} <= uids
+    assert {result[1] for result in linked if result} <= uids
     assert all(linked)
 
 
 def test_the_labels_in_queries_are_those_of_the_instruments() -> None:
     """A label that no instrument has is in no query."""
-    known = {label_name(attribute) for one in INSTRUMENTS for attribute in one.attributes}
+    known = {label_name(attribute) for item in INSTRUMENTS for attribute in item.attributes}
     known |= {"job", "instance", "le", "service_version"}
     for dashboard in dashboards_of(files_of(FULL)):
         for title, target in targets_of(dashboard, "prometheus"):

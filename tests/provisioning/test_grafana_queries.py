@@ -75,7 +75,13 @@ def _started(prometheus: Prometheus, version: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def asked(plan: MonitoringPlan, **values: str) -> list[PanelQuery]:
+def by_agent(plan: MonitoringPlan, **values: str) -> list[PanelQuery]:
+    """The columns of the table of agents on the criterion's dashboard."""
+    wanted = (criterion_uid("short"), "By agent")
+    return [query for query in panel_queries(plan, **values) if (query.dashboard, query.panel) == wanted]
+
+
+def panel_queries(plan: MonitoringPlan, **values: str) -> list[PanelQuery]:
     """The queries with both versions chosen, over a minute."""
     chosen = {"baseline": VERSIONS[0], "candidate": VERSIONS[1], **values}
     return queries_of(files_of(plan), chosen, interval="1m", range_="1m")
@@ -84,56 +90,55 @@ def asked(plan: MonitoringPlan, **values: str) -> list[PanelQuery]:
 def test_every_query_of_metrics_gives_data(prometheus: Prometheus, plan: MonitoringPlan) -> None:
     """Every PromQL query gives a number; those that need something this application has not are listed."""
     empty = {
-        (one.dashboard, one.panel)
-        for one in asked(plan)
-        if one.kind == "prometheus" and not _numbers(prometheus, one) and not _needs_something(one)
+        (query.dashboard, query.panel)
+        for query in panel_queries(plan)
+        if query.kind == "prometheus" and not _numbers(prometheus, query) and not _needs_something(query)
     }
     assert sorted(empty) == []
 
 
-def _needs_something(one: PanelQuery) -> bool:
-    if one.panel == "Errors of the evaluator":
-        return one.dashboard not in BREAKS
-    if one.dashboard == "agenteval-c-broken" or one.panel.startswith("broken"):
+def _needs_something(query: PanelQuery) -> bool:
+    if query.panel == "Errors of the evaluator":
+        return query.dashboard not in BREAKS
+    if query.dashboard == "agenteval-c-broken" or query.panel.startswith("broken"):
         return True  # it never scores
-    return (one.dashboard, one.panel) in WITHOUT_DATA
+    return (query.dashboard, query.panel) in WITHOUT_DATA
 
 
-def _numbers(prometheus: Prometheus, one: PanelQuery) -> list[float]:
-    found = [sample.value for sample in prometheus.query(one.expression)]
-    return [value for value in found if value == value]
+def _numbers(prometheus: Prometheus, query: PanelQuery) -> list[float]:
+    result = [sample.value for sample in prometheus.query(query.expression)]
+    return [value for value in result if value == value]
 
 
 @pytest.mark.parametrize("agent", AWKWARD)
 def test_an_agent_is_found_whatever_it_is_called(prometheus: Prometheus, agent: str) -> None:
     """A criterion of one agent's own counts the results of that agent and of no other, whatever its name is."""
     own = MonitoringPlan(criteria=(criterion("short", agents=(agent,), objective=0.5),), agents=AWKWARD)
-    of_own = [one for one in asked(own) if one.dashboard == criterion_uid("short") and one.kind == "prometheus"]
-    (rate,) = (one for one in of_own if one.panel == "Pass rate")
+    of_short = [query for query in panel_queries(own) if query.dashboard == criterion_uid("short")]
+    of_own = [query for query in of_short if query.kind == "prometheus"]
+    (rate,) = (query for query in of_own if query.panel == "Pass rate")
     assert len(_numbers(prometheus, rate)) == 1
-    columns = [one for one in of_own if one.panel == "By agent"]
+    columns = [query for query in of_own if query.panel == "By agent"]
     assert len(columns) == 3
-    for one in columns:
-        assert [dict(sample.labels) for sample in prometheus.query(one.expression)] == [{AGENT: agent}]
+    for query in columns:
+        assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [{AGENT: agent}]
 
 
 @pytest.mark.parametrize("agent", AWKWARD)
 def test_an_agent_can_be_chosen_whatever_it_is_called(prometheus: Prometheus, plan: MonitoringPlan, agent: str) -> None:
     """The variable's value, formatted as Grafana's `regex` does, leaves that agent's results and no other."""
     chosen = re.sub(r"[\\^$*+?.()|\[\]{}/]", r"\\\g<0>", agent)
-    columns = [
-        one for one in asked(plan, agent=chosen) if (one.dashboard, one.panel) == (criterion_uid("short"), "By agent")
-    ]
+    columns = by_agent(plan, agent=chosen)
     assert len(columns) == 3
-    for one in columns:
-        assert [dict(sample.labels) for sample in prometheus.query(one.expression)] == [{AGENT: agent}]
+    for query in columns:
+        assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [{AGENT: agent}]
 
 
 def test_the_band_lies_around_the_pass_rate(prometheus: Prometheus, plan: MonitoringPlan) -> None:
     """By agent: at least <= pass rate <= at most, all between 0 and 1, and narrower than everything."""
-    columns = [one for one in asked(plan) if (one.dashboard, one.panel) == (criterion_uid("short"), "By agent")]
+    columns = by_agent(plan)
     rate, low, high = (
-        {sample.labels[AGENT]: sample.value for sample in prometheus.query(one.expression)} for one in columns
+        {sample.labels[AGENT]: sample.value for sample in prometheus.query(query.expression)} for query in columns
     )
     assert set(rate) == set(low) == set(high) == set(AWKWARD)
     for agent, share in rate.items():
@@ -144,10 +149,10 @@ def test_the_band_lies_around_the_pass_rate(prometheus: Prometheus, plan: Monito
 def test_a_difference_of_versions_lies_in_its_interval(prometheus: Prometheus, plan: MonitoringPlan) -> None:
     """Candidate less baseline, with ends on both sides of it, for pass rates and for means."""
     for title in ("Pass rate: difference", "Mean score: difference"):
-        asked_for = [one.expression for one in asked(plan) if one.panel == title]
+        asked_for = [query.expression for query in panel_queries(plan) if query.panel == title]
         of_short = [
-            next(sample.value for sample in prometheus.query(one) if sample.labels[CRITERION] == "short")
-            for one in asked_for
+            next(sample.value for sample in prometheus.query(query) if sample.labels[CRITERION] == "short")
+            for query in asked_for
         ]
         before, after, difference, low, high = of_short
         assert difference == pytest.approx(after - before, abs=1e-6)
@@ -156,8 +161,8 @@ def test_a_difference_of_versions_lies_in_its_interval(prometheus: Prometheus, p
 
 def test_every_expression_is_promql(promtool_binary: Path, tmp_path: Path) -> None:
     """promtool takes each of them as a rule, those with awkward names among them."""
-    expressions = dict.fromkeys(one.expression for one in asked(FULL) if one.kind == "prometheus")
-    rules = [{"record": f"panel:query:n{number}", "expr": one} for number, one in enumerate(expressions)]
+    expressions = dict.fromkeys(query.expression for query in panel_queries(FULL) if query.kind == "prometheus")
+    rules = [{"record": f"panel:query:n{number}", "expr": query} for number, query in enumerate(expressions)]
     file = tmp_path / "queries.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     checked = subprocess.run([promtool_binary, "check", "rules", file], capture_output=True, text=True, timeout=60)
@@ -167,7 +172,7 @@ def test_every_expression_is_promql(promtool_binary: Path, tmp_path: Path) -> No
 
 def test_every_expression_is_logql(loki: Loki) -> None:
     """Loki answers each query of events, and none of them with an error."""
-    expressions = [one.expression for one in asked(FULL) if one.kind == "loki"]
+    expressions = [query.expression for query in panel_queries(FULL) if query.kind == "loki"]
     assert len(expressions) == 3 * len(FULL.criteria)
-    for one in expressions:
-        loki.query(one)
+    for query in expressions:
+        loki.query(query)

@@ -35,15 +35,15 @@ def plan_from(text: str) -> MonitoringPlan:
 def test_a_plan_has_each_criterion_as_each_agent_is_scored_by_it() -> None:
     """Its own criteria for each agent that is named, the others' for the rest, with thresholds and objectives."""
     plan = plan_from(SETTINGS)
-    found = {(one.name, one.agents, one.other_agents): one for one in plan.criteria}
-    assert set(found) == {
+    result = {(item.name, item.agents, item.other_agents): item for item in plan.criteria}
+    assert set(result) == {
         ("tone", ("support",), ()), ("Coherence", ("support",), ()), ("Coherence", ("reviewer",), ()),
         ("response_health", (), ("reviewer", "support")),
     }  # fmt: skip
-    assert found["tone", ("support",), ()].objective == 0.9
-    judged = found["Coherence", ("support",), ()]
+    assert result["tone", ("support",), ()].objective == 0.9
+    judged = result["Coherence", ("support",), ()]
     assert (judged.objective, judged.threshold, judged.calls_model) == (0.7, 0.75, True)
-    assert not found["tone", ("support",), ()].calls_model
+    assert not result["tone", ("support",), ()].calls_model
     assert plan.names == ("Coherence", "response_health", "tone")
 
 

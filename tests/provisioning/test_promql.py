@@ -80,29 +80,29 @@ def sums_of(passes: list[float], fails: list[float]) -> WeightedSums:
 def counted(job: str, name: str, value: float, **labels: str) -> dict[str, str]:
     # Eleven points a minute apart: within ten minutes it grows by the value.
     pairs = {"job": job, CRITERION: HOSTILE, AGENT: "a", **labels}
-    found = ", ".join(f"{label}={promql.quoted(one)}" for label, one in pairs.items())
-    return {"series": f"{name}{{{found}}}", "values": f"0+{value / 10:.12g}x20"}
+    result = ", ".join(f"{label}={promql.quoted(item)}" for label, item in pairs.items())
+    return {"series": f"{name}{{{result}}}", "values": f"0+{value / 10:.12g}x20"}
 
 
 def measured() -> list[dict[str, str]]:
-    made: list[dict[str, str]] = []
+    built: list[dict[str, str]] = []
     for job, verdicts in WEIGHED.items():
         sums = sums_of(*verdicts)
         for label, weights in zip((names.LABEL_PASS, names.LABEL_FAIL), verdicts, strict=True):
             of_label = {LABEL: label}
-            made.append(counted(job, names.METRIC_RESULTS.prometheus_name, len(weights), **of_label))
-            made.append(counted(job, names.METRIC_WEIGHT.prometheus_name, sum(weights), **of_label))
-            squares = sum(one * one for one in weights)
-            made.append(counted(job, names.METRIC_WEIGHT_SQUARED.prometheus_name, squares, **of_label))
-        made.append(counted(job, names.METRIC_WEIGHTED_SCORE.prometheus_name, sums.wy))
-        made.append(counted(job, names.METRIC_WEIGHTED_SCORE_W2.prometheus_name, sums.w2y))
-        made.append(counted(job, names.METRIC_WEIGHTED_SCORE_SQUARED_W2.prometheus_name, sums.w2y2))
+            built.append(counted(job, names.METRIC_RESULTS.prometheus_name, len(weights), **of_label))
+            built.append(counted(job, names.METRIC_WEIGHT.prometheus_name, sum(weights), **of_label))
+            squares = sum(item * item for item in weights)
+            built.append(counted(job, names.METRIC_WEIGHT_SQUARED.prometheus_name, squares, **of_label))
+        built.append(counted(job, names.METRIC_WEIGHTED_SCORE.prometheus_name, sums.wy))
+        built.append(counted(job, names.METRIC_WEIGHTED_SCORE_W2.prometheus_name, sums.w2y))
+        built.append(counted(job, names.METRIC_WEIGHTED_SCORE_SQUARED_W2.prometheus_name, sums.w2y2))
     for job, (passed, failed) in UNWEIGHED.items():
         for label, count in ((names.LABEL_PASS, passed), (names.LABEL_FAIL, failed)):
-            made.append(counted(job, names.METRIC_RESULTS.prometheus_name, count, **{LABEL: label}))
-        made.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_count", passed + failed))
-        made.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_sum", passed))
-    return made
+            built.append(counted(job, names.METRIC_RESULTS.prometheus_name, count, **{LABEL: label}))
+        built.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_count", passed + failed))
+        built.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_sum", passed))
+    return built
 
 
 def expectations() -> dict[str, dict[str, float]]:
@@ -121,37 +121,37 @@ def expectations() -> dict[str, dict[str, float]]:
             mean = sums.wy / sums.w
             halves[job] = 1.96 * max(0.0, sums.w2y2 - 2 * mean * sums.w2y + mean * mean * sums.w2) ** 0.5 / sums.w
     return {
-        promql.pass_rate(matchers, "10m", BY): {job: one.mean for job, one in there.items()},
-        promql.fail_share(matchers, "10m", BY): {job: 1.0 - one.mean for job, one in there.items()},
-        promql.weighted_mean(matchers, "10m", BY): {job: one.mean for job, one in there.items()},
+        promql.pass_rate(matchers, "10m", BY): {job: item.mean for job, item in there.items()},
+        promql.fail_share(matchers, "10m", BY): {job: 1.0 - item.mean for job, item in there.items()},
+        promql.weighted_mean(matchers, "10m", BY): {job: item.mean for job, item in there.items()},
         promql.mean_half_width(matchers, "10m", BY): halves,
-        promql.pass_rate_bound(matchers, "10m", BY, upper=False): {job: one.low for job, one in there.items()},
-        promql.pass_rate_bound(matchers, "10m", BY, upper=True): {job: one.high for job, one in there.items()},
+        promql.pass_rate_bound(matchers, "10m", BY, upper=False): {job: item.low for job, item in there.items()},
+        promql.pass_rate_bound(matchers, "10m", BY, upper=True): {job: item.high for job, item in there.items()},
         promql.verdict_count(matchers, "10m", BY): {**counts, "nothing": 0},
     }
 
 
 def checked(expression: str, expected: dict[str, float]) -> list[dict[str, Any]]:
     """The expression has exactly these series, and the value of each to a millionth."""
-    made: list[dict[str, Any]] = [{
+    built: list[dict[str, Any]] = [{
         "expr": f"group by (job) ({expression})", "eval_time": "15m",
         "exp_samples": [{"labels": f"{{job={promql.quoted(job)}}}", "value": 1} for job in expected],
     }]  # fmt: skip
     for job, value in expected.items():
-        made.append({
+        built.append({
             "expr": f"abs(sum by (job) (({expression}) and on (job) group by (job) "
                     f"(agenteval_evaluation_results_total{{job={promql.quoted(job)}}})) - {value:.12g}) < bool 1e-6",
             "eval_time": "15m", "exp_samples": [{"labels": f"{{job={promql.quoted(job)}}}", "value": 1}],
         })  # fmt: skip
-    return made
+    return built
 
 
 @pytest.mark.backend
 def test_prometheus_computes_what_intervals_computes(promtool_binary: Path, tmp_path: Path) -> None:
     """Rates, means and both ends of the intervals, weighted and plain; of no traffic no rate at all."""
-    asked = [one for expression, expected in expectations().items() for one in checked(expression, expected)]
-    tests = [{"interval": "1m", "input_series": measured(), "promql_expr_test": asked}]
+    requested = [item for expression, expected in expectations().items() for item in checked(expression, expected)]
+    tests = [{"interval": "1m", "input_series": measured(), "promql_expr_test": requested}]
     tree = {"rule_files": [], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "expressions.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
-    code, said = promtool(promtool_binary, "test", "rules", tmp_path / "expressions.yaml")
-    assert code == 0, said
+    code, message = promtool(promtool_binary, "test", "rules", tmp_path / "expressions.yaml")
+    assert code == 0, message

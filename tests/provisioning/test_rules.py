@@ -40,10 +40,10 @@ PLANS = {
         criterion("a", other_agents=("b", "c"), objective=0.95),
         criterion("d", objective=0.9),
     ),
-    "objectives a": plan_of(*(criterion(f"o{number}", objective=one) for number, one in enumerate(OBJECTIVES[::2]))),
-    "objectives b": plan_of(*(criterion(f"o{number}", objective=one) for number, one in enumerate(OBJECTIVES[1::2]))),
-    "thresholds": plan_of(*(criterion(f"t{number}", scale="numeric", threshold=one)
-                            for number, one in enumerate((0.0, 0.05, 0.5, 0.95, 1.0)))),
+    "objectives a": plan_of(*(criterion(f"o{number}", objective=item) for number, item in enumerate(OBJECTIVES[::2]))),
+    "objectives b": plan_of(*(criterion(f"o{number}", objective=item) for number, item in enumerate(OBJECTIVES[1::2]))),
+    "thresholds": plan_of(*(criterion(f"t{number}", scale="numeric", threshold=item)
+                            for number, item in enumerate((0.0, 0.05, 0.5, 0.95, 1.0)))),
 }  # fmt: skip
 
 
@@ -67,13 +67,13 @@ def test_promtool_finds_the_rules_valid_and_their_scenarios_true(
 ) -> None:
     """With any settings the rules load without a warning, and each alert fires in its scenarios and no other."""
     folder = written(files_of(PLANS[name]), tmp_path)
-    code, said = promtool(
-        promtool_binary, "check", "rules", "--lint=all", "--lint-fatal", *(folder / one for one in RULES)
+    code, message = promtool(
+        promtool_binary, "check", "rules", "--lint=all", "--lint-fatal", *(folder / item for item in RULES)
     )
-    assert code == 0, said
+    assert code == 0, message
     if PLANS[name].time_scale == 1.0:
-        code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
-        assert code == 0, said
+        code, message = promtool(promtool_binary, "test", "rules", folder / TESTS)
+        assert code == 0, message
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -130,8 +130,8 @@ def test_every_limit_can_be_passed_and_lies_above_what_is_allowed(objective: flo
 @pytest.mark.parametrize(("objective", "fast", "slow"), [(0.99, 6, 3), (0.95, 6, 3), (0.94, 6, 3), (0.9, 4.6, 2.8)])
 def test_factors_are_the_documented_ones(objective: float, fast: float, slow: float) -> None:
     """Six and three times what is allowed, as long as that leaves room; less where many may fail."""
-    found = [burn.limit(objective) / (1.0 - objective) for burn in BURNS]
-    assert found == pytest.approx([fast, slow])
+    result = [burn.limit(objective) / (1.0 - objective) for burn in BURNS]
+    assert result == pytest.approx([fast, slow])
 
 
 def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
@@ -210,8 +210,8 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
     tree = {"rule_files": files, "evaluation_interval": "10m", "tests": [test],
             "group_eval_order": ["agenteval-recording", "agenteval-alerts"]}  # fmt: skip
     (tmp_path / "texts.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
-    code, said = promtool(promtool_binary, "test", "rules", tmp_path / "texts.yaml")
-    assert code == 0, said
+    code, message = promtool(promtool_binary, "test", "rules", tmp_path / "texts.yaml")
+    assert code == 0, message
 
 
 # --- the generated tests can fail ---
@@ -272,10 +272,10 @@ def test_a_changed_rule_is_noticed(mutation: str, promtool_binary: Path, tmp_pat
             changed.add(rule["alert"])
         rule["expr"] = mutated
     folder = written({**FILES, ALERTS: yaml.safe_dump(tree)}, tmp_path)
-    code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
+    code, message = promtool(promtool_binary, "test", "rules", folder / TESTS)
     assert changed
     assert code != 0
-    assert changed - failing(said) == set()
+    assert changed - failing(message) == set()
 
 
 @pytest.mark.backend
@@ -293,6 +293,6 @@ def test_a_changed_recording_is_noticed(before: str, after: str, promtool_binary
     """Weights that are left out, another window, another objective: the alerts' tests fail."""
     assert before in FILES[RECORDING]
     folder = written({**FILES, RECORDING: FILES[RECORDING].replace(before, after)}, tmp_path)
-    code, said = promtool(promtool_binary, "test", "rules", folder / TESTS)
+    code, message = promtool(promtool_binary, "test", "rules", folder / TESTS)
     assert code != 0
-    assert failing(said)
+    assert failing(message)

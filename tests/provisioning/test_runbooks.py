@@ -67,20 +67,20 @@ def test_the_table_of_limits_is_what_the_rules_hold() -> None:
 @pytest.mark.backend
 def test_promql_of_the_pages_is_valid(promtool_binary: Path, tmp_path: Path) -> None:
     """Every expression of every page loads as a rule."""
-    found = [one for text in (*PAGES.values(), TEXT) for one in re.findall(r"```promql\n(.*?)```", text, re.DOTALL)]
-    rules = [{"record": f"page:{number}", "expr": one} for number, one in enumerate(found)]
+    result = [item for text in (*PAGES.values(), TEXT) for item in re.findall(r"```promql\n(.*?)```", text, re.DOTALL)]
+    rules = [{"record": f"page:{number}", "expr": item} for number, item in enumerate(result)]
     (tmp_path / "pages.yaml").write_text(yaml.safe_dump({"groups": [{"name": "pages", "rules": rules}]}))
-    code, said = promtool(promtool_binary, "check", "rules", tmp_path / "pages.yaml")
-    assert code == 0, said
+    code, message = promtool(promtool_binary, "check", "rules", tmp_path / "pages.yaml")
+    assert code == 0, message
     assert len(rules) >= len(PAGES)
 
 
 def test_metrics_and_series_that_the_pages_name_exist() -> None:
     """What is asked for is emitted, or recorded by the rules."""
-    emitted = {one.prometheus_name for one in semconv.INSTRUMENTS}
+    emitted = {item.prometheus_name for item in semconv.INSTRUMENTS}
     recorded = set(re.findall(r"record: (\S+)", files_of(EVERYTHING)[RECORDING]))
     for name, text in PAGES.items():
         for block in re.findall(r"```promql\n(.*?)```", text, re.DOTALL):
-            asked = set(re.findall(r"agenteval[a-z0-9_:]*_[a-z0-9_:]+(?=[\[{ )]|$)", block, re.MULTILINE)) - LABELS
-            unknown = {one for one in asked if re.sub(r"_(bucket|sum|count)$", "", one) not in emitted} - recorded
+            used = set(re.findall(r"agenteval[a-z0-9_:]*_[a-z0-9_:]+(?=[\[{ )]|$)", block, re.MULTILINE)) - LABELS
+            unknown = {item for item in used if re.sub(r"_(bucket|sum|count)$", "", item) not in emitted} - recorded
             assert unknown == set(), name

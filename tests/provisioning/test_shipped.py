@@ -50,8 +50,8 @@ def test_the_example_has_every_kind_of_criterion(plan: MonitoringPlan) -> None:
     assert plan.agents == ("assistant", "support")
     assert plan.judge_models == ("claude-haiku-4-5",)
     assert plan.has_spend_limit
-    assert {one.name for one in plan.criteria if one.is_alerted} == {
+    assert {item.name for item in plan.criteria if item.is_alerted} == {
         "Coherence", "names_the_topic", "next_step", "response_health", "short_enough", "tools_worked",
     }  # fmt: skip
-    assert {one.name for one in plan.criteria if one.objective is None} == {"courtesy", "response_health"}
-    assert {one.name for one in plan.criteria if one.threshold is not None} == {"Coherence", "tools_worked"}
+    assert {item.name for item in plan.criteria if item.objective is None} == {"courtesy", "response_health"}
+    assert {item.name for item in plan.criteria if item.threshold is not None} == {"Coherence", "tools_worked"}

@@ -36,16 +36,16 @@ def decided(
     escalation: Escalation,
     randomness: int | None,
     results: Sequence[EvaluationResult] = (),
-    made: EvaluationInput = MADE,
+    built: EvaluationInput = MADE,
 ) -> SamplingDecision:
     """The decision in the end, asked the way a run asks; what was promised before the results is kept."""
-    decider = EscalationDecider(escalation, made, randomness)
+    decider = EscalationDecider(escalation, built, randomness)
     early = decider.decide()
-    found = early if early.settled else decider.decide(results)
-    assert found.settled
-    assert found.sampled or not early.sampled
+    result = early if early.settled else decider.decide(results)
+    assert result.settled
+    assert result.sampled or not early.sampled
     assert not decider.broken
-    return found
+    return result
 
 
 def draws(count: int, seed: int = 7) -> list[int]:
@@ -57,15 +57,15 @@ def test_the_largest_ratio_that_matches_is_the_probability() -> None:
     """The baseline for what no rule matches, a rule's ratio where it is larger, its type as the reason."""
     escalation = Escalation(baseline_rate=0.1, rules=[ScoreSampler(below=0.5), SlowSampler(above_s=5, ratio=0.4)])
     slow = MADE.model_copy(update={"duration_s": 9.0})
-    for results, made, expected in (
+    for results, built, expected in (
         ([scored(normalized=0.9)], MADE, (0.1, "baseline")), ([scored(normalized=0.1)], MADE, (1.0, "score")),
         ([scored(normalized=0.9)], slow, (0.4, "slow")), ([scored(normalized=0.1)], slow, (1.0, "score")),
         ([], MADE, (0.1, "baseline")),
     ):  # fmt: skip
-        taken = [found for value in draws(2_000) if (found := decided(escalation, value, results, made)).sampled]
+        taken = [result for value in draws(2_000) if (result := decided(escalation, value, results, built)).sampled]
         assert abs(len(taken) / 2_000 - expected[0]) <= 3.5 * math.sqrt(expected[0] * (1 - expected[0]) / 2_000)
-        assert {found.probability for found in taken} == {expected[0]}
-        assert {found.reason for found in taken} <= {expected[1], "baseline"} if expected[0] < 1 else {expected[1]}
+        assert {result.probability for result in taken} == {expected[0]}
+        assert {result.reason for result in taken} <= {expected[1], "baseline"} if expected[0] < 1 else {expected[1]}
 
 
 def test_what_the_baseline_takes_every_larger_ratio_takes() -> None:
@@ -101,8 +101,8 @@ def test_without_a_baseline_the_probability_is_unknown() -> None:
     """No weight could speak for the answers that no rule matches."""
     escalation, value = Escalation(baseline_rate=0, rules=[ScoreSampler(below=0.5)]), 7
     assert not decided(escalation, value, [scored(normalized=0.9)]).sampled
-    found = decided(escalation, value, [scored(normalized=0.1)])
-    assert (found.sampled, found.probability, found.reason) == (True, None, "score")
+    result = decided(escalation, value, [scored(normalized=0.1)])
+    assert (result.sampled, result.probability, result.reason) == (True, None, "score")
 
 
 def test_what_is_sure_does_not_wait_for_results() -> None:
@@ -138,9 +138,9 @@ def test_a_rule_that_raises_has_no_say(error: BaseException) -> None:
     for value in draws(1_000):
         decider = EscalationDecider(escalation, MADE, value)
         decider.decide()
-        found = decider.decide([scored(normalized=0.2)])
-        taken += found.sampled
-        assert (found.probability, found.settled) == (0.5, True)
+        result = decider.decide([scored(normalized=0.2)])
+        taken += result.sampled
+        assert (result.probability, result.settled) == (0.5, True)
         assert [name for name, _ in decider.broken] == ["function"]
     assert 430 < taken < 570
 
@@ -156,20 +156,20 @@ class Careless(RuleSampler):
 def test_what_is_no_probability_is_unknown(claimed: Any) -> None:
     """A rule of the user's own may say what it likes; a weight made of it would spoil every sum for good."""
     rule = Careless.model_construct(ratio=claimed)
-    found = decided(Escalation(baseline_rate=0.1, rules=[rule]), RANDOMNESS_RANGE - 1)
-    assert (found.sampled, found.probability, found.reason) == (True, None, "careless")
+    result = decided(Escalation(baseline_rate=0.1, rules=[rule]), RANDOMNESS_RANGE - 1)
+    assert (result.sampled, result.probability, result.reason) == (True, None, "careless")
 
 
 def test_a_function_is_asked_once() -> None:
     """What is settled before the results is not asked again."""
-    asked: list[str] = []
+    requested: list[str] = []
 
-    def note(made: EvaluationInput) -> float:
-        asked.append(made.response_text)
+    def note(built: EvaluationInput) -> float:
+        requested.append(built.response_text)
         return 0.5
 
     decided(Escalation(rules=[FunctionSampler(function=note), ScoreSampler(below=0.5)]), 3, [scored(normalized=0.9)])
-    assert asked == ["text"]
+    assert requested == ["text"]
 
 
 def test_the_weighted_mean_is_the_mean_of_all_answers() -> None:
@@ -182,11 +182,11 @@ def test_the_weighted_mean_is_the_mean_of_all_answers() -> None:
         suspicious, slow = numbers.random() < 0.08, numbers.random() < 0.1
         score = float(numbers.random() < (0.35 if suspicious else 0.8 if slow else 0.97))
         everything.append(score)
-        made = MADE.model_copy(update={"duration_s": 9.0 if slow else 0.1})
-        found = decided(escalation, value, [scored(normalized=0.2 if suspicious else 0.9)], made)
-        if found.sampled:
-            assert found.probability is not None
-            judged.append((score, 1.0 / found.probability))
+        built = MADE.model_copy(update={"duration_s": 9.0 if slow else 0.1})
+        result = decided(escalation, value, [scored(normalized=0.2 if suspicious else 0.9)], built)
+        if result.sampled:
+            assert result.probability is not None
+            judged.append((score, 1.0 / result.probability))
     truth = sum(everything) / len(everything)
     plain = sum(score for score, _ in judged) / len(judged)
     weights = sum(weight for _, weight in judged)
@@ -213,14 +213,14 @@ def test_any_rules_give_one_threshold(
     escalation = Escalation(
         baseline_rate=baseline_rate, rules=[ScoreSampler(below=0.5, ratio=ratio) for ratio in ratios]
     )
-    found = decided(escalation, randomness, [scored(normalized=score) for score in scores])
+    result = decided(escalation, randomness, [scored(normalized=score) for score in scores])
     matched = ratios if any(score < 0.5 for score in scores) else []
-    assert found.probability == max(baseline_rate, *matched, 0.0)
-    assert found.sampled == (second_randomness(randomness) < round(found.probability * RANDOMNESS_RANGE))
+    assert result.probability == max(baseline_rate, *matched, 0.0)
+    assert result.sampled == (second_randomness(randomness) < round(result.probability * RANDOMNESS_RANGE))
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("built", "message"),
     [({"baseline_rate": 1.5}, "baseline_rate: expected at most 1"),
      ({"baseline_rate": -0.1}, "baseline_rate: expected at least 0"),
      ({"baseline_rate": math.nan}, "baseline_rate: expected a finite number"),
@@ -235,7 +235,7 @@ def test_any_rules_give_one_threshold(
      ({"criteria": "good"}, "criteria: expected a list"),
      ({"rules": [{"type": "label"}] * 33}, "rules: ")],
 )  # fmt: skip
-def test_what_is_wrong_is_said_by_its_place(made: dict[str, Any], said: str) -> None:
+def test_what_is_wrong_is_said_by_its_place(built: dict[str, Any], message: str) -> None:
     """With the field, what was found and what there is to choose from."""
-    with pytest.raises(ConfigurationError, match=said):
-        Escalation(**made)
+    with pytest.raises(ConfigurationError, match=message):
+        Escalation(**built)

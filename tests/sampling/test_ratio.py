@@ -46,9 +46,9 @@ def test_the_decision_records_its_probability() -> None:
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(0, RANDOMNESS_RANGE - 1))
-def test_smaller_rates_nest_inside_larger_ones(one: float, other: float, randomness: int) -> None:
+def test_smaller_rates_nest_inside_larger_ones(item: float, other: float, randomness: int) -> None:
     """What a smaller ratio takes, a larger one takes too."""
-    smaller, larger = sorted((one, other))
+    smaller, larger = sorted((item, other))
     assert not sampled(smaller, randomness) or sampled(larger, randomness)
 
 

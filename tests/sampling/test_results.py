@@ -111,7 +111,7 @@ def test_disagreement() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("built", "message"),
     [({"type": "score"}, "expected below, above, or both"), ({"type": "score", "below": 2}, "expected at most 1"),
      ({"type": "score", "below": 0.2, "above": 0.5}, "nothing lies above 0.5 and below 0.2"),
      ({"type": "score", "below": math.nan}, "expected a finite number"),
@@ -120,10 +120,10 @@ def test_disagreement() -> None:
      ({"type": "label", "labels": []}, "at least 1"),
      ({"type": "failure", "error_type": "x"}, "did you mean 'error_types'")],
 )  # fmt: skip
-def test_what_could_never_match_is_refused(made: dict[str, Any], said: str) -> None:
+def test_what_could_never_match_is_refused(built: dict[str, Any], message: str) -> None:
     """Said at load, with the field."""
-    with pytest.raises(ConfigurationError, match=said):
-        resolve(Sampler, made)
+    with pytest.raises(ConfigurationError, match=message):
+        resolve(Sampler, built)
 
 
 def test_answers_are_not_sampled_by_what_evaluators_gave() -> None:

@@ -62,8 +62,8 @@ def last_word(sampler: Sampler, randomness: int, facts: AnswerFacts, text: str =
     if not decision.settled:
         decision = sampler.decide(SamplingContext("support", randomness, facts, None, memo))
     if not decision.settled:
-        made = EvaluationInput(response=text, conversation_id=facts.conversation_id)
-        decision = sampler.decide(SamplingContext("support", randomness, facts, made, memo))
+        built = EvaluationInput(response=text, conversation_id=facts.conversation_id)
+        decision = sampler.decide(SamplingContext("support", randomness, facts, built, memo))
     return decision
 
 
@@ -121,8 +121,8 @@ def test_patterns_and_functions_wait_for_the_input() -> None:
     by_length = FunctionSampler(function=lambda evaluation_input: len(evaluation_input.response_text) / 10)
     assert last_word(by_length, MIDDLE, FINE, "123456") == SamplingDecision(True, 0.6, "function")
     assert not last_word(by_length, MIDDLE, FINE, "1234").sampled
-    said = FunctionSampler(function=lambda evaluation_input: "x" in evaluation_input.response_text, ratio=0.5)
-    assert last_word(said, LOW, FINE, "x").probability == 0.5
+    output = FunctionSampler(function=lambda evaluation_input: "x" in evaluation_input.response_text, ratio=0.5)
+    assert last_word(output, LOW, FINE, "x").probability == 0.5
     with pytest.raises(ConfigurationError, match="a ratio from 0 to 1, found 7"):
         last_word(FunctionSampler(function=lambda evaluation_input: 7), LOW, FINE)
 
@@ -138,8 +138,8 @@ def test_the_first_that_applies_decides() -> None:
         (FINE, twentieth - 1, True, 0.05, "ratio"),
         (FINE, twentieth, False, 0.05, "ratio"),
     ):
-        found = last_word(sampler, randomness, facts)
-        assert (found.sampled, found.probability, found.reason) == (sampled, probability, reason)
+        result = last_word(sampler, randomness, facts)
+        assert (result.sampled, result.probability, result.reason) == (sampled, probability, reason)
 
 
 def test_what_is_sure_is_known_before_the_answer() -> None:
@@ -157,8 +157,8 @@ def test_no_member_applies() -> None:
         FirstOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))),
         AnyOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))),
     ):
-        found = last_word(sampler, LOW, FINE)
-        assert (found.sampled, found.outcome, found.probability) == (False, "not_sampled", None)
+        result = last_word(sampler, LOW, FINE)
+        assert (result.sampled, result.outcome, result.probability) == (False, "not_sampled", None)
 
 
 def test_a_rate_limit_inside_counts_a_call_once() -> None:
@@ -272,16 +272,16 @@ def test_the_recorded_probability_is_the_true_one(
 
     So the probability of inclusion, over uniform randomness, is the recorded one; and what was foreseen comes true.
     """
-    found = last_word(tree, randomness, facts, text)
+    result = last_word(tree, randomness, facts, text)
     again = last_word(tree, LOW, facts, text)
     probability = again.probability if again.sampled else 0.0
     assert probability is not None
-    assert found.sampled == (randomness < round(probability * RANDOMNESS_RANGE))
-    if found.sampled:
-        assert found.probability == probability
+    assert result.sampled == (randomness < round(probability * RANDOMNESS_RANGE))
+    if result.sampled:
+        assert result.probability == probability
     before = tree.decide(SamplingContext("support", randomness, memo={}))
     if before.sampled and before.applies:
-        assert found.sampled
+        assert result.sampled
 
 
 # --- samplers of the user's own ---
