@@ -38,7 +38,7 @@ TARGETS: Mapping[str, Target] = {
     ),
     "alertmanager": Target(
         "routes and inhibitions for those alerts", "agenteval_otel.provisioning.alertmanager", "alertmanager",
-        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; without it nobody is notified"},
+        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it"},
     ),
     "collector": Target(
         "Collectors, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes",

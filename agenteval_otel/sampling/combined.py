@@ -106,19 +106,19 @@ def _once(decide: Callable[[SamplingContext], SamplingDecision], context: Sampli
 
 
 def union_of(known: Sequence[SamplingDecision]) -> SamplingDecision:
-    """Any of: the most likely of the members that sample speaks; if nobody does, one whose outcome is a loss."""
-    saying = [decision for decision in known if decision.applies]
+    """Any of: of the members that sample the most likely decides; if none samples, a loss goes before a no."""
+    applying = [decision for decision in known if decision.applies]
     settled = all(decision.settled for decision in known)
-    if not saying:
+    if not applying:
         return _NO_SAY if settled else _NO_SAY._replace(settled=False)
-    taken = [decision for decision in saying if decision.sampled]
-    if not taken:
-        lost = next((decision for decision in saying if decision.outcome != NOT_SAMPLED), None)
-        chosen = lost or max(saying, key=_likelihood)
+    sampling = [decision for decision in applying if decision.sampled]
+    if not sampling:
+        lost = next((decision for decision in applying if decision.outcome != NOT_SAMPLED), None)
+        chosen = lost or max(applying, key=_likelihood)
         return chosen._replace(settled=settled)
-    chosen = max(taken, key=_likelihood)
+    chosen = max(sampling, key=_likelihood)
     # Of those that sample nothing only the unknown ones count: they share the randomness of those that do.
-    unknown = [None for decision in saying if decision.probability is None]
+    unknown = [None for decision in applying if decision.probability is None]
     return chosen._replace(probability=union([chosen.probability, *unknown]), settled=settled)
 
 
