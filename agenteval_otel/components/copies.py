@@ -1,4 +1,4 @@
-"""Copies with changes: nothing that was worked out of the old fields goes along."""
+"""Copies: nothing that was worked out of the old fields, or belongs to the original alone, goes along."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 else:
     _Model = object
 
-__all__ = ["FreshCopies"]
+__all__ = ["BareCopies", "FreshCopies"]
 
 
 class FreshCopies(_Model):
@@ -22,3 +22,21 @@ class FreshCopies(_Model):
         for name in copied.__dict__.keys() - type(self).model_fields.keys() if update else ():
             del copied.__dict__[name]
         return copied
+
+
+class BareCopies(_Model):
+    """A model whose copies and pickles hold its fields alone: connections, guards and weights are its own."""
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return super(BareCopies, self.__copy__()).__deepcopy__(memo)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()
+        fields = type(self).model_fields
+        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}

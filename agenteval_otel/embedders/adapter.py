@@ -13,8 +13,6 @@ from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.embedders.base import Embedder
 from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["CallableEmbedder", "as_embedder"]
-
 _METHODS = ("embed", "embed_documents", "encode")
 # These take the texts by name, and give an object that holds the vectors.
 _MODEL_METHODS = ("do_embed", "doEmbed")

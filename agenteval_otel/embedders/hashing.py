@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["HashingEmbedder"]
 
 _WORD = re.compile(r"[^\W_]+")
 _MIN_GRAM, _MAX_GRAM = 3, 5

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.components import PartError
-from agenteval_otel.embedders.base import Embedder
-from agenteval_otel.embedders.vectors import unit_rows
+from agenteval_otel.embedders.base import Embedder, unit_rows
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.runtime.locks import ForkSafeLock
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["SentenceTransformerEmbedder"]
 
 _EXTRA: Final = 'sentence-transformers is not installed: pip install "agenteval-otel[sentence-transformers]"'
 # Two threads that need the same model load it once; it lies on a disk, so a load ends.

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.http_client.replies import encodable
 
-__all__ = ["MAX_DEPTH", "check_form", "parse_answer"]
-
 MAX_DEPTH: Final = 32
 _MAX_DIGITS: Final = 300  # what a float can hold
 _FENCE: Final = "```"
 _INFO: Final = ("", "json")
+_TAKEN: Final = frozenset(
+    {"type", "properties", "required", "items", "enum", "const", "anyOf", "title", "description", "$defs", "$ref"}
+)
 
 
 def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -159,3 +161,26 @@ def _cleaned(value: Any, depth: int) -> Any:
 
 def _malformed(what: str) -> JudgeError:
     return JudgeError(f"the judge's answer {what}", error_type="malformed_answer")
+
+
+def constrained_form(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as constrained decoding takes it: objects are closed, limits of any kind are left out."""
+    fields: dict[str, Any] = {}
+    for name, value in form.items():
+        if name in ("properties", "$defs") and isinstance(value, Mapping):
+            fields[name] = {key: constrained_form(inner) for key, inner in value.items()}
+        elif name == "items" and isinstance(value, Mapping):
+            fields[name] = constrained_form(value)
+        elif name == "anyOf":
+            fields[name] = [constrained_form(inner) for inner in value]
+        elif name in _TAKEN:
+            fields[name] = value
+    if fields.get("type") == "object":
+        fields["additionalProperties"] = False
+    return fields
+
+
+def with_form(system: str, form: Mapping[str, Any]) -> str:
+    """The instruction with the form described at its end, for providers that cannot constrain the answer."""
+    request = f"Answer with one JSON object and nothing else. Its JSON Schema: {json.dumps(form, ensure_ascii=False)}"
+    return f"{system}\n\n{request}" if system else request

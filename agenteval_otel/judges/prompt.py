@@ -16,8 +16,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["CaseText", "JudgePrompt", "fill", "neutral_json", "render", "shortened", "visible"]
-
 # Format, control and private characters, tags, fillers, variation selectors, separators of lines: what nobody sees, or
 # what turns the order of what one sees. Tab and line feed have JSON escapes already.
 HIDDEN = (

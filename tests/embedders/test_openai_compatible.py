@@ -367,7 +367,7 @@ def test_connections_of_an_embedder_that_goes_away_are_closed() -> None:
     program = """
 import asyncio, gc
 from agenteval_otel.embedders import OpenAICompatibleEmbedder
-from agenteval_otel.http_client import clients
+from agenteval_otel.http_client.client import _OPEN
 from agenteval_otel.testing import ModelReply, ModelServer
 
 async def several(embedder):
@@ -377,13 +377,13 @@ async def one_after_another(url):
     for _ in range(5):
         await several(OpenAICompatibleEmbedder(model="m", base_url=url))
         gc.collect()
-        while clients._open:
+        while _OPEN:
             await asyncio.sleep(0)
 
 with ModelServer([ModelReply()]) as server:
     asyncio.run(several(OpenAICompatibleEmbedder(model="m", base_url=server.url)))
     gc.collect()
-    assert not clients._open
+    assert not _OPEN
     asyncio.run(one_after_another(server.url))
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120)

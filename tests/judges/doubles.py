@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 
 __all__ = ["CountingJudge", "asked", "usage_of"]
 

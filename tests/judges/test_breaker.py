@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 
 import pytest
 
-from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, Permit, breaker_of
-from agenteval_otel.judges.guarded import Guarded
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
+from agenteval_otel.judges import Guarded
+from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import CountingJudge, asked
 
@@ -21,12 +22,19 @@ def failure(word: str = "overloaded", *, retryable: bool = True, retry_after_s: 
 
 def fail(breaker: CircuitBreaker, times: int = 1, error: JudgeError | None = None) -> None:
     for _ in range(times):
-        breaker.enter().failed(error or failure())
+        with contextlib.suppress(JudgeError), breaker.call():
+            raise error or failure()
+
+
+def answer(breaker: CircuitBreaker, times: int = 1) -> None:
+    for _ in range(times):
+        with breaker.call():
+            pass
 
 
 def refusal(breaker: CircuitBreaker) -> JudgeError:
-    with pytest.raises(JudgeError) as caught:
-        breaker.enter()
+    with pytest.raises(JudgeError) as caught, breaker.call():
+        raise AssertionError("it was let through")
     return caught.value
 
 
@@ -34,7 +42,7 @@ def test_failures_in_a_row_open_it() -> None:
     """After the fifth failure one after another the endpoint is refused at once, and one answer in between resets."""
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 4)
-    breaker.enter().answered()
+    answer(breaker)
     fail(breaker, 4)
     assert breaker.state == "closed"
     fail(breaker)
@@ -48,10 +56,10 @@ def test_a_share_of_failures_opens_it() -> None:
     """Half of the last twenty calls failing opens it, without five in a row; fewer calls are no evidence."""
     breaker = CircuitBreaker(clock=ManualClock())
     for _ in range(9):
-        breaker.enter().answered()
+        answer(breaker)
         fail(breaker)
     assert breaker.state == "closed"
-    breaker.enter().answered()
+    answer(breaker)
     fail(breaker)
     assert breaker.state == "open"
 
@@ -62,8 +70,7 @@ def test_old_calls_are_no_evidence() -> None:
     breaker = CircuitBreaker(BreakerSettings(failures=100, least_calls=10), clock=clock)
     fail(breaker, 9)
     clock.advance(61.0)
-    for _ in range(9):
-        breaker.enter().answered()
+    answer(breaker, 9)
     fail(breaker, 8)
     assert breaker.state == "closed"
     fail(breaker)
@@ -117,12 +124,11 @@ def test_one_probe_at_a_time() -> None:
     refusal(breaker)
     clock.advance(0.2)
     assert breaker.state == "half_open"
-    probe = breaker.enter()
-    for _ in range(10):
-        refusal(breaker)
-    probe.answered()
+    with breaker.call():
+        for _ in range(10):
+            refusal(breaker)
     assert breaker.state == "closed"
-    breaker.enter().answered()
+    answer(breaker)
 
 
 def test_a_probe_that_fails_doubles_the_time() -> None:
@@ -136,7 +142,7 @@ def test_a_probe_that_fails_doubles_the_time() -> None:
         clock.advance(0.2)
         fail(breaker)
     clock.advance(36)
-    breaker.enter().answered()
+    answer(breaker)
     fail(breaker, 5)
     assert refusal(breaker).retry_after_s == 10
 
@@ -155,9 +161,11 @@ def test_a_probe_that_says_nothing_makes_room_for_the_next() -> None:
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
     clock.advance(16)
-    breaker.enter().abandoned()
+    for nothing in (asyncio.CancelledError(), EvaluationSkipped("budget")):
+        with contextlib.suppress(type(nothing)), breaker.call():
+            raise nothing
     assert breaker.state == "half_open"
-    breaker.enter().answered()
+    answer(breaker)
     assert breaker.state == "closed"
 
 
@@ -167,23 +175,14 @@ def test_a_probe_that_never_comes_back_is_given_up() -> None:
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
     clock.advance(16)
-    lost = breaker.enter()
-    clock.advance(599)
-    refusal(breaker)
-    clock.advance(2)
-    probe = breaker.enter()
-    lost.failed(failure())
-    assert breaker.state == "half_open"
-    probe.answered()
-    assert breaker.state == "closed"
-
-
-def test_an_end_is_told_once() -> None:
-    """What is said of a call after its end is not heard."""
-    breaker = CircuitBreaker(BreakerSettings(failures=2), clock=ManualClock())
-    permit = breaker.enter()
-    for _ in range(5):
-        permit.failed(failure())
+    with contextlib.suppress(JudgeError), breaker.call():
+        clock.advance(599)
+        refusal(breaker)
+        clock.advance(2)
+        with breaker.call():
+            pass
+        assert breaker.state == "closed"
+        raise failure()
     assert breaker.state == "closed"
 
 
@@ -191,13 +190,10 @@ def test_calls_under_way_do_not_open_it_again() -> None:
     """What was under way when it opened does not prolong the time, nor close it."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
-    late: list[Permit] = [breaker.enter() for _ in range(10)]
-    fail(breaker, 5)
-    clock.advance(10)
-    for permit in late[:5]:
-        permit.failed(failure())
-    for permit in late[5:]:
-        permit.answered()
+    with breaker.call(), contextlib.suppress(JudgeError), breaker.call():
+        fail(breaker, 5)
+        clock.advance(10)
+        raise failure()
     assert breaker.state == "open"
     clock.advance(5.1)
     assert breaker.state == "half_open"
@@ -209,14 +205,15 @@ def test_threads_get_one_probe() -> None:
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
     clock.advance(16)
-    gate, through = threading.Barrier(8), []
+    gate, others, through = threading.Barrier(8), threading.Barrier(8), []
 
     def go() -> None:
         gate.wait()
-        try:
-            through.append(breaker.enter())
-        except JudgeError:
-            pass
+        with contextlib.suppress(JudgeError), breaker.call():
+            through.append(True)
+            others.wait()
+            return
+        others.wait()
 
     threads = [threading.Thread(target=go) for _ in range(8)]
     for thread in threads:

@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
-from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
-from agenteval_otel.judges.base import JudgeUsage, Verdict
+from agenteval_otel.judges import AnthropicJudge, Guarded, Judge, JudgeUsage, OpenAICompatibleJudge, Verdict
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker
 from agenteval_otel.judges.budget import BudgetLimiter
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.judges.guarded import Guarded, guard
-from agenteval_otel.judges.ledgers import MemoryLedger
-from agenteval_otel.judges.prices import Price
-from agenteval_otel.judges.spend import SpendLimits
+from agenteval_otel.judges.ledger import MemoryLedger
+from agenteval_otel.judges.spend import Price, SpendLimits
 from agenteval_otel.models.judge_calls import JudgeCall, observed_by
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
@@ -52,8 +49,8 @@ def budget(**limits: Any) -> BudgetLimiter:
     )  # fmt: skip
 
 
-def cache() -> VerdictCache[Verdict]:
-    return VerdictCache(Verdict, clock=ManualClock(1e9))
+def cache() -> VerdictCache:
+    return VerdictCache(clock=ManualClock(1e9))
 
 
 def breaker(**settings: Any) -> CircuitBreaker:
@@ -192,7 +189,6 @@ def test_who_waits_does_not_go_with_the_first() -> None:
     found = asyncio.run(work())
     assert [isinstance(one, asyncio.CancelledError) for one in found] == [True, False, False, True, False]
     assert judge.calls == 2
-    assert guarded._flights == {}
 
 
 def test_the_order_of_the_guards() -> None:
@@ -209,7 +205,6 @@ def test_the_order_of_the_guards() -> None:
         with pytest.raises(JudgeError) as caught:
             ask(guarded, asked(fingerprint="f1"))
         assert caught.value.error_type == "breaker_open"
-    assert books.refused == {"budget": 0, "budget_exhausted": 0}
     well, told = breaker(failures=1), Observer()
     short = Guarded(CountingJudge(), breaker=well, budget=budget(tokens_per_day=300))
     with observed_by(told):
@@ -225,7 +220,8 @@ def test_a_probe_without_budget_stays_due() -> None:
     """A probe that the budget does not pay for makes room for the next."""
     clock = ManualClock()
     gate = CircuitBreaker(BreakerSettings(failures=1), clock=clock)
-    gate.enter().failed(JudgeError("no", retryable=True))
+    with contextlib.suppress(JudgeError), gate.call():
+        raise JudgeError("no", retryable=True)
     clock.advance(16)
     with pytest.raises(EvaluationSkipped):
         ask(Guarded(CountingJudge(), breaker=gate, budget=budget(usd_per_day=1e-9)))
@@ -300,17 +296,12 @@ def test_a_verdict_says_how_likely_its_call_was() -> None:
 def test_settings_make_the_guards() -> None:
     """A judge whose settings name guards gets them; judges of one endpoint share the breaker."""
 
-    class Guardable(CountingJudge):
-        spend: SpendLimits | None = None
-        breaker: BreakerSettings | None = None
-        cache: CacheSettings | None = None
-
     settings = BreakerSettings(failures=7)
-    one, two = (guard(Guardable(breaker=settings, spend=SpendLimits(), cache=CacheSettings()), Verdict) for _ in "ab")
+    one, two = (CountingJudge(breaker=settings, spend=SpendLimits(), cache=CacheSettings()).guarded() for _ in "ab")
     assert one.breaker is two.breaker is not None
     assert one.budget is not None
     assert one.cache is not two.cache is not None
-    bare = guard(CountingJudge(), Verdict)
+    bare = CountingJudge().guarded()
     assert (bare.breaker, bare.budget, bare.cache) == (None, None, None)
     assert "Guarded" in repr(one)
 
@@ -319,7 +310,6 @@ def test_guards_do_not_change_the_key() -> None:
     """What a judge's guards are set to has no part in what it answers: another limit is no other verdict."""
 
     class Guardable(CountingJudge):
-        spend: SpendLimits | None = None
         effort: str = "low"
 
     shared = cache()

@@ -15,7 +15,7 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge, as_judge
-from agenteval_otel.judges.forms import plain_form
+from agenteval_otel.judges.answers import constrained_form
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import CANARY, FORM, GOOD, QUESTION, ask, hosted
 
@@ -92,7 +92,7 @@ def test_forms_are_what_constrained_decoding_takes() -> None:
             "or": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
         },
     }  # fmt: skip
-    assert plain_form(form) == {
+    assert constrained_form(form) == {
         "type": "object", "additionalProperties": False,
         "properties": {
             "minimum": {"type": "number"},
