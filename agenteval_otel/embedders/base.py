@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agenteval_otel.components import Component
-from agenteval_otel.components.copies import BareCopies
+from agenteval_otel.components.component import BareCopies
 from agenteval_otel.models.value import Value
 
 if TYPE_CHECKING:

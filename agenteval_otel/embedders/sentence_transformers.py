@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from agenteval_otel.components import PartError
 from agenteval_otel.embedders.base import Embedder, unit_rows
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from agenteval_otel.errors import ModelError
 from agenteval_otel.http_client.client import LoopClients, client_for, quietly, trusted
 from agenteval_otel.http_client.replies import Reply, error_of, object_of, status_of
 from agenteval_otel.http_client.retries import RetryBudget, wait_before
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 T = TypeVar("T")
 

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from agenteval_otel.runtime.locks import ForkSafeLock
-from agenteval_otel.runtime.randomness import RANDOM
+from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock
 
 _LONGEST_S: Final = 8.0
 _FREE: Final = 2.0

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from agenteval_otel.components import Component
-from agenteval_otel.components.copies import BareCopies
+from agenteval_otel.components.component import BareCopies
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.judges.budget import BudgetLimiter, Reservation

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 from agenteval_otel.errors import JudgeError, ModelError
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 _LONGEST_RETRY_AFTER_S: Final = 86_400.0
 _PROBE_S: Final = 600.0

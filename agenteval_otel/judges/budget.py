@@ -13,8 +13,8 @@ from agenteval_otel.judges.request import JudgeRequest, JudgeUsage
 from agenteval_otel.judges.spend import NANO, Limit, Price, SpendLimits, most_of, price_of
 from agenteval_otel.judges.sqlite_store import SqliteStore
 from agenteval_otel.models.value import replaced
+from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.randomness import RANDOM
 
 BUDGET: Final = "budget"
 """Skip reason of a call that was left out by chance, because a limit is near: a sample."""

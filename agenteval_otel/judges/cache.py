@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agenteval_otel.components import Explained
 from agenteval_otel.judges.request import Verdict
 from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 if TYPE_CHECKING:
     import sqlite3

@@ -13,8 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from agenteval_otel.judges.sqlite_store import SqliteStore
-from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock, reset_in_child
 
 if TYPE_CHECKING:
     import sqlite3

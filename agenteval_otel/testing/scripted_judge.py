@@ -13,7 +13,7 @@ from agenteval_otel.errors import JudgeError
 from agenteval_otel.http_client.replies import RETRYABLE
 from agenteval_otel.judges import ERROR_TYPES, Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.judges.answers import parse_answer
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 __all__ = ["ScriptedJudge"]
 
