@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, SerializationInfo, field_serializer, field_validator
+from pydantic import Field, SecretStr, SerializationInfo, field_serializer, field_validator, model_validator
 
-from agenteval_otel.components import Component
-from agenteval_otel.errors import ModelError
+from agenteval_otel.components import Component, PartError
+from agenteval_otel.errors import ConfigurationError, ModelError
 from agenteval_otel.http_client.client import LoopClients, client_for, quietly, trusted
 from agenteval_otel.http_client.replies import Reply, error_of, object_of, status_of
 from agenteval_otel.http_client.retries import RetryBudget, wait_before
@@ -81,19 +81,12 @@ class HostedModel(Component):
             raise ValueError("expected a key of visible ASCII characters")
         return value
 
-    @field_validator("base_url")
-    @classmethod
-    def _is_an_address(cls, url: str) -> str:
-        try:
-            parts, port = urlsplit(url), urlsplit(url).port
-        except ValueError:
-            parts, port = urlsplit(""), None
-        is_printable = url.isprintable() and " " not in url
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not is_printable:
-            raise ValueError("expected an address such as https://host/v1")
-        if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-            raise ValueError("expected an address without user, query and fragment; a key belongs to 'api_key'")
-        return url
+    @model_validator(mode="after")
+    def _base_url_is_an_address(self) -> Self:
+        problem = _problem_of(self.base_url)
+        if problem is not None:  # an error of a field would show its value, with a password
+            raise PartError(ConfigurationError(problem, path="base_url"), of_model=True)
+        return self
 
     @field_serializer("api_key", when_used="unless-none")
     def _dumped_key(self, value: SecretStr, info: SerializationInfo) -> str:
@@ -250,6 +243,19 @@ def no_connection(error: BaseException) -> ModelError:
 def not_written(error: Exception) -> ModelError:
     """The failure of a request that the client cannot write, because of the settings."""
     return ModelError(f"the request could not be written ({type(error).__name__})", error_type="bad_request")
+
+
+def _problem_of(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or not url.isprintable() or " " in url:
+        return "expected an address such as https://host/v1"
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        return "expected an address without user, query and fragment; a key belongs to 'api_key'"
+    return None
 
 
 def _can_be_sent(key: str) -> bool:

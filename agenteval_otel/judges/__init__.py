@@ -1,6 +1,6 @@
 """Judges: models that judge an answer.
 
-`base` holds the contract and the guards; `anthropic` and `openai_compatible` ask a model over HTTP, `adapter` takes an
+`base` holds the contract and the guards; `hosted` and `anthropic` ask a model over HTTP, `adapter` takes an
 object of the program's. A judge returns one JSON object or raises a `JudgeError`; it never guesses a score, never
 outlives its deadline, and never shows its key. Importing this package loads no vendor; the first call does.
 """
@@ -13,9 +13,10 @@ from agenteval_otel.judges.anthropic import AnthropicJudge
 from agenteval_otel.judges.base import ERROR_TYPES, Guarded, Judge
 from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.judges.cache import CacheSettings
-from agenteval_otel.judges.openai_compatible import OpenAICompatibleJudge
-from agenteval_otel.judges.request import JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges.hosted import OpenAICompatibleJudge
+from agenteval_otel.judges.request import JudgeRequest, Verdict
 from agenteval_otel.judges.spend import SpendLimits
+from agenteval_otel.models.judge_calls import JudgeUsage
 
 __all__ = [
     "ERROR_TYPES",

@@ -18,7 +18,8 @@ from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.base import Judge
-from agenteval_otel.judges.request import JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges.request import JudgeRequest, Verdict
+from agenteval_otel.models.judge_calls import JudgeUsage
 
 _METHODS: Final = (
     "generate", "generate_text", "generateText", "complete", "ainvoke", "invoke", "do_generate", "doGenerate", "ask",

@@ -13,7 +13,8 @@ from agenteval_otel.http_client.model import no_connection, not_written
 from agenteval_otel.http_client.replies import Reply, count_of, joined
 from agenteval_otel.judges.answers import constrained_form, with_form
 from agenteval_otel.judges.hosted import HostedJudge
-from agenteval_otel.judges.request import JudgeRequest, JudgeUsage
+from agenteval_otel.judges.request import JudgeRequest
+from agenteval_otel.models.judge_calls import JudgeUsage
 
 _STOPPED: Final = {
     "refusal": ("refusal", "the judge refused to answer"),

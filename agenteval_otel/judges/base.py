@@ -20,9 +20,9 @@ from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.judges.budget import BudgetLimiter, Reservation
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache, key_of
-from agenteval_otel.judges.request import JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges.request import JudgeRequest, Verdict
 from agenteval_otel.judges.spend import SpendLimits
-from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall
+from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall, JudgeUsage
 from agenteval_otel.models.value import replaced
 
 ERROR_TYPES = (

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges.ledger import SCHEMA, Amount, Entry, Ledger, MemoryLedger, SqliteLedger, Totals
-from agenteval_otel.judges.request import JudgeRequest, JudgeUsage
+from agenteval_otel.judges.request import JudgeRequest
 from agenteval_otel.judges.spend import NANO, Limit, Price, SpendLimits, most_of, price_of
 from agenteval_otel.judges.sqlite_store import SqliteStore
+from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.models.value import replaced
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.log import log

@@ -1,17 +1,23 @@
-"""HostedJudge: what judges behind HTTP have in common."""
+"""Judges behind HTTP: what they have in common, and the one behind ``/chat/completions``."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 from agenteval_otel.errors import JudgeError, ModelError
 from agenteval_otel.http_client.model import Attempts, HostedModel
-from agenteval_otel.http_client.replies import Reply, encodable
-from agenteval_otel.judges.answers import parse_answer
+from agenteval_otel.http_client.replies import Reply, count_of, encodable, joined
+from agenteval_otel.judges.answers import constrained_form, parse_answer, with_form
 from agenteval_otel.judges.base import Judge
 from agenteval_otel.judges.breaker import BreakerSettings
-from agenteval_otel.judges.request import JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges.request import JudgeRequest, Verdict
+from agenteval_otel.models.judge_calls import JudgeUsage
+
+_FINISHED: Final = {
+    "length": ("truncated", "the judge's answer was cut off at `max_tokens`"),
+    "content_filter": ("refusal", "the provider's filter withheld the judge's answer"),
+}
 
 
 class HostedJudge(HostedModel, Judge):
@@ -66,3 +72,76 @@ class HostedJudge(HostedModel, Judge):
             str(error), error_type=error.error_type, retryable=error.retryable, retry_after_s=error.retry_after_s,
             usage=usage,
         )  # fmt: skip
+
+
+class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
+    """Asks a model by ``POST <base_url>/chat/completions``. No temperature is sent; `extra_body` may hold one.
+
+    Without `api_key` and `api_key_env` no key is sent: a key in the environment may be another provider's.
+
+    Attributes:
+        base_url: Address of the server, with the version's part of the path, as in ``https://api.openai.com/v1``.
+        response_format: ``json_schema`` has the server hold the answer to its form. ``json_object`` has it answer with
+            JSON, and ``none`` asks for nothing; both describe the form in the instruction.
+        strict_form: Whether ``json_schema`` asks for the form to be kept strictly; some servers do not know the field.
+        max_tokens_field: The request's field for the most tokens; older servers know ``max_tokens`` only.
+    """
+
+    response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
+    strict_form: bool = True
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+
+    async def _send(self, client: Any, key: str | None, request: JudgeRequest) -> Reply:
+        return await self._post("chat/completions", self._body(request), client, key)
+
+    def _body(self, request: JudgeRequest) -> dict[str, Any]:
+        structured = self.response_format == "json_schema"
+        system = request.system if structured else with_form(request.system, request.answer_form)
+        messages = [{"role": "system", "content": system}] if system else []
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [*messages, {"role": "user", "content": request.prompt}],
+            self.max_tokens_field: request.max_tokens,
+        }
+        if structured:
+            form: dict[str, Any] = {"name": "answer", "schema": constrained_form(request.answer_form)}
+            if self.strict_form:
+                form["strict"] = True
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        elif self.response_format == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        return body | self.extra_body
+
+    def _usage_of(self, message: dict[str, Any]) -> JudgeUsage:
+        usage = message.get("usage")
+        details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+        cached = count_of(details, "cached_tokens")
+        return JudgeUsage(
+            input_tokens=max(0, count_of(usage, "prompt_tokens") - cached),  # which count cached tokens too
+            cache_read_tokens=cached,
+            output_tokens=count_of(usage, "completion_tokens"),
+        )
+
+    def _text_of(self, message: dict[str, Any]) -> str:
+        choices = message.get("choices")
+        choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
+        completion = choice.get("message") if isinstance(choice, dict) else None
+        if not isinstance(choice, dict) or not isinstance(completion, dict):
+            raise _unfinished()
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason in _FINISHED:
+            error_type, problem = _FINISHED[reason]
+            raise JudgeError(problem, error_type=error_type)
+        if completion.get("refusal"):
+            raise JudgeError("the judge refused to answer", error_type="refusal")
+        if reason not in ("stop", None) or completion.get("tool_calls"):
+            raise _unfinished()
+        content = completion.get("content")
+        text = joined(content) if isinstance(content, list) else content or ""
+        if not isinstance(text, str):
+            raise _unfinished()
+        return text
+
+
+def _unfinished() -> JudgeError:
+    return JudgeError("the judge's response is not one finished message", error_type="malformed_answer")

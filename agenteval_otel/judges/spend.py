@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 from agenteval_otel.judges.ledger import Amount, Key
-from agenteval_otel.judges.request import JudgeRequest, JudgeUsage
+from agenteval_otel.judges.request import JudgeRequest
 from agenteval_otel.judges.sqlite_store import IS_FILE
+from agenteval_otel.models.judge_calls import JudgeUsage
 
 NANO: Final = 1_000_000_000
 """Billionths of a dollar in a dollar."""

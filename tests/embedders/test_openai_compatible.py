@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 import logging
-import os
 import pickle
 import subprocess
 import sys
-import threading
 import traceback
 from typing import Any
 
@@ -19,7 +16,7 @@ import pytest
 
 from agenteval_otel.components import resolve
 from agenteval_otel.embedders import Embedder, EmbedderUsage, OpenAICompatibleEmbedder
-from agenteval_otel.errors import ConfigurationError, EmbedderError
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.testing import ModelReply, ModelServer, check_component, check_embedder
 from tests.embedders.asking import CANARY, TEXTS, embedded, failure, given, hosted
 
@@ -226,76 +223,12 @@ def test_lengths_that_change() -> None:
         assert failure(hosted(server, dimensions=4)).error_type == "invalid_embedding"
 
 
-@pytest.mark.parametrize("hangs", ["before", "headers", "body"])
-def test_a_connection_that_falls_silent_ends_at_the_deadline(hangs: str) -> None:
-    """However far the response came: a failure, without a second try."""
-    with ModelServer([ModelReply(hangs=hangs)]) as server:
-        found = failure(hosted(server, deadline_s=0.2))
-        assert len(server.requests) == 1
-    assert found.error_type == "timeout"
-
-
 def test_the_deadline_is_one_for_all_batches() -> None:
     """Requests that are each within it are not within it together."""
     with ModelServer([ModelReply(), ModelReply(hangs="before")]) as server:
         found = failure(hosted(server, batch_size=1, deadline_s=0.5), ["a", "b", "c"])
         assert len(server.requests) == 2
     assert found.error_type == "timeout"
-
-
-def test_a_hundred_calls_at_once_and_a_cancelled_one() -> None:
-    """All of them are answered over one client; cancelling one leaves the others alone."""
-
-    async def all_at_once(embedder: OpenAICompatibleEmbedder) -> list[Any]:
-        calls = [asyncio.create_task(embedder.embed([f"text {number}", "text"])) for number in range(100)]
-        for _ in range(3):
-            await asyncio.sleep(0)
-        calls[50].cancel()
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    with ModelServer([ModelReply()]) as server:
-        embedder = hosted(server)
-        found = asyncio.run(all_at_once(embedder))
-    assert isinstance(found.pop(50), asyncio.CancelledError)
-    assert {rows.shape for rows in found} == {(2, 64)}
-
-
-def test_two_loops_at_once() -> None:
-    """Threads with loops of their own share an embedder, and no connection."""
-    with ModelServer([ModelReply()]) as server:
-        embedder, found = hosted(server), []
-        threads = [threading.Thread(target=lambda: found.append(embedded(embedder).vectors.shape)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60.0)
-        assert server.connections == 4
-    assert found == [(3, 64)] * 4
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_worker_has_connections_of_its_own() -> None:
-    """A child that goes on with its parent's embedder opens a connection."""
-    program = """
-import asyncio, os
-from agenteval_otel.embedders import OpenAICompatibleEmbedder
-from agenteval_otel.testing import ModelReply, ModelServer
-with ModelServer([ModelReply()]) as server:
-    embedder = OpenAICompatibleEmbedder(model="m", base_url=server.url)
-    loop = asyncio.new_event_loop()
-    def ask():
-        return loop.run_until_complete(embedder.embed(["a", "b"])).shape
-    assert ask() == (2, 64)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if ask() == (2, 64) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert server.connections == 2, server.connections
-    assert ask() == (2, 64)
-    loop.run_until_complete(embedder.close())
-    loop.close()
-"""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
 
 
 def test_the_key_is_in_no_form_of_the_embedder() -> None:
@@ -328,19 +261,6 @@ def test_an_echo_is_not_told_on(status: int, caplog: pytest.LogCaptureFixture) -
         assert found.__context__ is None
 
 
-def test_a_key_by_the_name_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read with every call; where it is missing, nothing is sent and the failure names the variable."""
-    with ModelServer([ModelReply()]) as server:
-        embedder = hosted(server, api_key=None, api_key_env="OWN_EMBEDDER_KEY")
-        monkeypatch.delenv("OWN_EMBEDDER_KEY", raising=False)
-        missing = failure(embedder)
-        monkeypatch.setenv("OWN_EMBEDDER_KEY", CANARY)
-        embedded(embedder)
-        assert [headers["authorization"] for headers in server.headers] == [f"Bearer {CANARY}"]
-    assert (missing.error_type, missing.usage) == ("authentication", None)
-    assert "OWN_EMBEDDER_KEY" in str(missing)
-
-
 def test_settings_that_cannot_be_written_are_a_bad_request() -> None:
     """What JSON has no form for fails in its own word, without a request."""
     with ModelServer([ModelReply()]) as server:
@@ -354,12 +274,6 @@ def test_importing_the_room_loads_nothing_heavy() -> None:
     program = "import agenteval_otel.embedders, json, sys; print(json.dumps(sorted(sys.modules)))"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert not {"numpy", "httpx2", "torch", "sentence_transformers", "anthropic"} & set(json.loads(said))
-
-
-def test_a_failure_is_an_embedders() -> None:
-    """Whatever breaks below, one kind of error comes out."""
-    with pytest.raises(EmbedderError, match="no connection"):
-        asyncio.run(OpenAICompatibleEmbedder(model="m", base_url="http://127.0.0.1:1/v1", max_retries=0).embed(["a"]))
 
 
 def test_connections_of_an_embedder_that_goes_away_are_closed() -> None:

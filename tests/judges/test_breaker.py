@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
-from agenteval_otel.judges import Guarded
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.testing import ManualClock
-from tests.judges.doubles import CountingJudge, asked
 
 
 def failure(word: str = "overloaded", *, retryable: bool = True, retry_after_s: float | None = None) -> JudgeError:
@@ -228,57 +225,6 @@ def test_judges_of_one_endpoint_share_it() -> None:
     settings = BreakerSettings(failures=3)
     assert breaker_of("a test's endpoint", settings) is breaker_of("a test's endpoint", BreakerSettings(failures=3))
     assert breaker_of("a test's endpoint", settings) is not breaker_of("another test's endpoint", settings)
-
-
-def test_endpoints_are_bounded() -> None:
-    """Of more endpoints than anybody has the one unused for longest begins anew."""
-    first = breaker_of("endpoint 0", BreakerSettings())
-    for number in range(1, 300):
-        breaker_of(f"endpoint {number}", BreakerSettings())
-    assert breaker_of("endpoint 0", BreakerSettings()) is not first
-
-
-def test_a_guarded_judge_is_left_alone_within_twenty_calls() -> None:
-    """Of a thousand calls of an endpoint that refuses all, five reach it; then one for each time it is open."""
-    clock = ManualClock()
-
-    def overloaded(number: int) -> None:
-        raise failure()
-
-    judge = CountingJudge(answer=overloaded)
-    guarded = Guarded(judge, breaker=CircuitBreaker(clock=clock))
-    words: list[str] = []
-
-    async def work() -> None:
-        for _ in range(1000):
-            with pytest.raises(JudgeError) as caught:
-                await guarded.judge(asked())
-            words.append(caught.value.error_type)
-
-    asyncio.run(work())
-    assert judge.calls == 5
-    assert words == ["overloaded"] * 5 + ["breaker_open"] * 995
-    clock.advance(16)
-    asyncio.run(work())
-    assert judge.calls == 6
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_finds_it_free() -> None:
-    """A child that was forked while another thread was inside uses the breaker all the same."""
-    breaker = CircuitBreaker()
-    with breaker._lock:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                fail(breaker, 5)
-                code = 0 if breaker.state == "open" else 2
-            finally:
-                os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_wrong_settings_are_told() -> None:

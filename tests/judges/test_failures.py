@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import time
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.judges import ERROR_TYPES, AnthropicJudge, Judge, OpenAICompatibleJudge
 from agenteval_otel.testing import ModelReply, ModelServer
-from tests.judges.asking import GOOD, QUESTION, ask, failure, hosted, types_of
+from tests.judges.asking import GOOD, ask, failure, hosted
 from tests.judges.asking import outcomes as outcomes_of
 
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
@@ -171,49 +169,7 @@ def test_the_deadline_ends_a_question_wherever_it_is(kind: type[Judge], reply: M
     assert took_s < 10.0
 
 
-@BOTH
-def test_nobody_listens(kind: type[Judge]) -> None:
-    """A port that nobody listens on is a connection error."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        judge = kind(model="m", base_url=url, api_key="key", retry_base_s=0.0)  # type: ignore[call-arg]
-        assert failure(judge).error_type == "connection_error"
-
-
-@BOTH
-def test_a_caller_that_gives_up_is_no_failure(kind: type[Judge]) -> None:
-    """Cancelling the question cancels it, without a word of the judge's."""
-
-    async def given_up() -> bool:
-        asked, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def silent(_: dict[str, Any]) -> ModelReply:
-            loop.call_soon_threadsafe(asked.set)
-            return ModelReply(hangs="before")
-
-        with ModelServer([silent]) as server:
-            task = asyncio.ensure_future(hosted(kind, server).judge(QUESTION))
-            await asked.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        return task.cancelled()
-
-    assert asyncio.run(given_up())
-
-
 def test_words_are_told_apart() -> None:
     """The classes of failures that a provider can show have different words."""
     words = {error_type for _, error_type in (*ONE_TRY.values(), *RETRIED.values())}
     assert words == set(ERROR_TYPES) - {"budget_exhausted", "breaker_open"}
-
-
-@BOTH
-def test_a_loop_is_used_again_after_failures(kind: type[Judge]) -> None:
-    """Failures leave the judge able to answer the next question."""
-    replies = [ModelReply(status=500), ModelReply(text="no"), ModelReply(text=GOOD, cut_after=1), GOOD]
-    with ModelServer(replies) as server:
-        assert types_of(outcomes_of(hosted(kind, server, max_retries=0), 4)) == [
-            "server_error", "malformed_answer", "connection_error", "answer",
-        ]  # fmt: skip

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
-import random
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,16 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.judges import Guarded, JudgeUsage
 from agenteval_otel.judges import budget as budgets
 from agenteval_otel.judges.budget import BudgetLimiter, Reservation, ledger_of, probability_of
 from agenteval_otel.judges.ledger import SCHEMA, Amount, MemoryLedger, SqliteLedger
-from agenteval_otel.judges.spend import NANO, Limit, Price, PurposeLimits, SpendLimits, most_of, price_of
+from agenteval_otel.judges.spend import Limit, Price, PurposeLimits, SpendLimits, most_of, price_of
 from agenteval_otel.judges.sqlite_store import SqliteStore
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import ManualClock
-from tests.judges.doubles import CountingJudge, asked, usage_of, verdict
+from tests.judges.doubles import CountingJudge, asked, usage_of
 
 SMALL = Price(input=1.0, output=5.0)
 NOON = 1_800_014_400.0  # a day's number that nobody has to think about
@@ -256,50 +252,6 @@ def test_what_is_left_can_be_read() -> None:
 
 
 # --- many at a time ---------------------------------------------------------------------------------------------------
-@settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 10_000), tasks=st.integers(1, 64), most_usd=st.floats(0.001, 0.05))
-def test_overspend_is_at_most_what_is_in_flight(seed: int, tasks: int, most_usd: float) -> None:
-    """However many ask, fail, are cancelled, or use more than anybody foresaw: past the limit by calls in flight only.
-
-    Where no call uses more than was reserved for it, the limit itself holds.
-    """
-    chance = random.Random(seed)
-    honest = chance.random() < 0.5
-    dearest = [0]
-    budget = BudgetLimiter(
-        SpendLimits(prices={"small-*": SMALL}, usd_per_day=most_usd), clock=ManualClock(NOON), draw=chance.random,
-        ledger=MemoryLedger(),
-    )  # fmt: skip
-    charged = [0]
-
-    def answer(number: int) -> Any:
-        if chance.random() < 0.2:
-            raise JudgeError("no", error_type="rate_limited", retryable=True)
-        found = verdict(chance.randint(1, 140), chance.randint(0, 100) if honest else chance.randint(0, 900))
-        cost = SMALL.nano_usd(found.usage)
-        charged[0], dearest[0] = charged[0] + cost, max(dearest[0], cost)
-        return found
-
-    guarded = Guarded(CountingJudge(answer=answer), budget=budget)
-
-    async def work() -> None:
-        async def one() -> None:
-            for _ in range(chance.randint(1, 6)):
-                with contextlib.suppress(EvaluationSkipped, JudgeError):
-                    await guarded.judge(asked())
-
-        running = [asyncio.ensure_future(one()) for _ in range(tasks)]
-        await asyncio.sleep(0)
-        for task in running:
-            if chance.random() < 0.1:
-                task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-    asyncio.run(work())
-    most = int(most_usd * NANO)
-    assert charged[0] <= most + (0 if honest else tasks * dearest[0])
-
-
 def test_a_cancelled_call_settles() -> None:
     """A task that is cancelled in the middle of a call leaves no reservation behind; it may have been charged."""
     ledger = MemoryLedger()
@@ -326,44 +278,7 @@ def test_judges_of_one_account_share_the_total() -> None:
     reserve(governed(tokens_per_day=300, account="others"))
 
 
-def test_books_of_the_process_are_bounded() -> None:
-    """Of more accounts than anybody has the one unused for longest is forgotten."""
-    ledger = MemoryLedger()
-    clock = ManualClock(NOON)
-    budget = governed(clock, ledger=ledger, each_purpose={"tokens_per_day": 1_000})
-    for number in range(20_500):
-        budget.settle(reserve_now(budget, asked("a", purpose=str(number))), usage_of(1, 1))
-    assert len(ledger._spent) == 20_000
-
-
-def reserve_now(budget: BudgetLimiter, request: Any) -> Reservation:
-    """Without a loop, for many."""
-    step = budget.reserve(request, "small-1")
-    try:
-        step.send(None)
-    except StopIteration as done:
-        return done.value
-    raise AssertionError("the books of the process wait for nothing")
-
-
 # --- clocks -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
-def test_a_clock_that_is_set_back_gives_no_new_money(in_file: bool, tmp_path: Path) -> None:
-    """A day that was spent stays spent, however often the clock leaves it and comes back."""
-    with file_of(tmp_path / "spend.db") as shared:
-        ledger = shared if in_file else MemoryLedger()
-        for days in (0, 1, 0, -1, 0, 365, 0):
-            budget = governed(ManualClock(NOON + days * 86_400), ledger=ledger, tokens_per_day=300)
-            made = 0
-            with contextlib.suppress(EvaluationSkipped):
-                for _ in range(3):
-                    budget.settle(reserve(budget), None)
-                    made += 1
-            assert made <= 1
-            if days == 0:
-                assert skip_of(budget) == "budget_exhausted"
-
-
 @pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
 def test_reservations_of_the_dead_expire(in_file: bool, tmp_path: Path) -> None:
     """What was reserved by a process that is gone comes back after a while."""
@@ -504,37 +419,6 @@ def test_a_call_that_is_cancelled_while_it_reserves_leaves_nothing(tmp_path: Pat
         assert connection.execute("SELECT count(*) FROM reserved").fetchone() == (0,)
 
 
-_PROCESS = """
-import asyncio, contextlib, json, sys
-from pathlib import Path
-from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.judges import JudgeRequest, JudgeUsage
-from agenteval_otel.judges.budget import BudgetLimiter
-from agenteval_otel.judges.spend import Price
-from agenteval_otel.judges.spend import SpendLimits
-
-limits = SpendLimits(prices={"m": Price(input=1, output=5)}, usd_per_day=float(sys.argv[2]), path=Path(sys.argv[1]),
-                     patience_s=10)
-budget = BudgetLimiter(limits, clock=lambda: 1_800_014_400.0, draw=lambda: 0.0)
-spent, calls = 0, 0
-
-async def one():
-    global spent, calls
-    with contextlib.suppress(EvaluationSkipped):
-        while True:
-            reservation = await budget.reserve(JudgeRequest(prompt="a" * 300, max_tokens=100), "m")
-            calls += 1
-            await asyncio.sleep(0.001)
-            spent += round(budget.settle(reservation, JudgeUsage(input_tokens=100, output_tokens=90)) * 1e9)
-
-async def work():
-    await asyncio.gather(*(one() for _ in range(16)))
-
-asyncio.run(work())
-print(json.dumps([spent, calls, budget._ledger.failures, budget._ledger.flush(10)]))
-"""
-
-
 def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path) -> None:
     """SQLite refuses at once to write ahead in a file that somebody is about to write; we wait as long as we may."""
     path = tmp_path / "spend.db"
@@ -547,46 +431,6 @@ def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path
         other.execute("COMMIT")
     assert asked.result(30) == (1,)
     assert database.close(10)
-
-
-def test_processes_share_a_limit(tmp_path: Path) -> None:
-    """Three processes with sixteen calls at a time spend together what one might, and almost all of it."""
-    most = 0.05
-    command = [sys.executable, "-c", _PROCESS, str(tmp_path / "spend.db"), str(most)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": os.getcwd()})
-               for _ in range(3)]  # fmt: skip
-    told = [json.loads(process.communicate(timeout=120)[0]) for process in running]
-    assert [one[2:] for one in told] == [[0, True]] * 3
-    spent = sum(one[0] for one in told)
-    assert spent <= most * NANO
-    assert spent >= 0.9 * most * NANO
-    with contextlib.closing(sqlite3.connect(tmp_path / "spend.db")) as connection:
-        assert connection.execute("SELECT nano_usd FROM spent").fetchall() == [(spent,)]
-        assert connection.execute("SELECT count(*) FROM reserved").fetchone() == (0,)
-
-
-_KILLED = _PROCESS.replace("calls += 1", "print('call', flush=True)")
-
-
-def test_a_killed_process_overspends_by_what_was_in_flight(tmp_path: Path) -> None:
-    """Processes that are killed in the middle of calls, and of writes, leave whole books; the next one goes on."""
-    most, cost, in_flight = 0.05, 550_000, 16
-    path, calls = tmp_path / "spend.db", 0
-    command = [sys.executable, "-c", _KILLED, str(path), str(most)]
-    for kill_after in (5, 20, None):
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.getcwd()}
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                calls += line == "call\n"
-                if kill_after is not None and calls >= kill_after:
-                    process.kill()
-            status = process.wait()
-        assert status == (0 if kill_after is None else -9)
-    assert 0.5 * most * NANO <= calls * cost <= most * NANO + 2 * in_flight * cost
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
