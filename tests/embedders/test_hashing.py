@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import unicodedata
 
 import numpy as np
@@ -119,22 +118,6 @@ def test_a_huge_text_is_cut(text: str) -> None:
     """What comes after the limit changes nothing, and takes no time."""
     rows = EMBEDDER.embed([text, text[: EMBEDDER.max_characters]])
     assert (rows[0] == rows[1]).all()
-
-
-def test_time_grows_with_the_text() -> None:
-    """Sixteen times the text takes nowhere near the square of that."""
-    words = [f"word{number * 7919 % 9973}" for number in range(8_000)]
-    short, long = " ".join(words[:400]), " ".join(words[:6_400])
-
-    def best_s(text: str) -> float:
-        def once() -> float:
-            began = time.process_time()
-            EMBEDDER.embed([text])
-            return time.process_time() - began
-
-        return min(once() for _ in range(5))
-
-    assert any(best_s(long) < 64 * best_s(short) for _ in range(3))
 
 
 def test_composing_is_the_standards_up_to_thirty_marks() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
-from agenteval_otel import EvaluationInput, EvaluationResult, EvaluationRunConfig, run_evaluation, run_evaluation_sync
+from agenteval_otel import EvaluationInput, EvaluationResult, EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.embedders import SentenceTransformerEmbedder
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import NLPAccuracy
@@ -61,36 +60,6 @@ def test_a_failure_is_no_score(reply: ModelReply, error_type: str) -> None:
     assert (found.score, found.error_type, run.overall_score) == (None, error_type, None)
     assert found.metadata is not None
     assert found.metadata["embedder"]["calls"] == 1
-
-
-def test_a_blank_answer_is_as_far_as_can_be() -> None:
-    """Space holds nothing to compare: the cosine with a vector of zeros."""
-    with ModelServer([ModelReply()]) as server:
-        found = scored(accuracy(server), EvaluationInput(response=" \n ", ground_truth="yes"))
-        assert [request["input"] for request in server.requests] == [["yes"]]
-    assert found.score == 0.0
-
-
-def test_a_hundred_evaluations_at_once() -> None:
-    """All of them have their score, each by one request."""
-
-    async def all_at_once(config: EvaluationRunConfig) -> list[Any]:
-        given = [GIVEN.model_copy(update={"response": f"parcel number {number}"}) for number in range(100)]
-        return await asyncio.gather(*(run_evaluation(one, config) for one in given))
-
-    with ModelServer([ModelReply()]) as server:
-        config = EvaluationRunConfig(evaluators=[accuracy(server, deadline_s=60.0)])
-        runs = asyncio.run(all_at_once(config))
-        assert len(server.requests) == 100
-    assert all(run.results[0].error is None for run in runs)
-
-
-def test_the_key_is_in_no_dump_of_the_evaluator() -> None:
-    """What is stored and shown of the evaluation holds no key."""
-    with ModelServer([ModelReply()]) as server:
-        evaluator = accuracy(server)
-        shown = f"{evaluator!r} {evaluator.model_dump()} {scored(evaluator).model_dump_json()} {evaluator.fingerprint}"
-        assert "canary" not in shown
 
 
 def test_a_missing_extra_is_named_at_load() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,19 +110,6 @@ def test_a_script_may_think_or_fail() -> None:
         ScriptedJudge(error="sulking")
 
 
-def test_a_script_can_be_given_up_on() -> None:
-    """A judge that takes long ends when its caller does; the question counts."""
-    judge = ScriptedJudge(fallback=GOOD, delay_s=3_600.0)
-
-    async def impatient() -> None:
-        async with asyncio.timeout(0.02):
-            await judge.judge(QUESTION)
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(impatient())
-    assert judge.calls == 1
-
-
 def test_the_script_is_chosen_by_settings() -> None:
     """A run without a key names it in its settings."""
     judge = as_judge({"type": "scripted", "fallback": {"reason": "so", "score": 3}})
@@ -147,26 +133,6 @@ def test_a_function_that_wants_to_end_its_thread(ending: type[BaseException]) ->
 
     judge = as_judge(ends)
     assert types_of(outcomes(judge, 2)) == ["server_error", "server_error"]
-
-
-def test_functions_that_hang_do_not_wait_for_each_other() -> None:
-    """Ten that never return leave another one's answer, and the loop's own threads, as fast as ever."""
-    ends = threading.Event()
-
-    def hangs(prompt: str) -> str:
-        ends.wait()
-        return GOOD
-
-    async def work() -> Any:
-        hung = [asyncio.create_task(as_judge(hangs).judge(QUESTION)) for _ in range(10)]
-        await asyncio.sleep(0)
-        await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
-        found = await as_judge(Generating(GOOD)).judge(QUESTION)
-        ends.set()
-        await asyncio.gather(*hung)
-        return found.answer["score"]
-
-    assert asyncio.run(asyncio.wait_for(work(), 60)) == 4
 
 
 def test_a_function_runs_in_the_context_of_who_asks() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judges import Verdict
-from agenteval_otel.judges.cache import CacheSettings, VerdictCache, key_of
+from agenteval_otel.judges.cache import CacheSettings, VerdictCache
 from agenteval_otel.judges.spend import SpendLimits
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import verdict
@@ -156,18 +156,6 @@ def test_a_broken_file_is_no_cache(tmp_path: Path) -> None:
         assert get(cache, "b") is None
         cache.put("a", verdict())
         assert get(cache, "a") == verdict()
-
-
-def test_a_key_tells_its_parts_apart() -> None:
-    """What is one part and what two is never the same key."""
-    assert key_of("a", "bc") != key_of("ab", "c")
-    assert key_of("a", "b") == key_of("a", "b")
-
-
-def test_a_bound_of_nothing_is_refused() -> None:
-    """A cache of no entries fails at load by the name of its field."""
-    with pytest.raises(ConfigurationError, match="entries"):
-        CacheSettings(entries=0)
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

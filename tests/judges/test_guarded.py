@@ -68,14 +68,6 @@ def ask(guarded: Guarded, request: Any = None) -> Verdict:
     return asyncio.run(guarded.judge(request or asked(fingerprint="f0")))
 
 
-def test_without_guards_it_is_the_judge() -> None:
-    """A judge that nothing guards answers as it does."""
-    judge = CountingJudge()
-    guarded = Guarded(judge)
-    assert ask(guarded) == ask(guarded) == verdict()
-    assert (judge.calls, guarded.model) == (2, "small-1")
-
-
 def test_a_verdict_carries_its_price() -> None:
     """What a call costs by the table stands on the verdict; without a price what the judge itself says."""
     assert ask(Guarded(CountingJudge(), budget=budget())).cost_usd == pytest.approx(100e-6 + 250e-6)
@@ -289,19 +281,6 @@ def test_settings_make_the_guards() -> None:
     bare = CountingJudge().guarded()
     assert (bare.breaker, bare.budget, bare.cache) == (None, None, None)
     assert "Guarded" in repr(one)
-
-
-def test_guards_do_not_change_the_key() -> None:
-    """What a judge's guards are set to has no part in what it answers: another limit is no other verdict."""
-
-    class Guardable(CountingJudge):
-        effort: str = "low"
-
-    shared = cache()
-    judges = [Guardable(), Guardable(spend=SpendLimits(usd_per_day=1)), Guardable(effort="high")]
-    for judge in judges:
-        ask(Guarded(judge, cache=shared))
-    assert [judge.calls for judge in judges] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])

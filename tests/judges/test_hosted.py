@@ -141,23 +141,6 @@ def test_connections_are_kept_within_a_loop(kind: type[Judge]) -> None:
         assert server.connections == 2
 
 
-@BOTH
-def test_sixty_four_at_once(kind: type[Judge]) -> None:
-    """As many questions as the lane asks at a time are under way together."""
-
-    async def all_at_once(judge: Judge) -> int:
-        return len(await asyncio.gather(*(judge.judge(QUESTION) for _ in range(64))))
-
-    gate = threading.Barrier(64, timeout=60.0)
-
-    def together(_: dict[str, Any]) -> str:
-        gate.wait()
-        return GOOD
-
-    with ModelServer([together]) as server:
-        assert asyncio.run(all_at_once(hosted(kind, server, deadline_s=60.0))) == 64
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @BOTH
 def test_a_forked_worker_has_connections_of_its_own(kind: type[Judge]) -> None:
