@@ -65,23 +65,18 @@ class KeptText(NamedTuple):
 
 
 class VerdictStore(Protocol):
-    """The contract of what keeps verdicts beyond the process; another database fills it to share them."""
+    """The contract of what keeps verdicts beyond the process; another database fills it to share them.
 
-    async def read(self, key: str) -> KeptText | None:
-        """The verdict, if it is there and the store can be used; never raises."""
-        ...
+    No method raises. Only `read` and `close` wait; `read` returns None where the store cannot be used.
+    """
 
-    def write(self, key: str, kept: KeptText) -> None:
-        """Never waits, never raises."""
-        ...
+    async def read(self, key: str) -> KeptText | None: ...
 
-    def delete(self, key: str) -> None:
-        """Never waits, never raises."""
-        ...
+    def write(self, key: str, kept: KeptText) -> None: ...
 
-    def close(self, timeout_s: float) -> bool:
-        """Finish the waiting work. True if that was done in time."""
-        ...
+    def delete(self, key: str) -> None: ...
+
+    def close(self, timeout_s: float) -> bool: ...
 
 
 class VerdictCache:
@@ -119,19 +114,14 @@ class VerdictCache:
         """The verdict, if it is there and not too old; counted as a hit or a miss. Never raises."""
         with self._lock:
             kept = self._kept.get(key)
-            if kept is not None and self._is_old(kept):
-                self._drop(key)
-                kept = None
-            elif kept is not None:
+            if kept is not None:
                 self._kept.move_to_end(key)
-        if kept is None and self._store is not None:
+        if self._store is not None and (kept is None or self._is_old(kept)):
             kept = await self._store.read(key)
-            if kept is not None and self._is_old(kept):
-                kept = None
-            elif kept is not None:
+            if kept is not None:
                 self._remember(key, kept)
         verdict = None
-        if kept is not None:
+        if kept is not None and not self._is_old(kept):
             try:
                 verdict = Verdict.model_validate_json(kept.text)
             except ValidationError:  # of another version of this package, or of another program

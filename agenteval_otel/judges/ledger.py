@@ -203,6 +203,8 @@ class SqliteLedger:
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was settled is in the file. True if that was in time."""
+        if self._unwritten:
+            self._submit(lambda connection: None)
         return self._store.close(timeout_s)
 
     def _undo(self, entry: Entry, is_reserved: bool) -> None:

@@ -27,7 +27,7 @@ def scored(evaluator: NLPAccuracy, given: EvaluationInput = GIVEN) -> Evaluation
 
 
 def test_both_texts_are_one_request_and_are_counted() -> None:
-    """The cosine, the execution of what waits for a network, and the model with its tokens in the metadata."""
+    """The result has the cosine, and its metadata the model with its tokens."""
     with ModelServer([ModelReply(input_tokens=14)]) as server:
         evaluator = accuracy(server)
         found = scored(evaluator)
@@ -51,7 +51,7 @@ def test_both_texts_are_one_request_and_are_counted() -> None:
     ids=["refused", "broken", "too few", "NaN as text", "silent"],
 )
 def test_a_failure_is_no_score(reply: ModelReply, error_type: str) -> None:
-    """A failed result with the kind of failure and what was used; nothing that could enter an average."""
+    """A failed result has the error type and the usage, and nothing enters an average."""
     with ModelServer([reply]) as server:
         run = run_evaluation_sync(
             GIVEN, EvaluationRunConfig(evaluators=[accuracy(server, max_retries=0, deadline_s=0.5)])
@@ -63,7 +63,7 @@ def test_a_failure_is_no_score(reply: ModelReply, error_type: str) -> None:
 
 
 def test_a_missing_extra_is_named_at_load() -> None:
-    """Where the package is away, the configuration says what to install; where the folder is away, which one."""
+    """The configuration error names the extra to install."""
     program = """
 import sys
 sys.modules["sentence_transformers"] = None  # as where it is not installed
@@ -81,8 +81,8 @@ except ConfigurationError as error:
     assert 'pip install "agenteval-otel[sentence-transformers]"' in said
 
 
-def test_what_is_wrong_with_a_models_settings(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that is not there is refused at load, with its field; where it can be embedded is the child process."""
+def test_a_missing_model_is_refused_or_fails(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing folder is refused at load; a model that cannot be loaded fails the evaluation."""
     (tmp_path / "sentence_transformers").mkdir()
     (tmp_path / "sentence_transformers" / "__init__.py").write_text("raise ImportError('is not imported at load')\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -33,13 +33,13 @@ def test_it_is_a_component() -> None:
 
 @pytest.mark.parametrize("encoding_format", [None, "float", "base64"])
 def test_it_holds_the_contract(encoding_format: str | None) -> None:
-    """Rows of length 1, the same for the same text, zeros for the empty one, in both forms of the wire."""
+    """Rows of length 1, the same for the same text, zeros for the empty one, in both encodings."""
     with ModelServer([ModelReply()]) as server:
         check_embedder(hosted(server, encoding_format=encoding_format))
 
 
-def test_what_is_sent_and_what_comes_back() -> None:
-    """The texts of a call in one request with the settings' fields; near texts are near; tokens are counted."""
+def test_a_call_is_one_request() -> None:
+    """It has all texts and the settings' fields; near texts are near; tokens are counted."""
     with ModelServer([ModelReply(input_tokens=23)]) as server:
         found = embedded(hosted(server, dimensions=256, extra_body={"user": "evaluation"}))
         assert server.requests == [{"model": "embed-1", "input": list(TEXTS), "dimensions": 256, "user": "evaluation"}]
@@ -52,7 +52,7 @@ def test_what_is_sent_and_what_comes_back() -> None:
 
 
 def test_many_texts_are_sent_in_batches() -> None:
-    """No request has more texts than allowed, their order stays, and all of them are counted."""
+    """No request has more texts than allowed, their order stays, and all requests are counted."""
     texts = [f"text number {number}" for number in range(11)]
     with ModelServer([ModelReply(input_tokens=5)]) as server:
         found = embedded(hosted(server, batch_size=4), texts)
@@ -63,7 +63,7 @@ def test_many_texts_are_sent_in_batches() -> None:
 
 
 def test_blank_texts_are_not_sent() -> None:
-    """Providers refuse them: their rows are zeros, of the others' length, and alone they cost nothing."""
+    """Their rows are zeros of the others' length, and alone they cost nothing."""
     with ModelServer([ModelReply()]) as server:
         embedder = hosted(server)
         rows = embedded(embedder, ["", "a parcel", " \n\t"]).vectors
@@ -75,8 +75,8 @@ def test_blank_texts_are_not_sent() -> None:
     assert alone.usage == EmbedderUsage()
 
 
-def test_rows_are_taken_by_their_number() -> None:
-    """A server may answer in any order where it numbers its answers, and without numbers in ours."""
+def test_rows_follow_their_index() -> None:
+    """A server may answer in any order where it numbers its rows; else their order counts."""
 
     def backwards(body: dict[str, Any]) -> ModelReply:
         rows = [{"index": index, "embedding": [1.0, float(index)]} for index in range(len(body["input"]))]
@@ -89,7 +89,7 @@ def test_rows_are_taken_by_their_number() -> None:
 
 
 def test_rows_of_any_size_have_the_length_one() -> None:
-    """Numbers at the ends of what floats hold are divided without running over; whole numbers are numbers."""
+    """Numbers at the limits of floats are divided without overflow; whole numbers are numbers."""
     rows = [[1e308, -1e308], [5e-324, 0.0], [3, 4]]
     with ModelServer([given(lambda index, _: rows[index])]) as server:
         found = embedded(hosted(server)).vectors
@@ -135,8 +135,8 @@ FAILED: dict[str, tuple[ModelReply, str, int]] = {
 
 
 @pytest.mark.parametrize("case", INVALID)
-def test_vectors_that_are_none_are_a_failure(case: str) -> None:
-    """Whatever is wrong with the rows: no vectors, one word, one request, and what it used is counted."""
+def test_invalid_vectors_fail(case: str) -> None:
+    """Each kind is `invalid_embedding`, after one request, whose usage is counted."""
     with ModelServer([INVALID[case]]) as server:
         found = failure(hosted(server))
         assert len(server.requests) == 1
@@ -155,8 +155,8 @@ def test_failures_have_the_error_types_of_judges(case: str) -> None:
     assert (found.error_type, found.retryable, found.usage) == (error_type, calls > 1, EmbedderUsage(calls=calls))
 
 
-def test_what_came_before_a_failure_is_not_asked_for_again() -> None:
-    """The second batch's failure repeats the second batch alone; where it stays, the first one's tokens are told."""
+def test_a_retry_repeats_only_the_failed_batch() -> None:
+    """A permanent failure keeps the tokens of the batches before it."""
     texts = [f"text {number}" for number in range(4)]
     with ModelServer([ModelReply(input_tokens=3), ModelReply(status=500), ModelReply(input_tokens=3)]) as server:
         found = embedded(hosted(server, batch_size=2), texts)
@@ -166,8 +166,8 @@ def test_what_came_before_a_failure_is_not_asked_for_again() -> None:
         assert failure(hosted(server, batch_size=2), texts).usage == EmbedderUsage(calls=2, input_tokens=3)
 
 
-def test_lengths_that_change() -> None:
-    """Between the batches of a call they are a failure, as is another length than was asked for; between calls not."""
+def test_lengths_may_change_between_calls_only() -> None:
+    """Between the batches of a call, and where `dimensions` is set, another length is a failure."""
     lengths = iter([2, 3, 2, 3])
 
     def of_the_next_length(body: dict[str, Any]) -> ModelReply:
@@ -184,7 +184,7 @@ def test_lengths_that_change() -> None:
 
 
 def test_the_key_is_in_no_form_of_the_embedder() -> None:
-    """Not in its repr, its dumps or its fingerprint; copies of it can still ask, with connections of their own."""
+    """Neither repr, dumps nor fingerprint show it; copies can embed, with their own connections."""
     with ModelServer([ModelReply()]) as server:
         embedder = hosted(server)
         embedded(embedder)
@@ -198,15 +198,15 @@ def test_the_key_is_in_no_form_of_the_embedder() -> None:
     assert embedder.fingerprint == hosted(server, api_key=None, deadline_s=1.0, batch_size=2).fingerprint
 
 
-def test_importing_the_room_loads_nothing_heavy() -> None:
-    """Neither numpy nor an HTTP client nor PyTorch, until something is embedded."""
+def test_importing_embedders_loads_nothing_heavy() -> None:
+    """Neither numpy nor an HTTP client nor PyTorch is loaded before the first embedding."""
     program = "import agenteval_otel.embedders, json, sys; print(json.dumps(sorted(sys.modules)))"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert not {"numpy", "httpx2", "torch", "sentence_transformers", "anthropic"} & set(json.loads(said))
 
 
 def test_connections_of_an_embedder_that_goes_away_are_closed() -> None:
-    """With the loop that ends just then, and on one that goes on: nothing is left open, and nothing is said."""
+    """They close with a loop that ends and on one that goes on, without a warning."""
     program = """
 import asyncio, gc
 from agenteval_otel.embedders import OpenAICompatibleEmbedder

@@ -32,14 +32,14 @@ def asked(*question: str) -> dict[str, Any]:
 
 
 def test_it_holds_the_contract_and_knows_meaning() -> None:
-    """Rows as every embedder's, from any thread; a paraphrase is near, and another matter far."""
+    """Rows hold the contract from any thread; a paraphrase is near, another topic far."""
     found = asked("contract")
     assert (found["shape"], found["dtype"], found["none"][0]) == ([2, 384], "float32", 0)
     assert found["paraphrase"] > 0.5 > 0.2 > found["other matter"]
 
 
-def test_live_answers_meet_it_in_the_child_process() -> None:
-    """The score comes, the program's own process has imported nothing of it, and a missing model is a failure."""
+def test_live_answers_use_the_worker_process() -> None:
+    """The score comes, the host imports nothing, and a missing model is a failure."""
     found = asked("child")
     assert (found["execution"], found["imported"]) == ("process", [])
     first, again, absent, absent_again = found["results"]
@@ -51,12 +51,12 @@ def test_live_answers_meet_it_in_the_child_process() -> None:
 
 
 def test_the_prepared_process_can_fork() -> None:
-    """It has no thread but its own, the model has as many as its settings say, and a child computes as it does."""
+    """It has one thread, the model has as many as its settings say, and a child computes the same."""
     assert asked("prepared") == {"threads": ["MainThread"], "model": 1, "code": 0}
 
 
-def test_its_order_is_that_of_peoples_ratings() -> None:
-    """On every pair of sentences that people rated; what is measured is what the documents say."""
+def test_its_order_follows_peoples_ratings() -> None:
+    """The correlation on all rated sentence pairs is the documented one."""
     pairs = lines("stsb_dev.jsonl")
     found = asked("ratings", str(DATA / "stsb_dev.jsonl"))
     assert found["rows"] == len(pairs)

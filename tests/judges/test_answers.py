@@ -26,7 +26,7 @@ TEXT = json.dumps(ANSWER)
     ],
 )  # fmt: skip
 def test_one_object_is_an_answer(text: str) -> None:
-    """Space around it, and one fence of Markdown, do not matter."""
+    """Whitespace and one Markdown fence around it are allowed."""
     assert parse_answer(text, FORM) == ANSWER
 
 
@@ -49,7 +49,7 @@ def test_one_object_is_an_answer(text: str) -> None:
     ],
 )  # fmt: skip
 def test_anything_else_is_malformed(text: str) -> None:
-    """Prose, a second object, a name twice, no number, a wrong type or a missing name: refused in one word."""
+    """Prose, a second object, a repeated name, a wrong type and a missing name are `malformed_answer`."""
     with pytest.raises(JudgeError) as raised:
         parse_answer(text, FORM)
     assert raised.value.error_type == "malformed_answer"
@@ -57,21 +57,21 @@ def test_anything_else_is_malformed(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t "])
-def test_nothing_is_empty(text: str) -> None:
-    """An answer of nothing has its own word."""
+def test_whitespace_is_an_empty_answer(text: str) -> None:
+    """Its error type is `empty_answer`."""
     with pytest.raises(JudgeError) as raised:
         parse_answer(text)
     assert raised.value.error_type == "empty_answer"
 
 
 def test_numbers_keep_their_kind() -> None:
-    """A whole number written as a float is one to JSON Schema, and stays what it was written as."""
+    """JSON Schema takes 4.0 as an integer; it stays a float."""
     answer = parse_answer('{"reason": "", "score": 4.0}', FORM)
     assert type(answer["score"]) is float
 
 
-def test_types_are_held_at_every_level() -> None:
-    """Lists of objects are looked into, and the error names the place."""
+def test_types_are_checked_at_every_level() -> None:
+    """The error names the path, also inside of lists."""
     form = {
         "type": "object",
         "properties": {"claims": {"type": "array", "items": {"type": "object", "required": ["ok"],
@@ -84,15 +84,15 @@ def test_types_are_held_at_every_level() -> None:
         parse_answer('{"claims": [{}]}', form)
 
 
-def test_half_a_character_cannot_break_what_comes_after() -> None:
-    """Text that no encoding has becomes the replacement character, in names too."""
+def test_surrogates_become_replacement_characters() -> None:
+    """Texts and names can be encoded afterwards."""
     answer = parse_answer('{"reason": "a\\ud800b \\ud83d\\ude00", "\\udc00": 1, "score": 4}', FORM)
     assert answer["reason"] == "a\ufffdb \U0001f600"
     assert json.dumps(answer, ensure_ascii=False).encode()
 
 
 def test_errors_do_not_quote_the_answer() -> None:
-    """An answer's words are content: the error says what is wrong, and not what was said."""
+    """An answer is content: the error describes the problem only."""
     for text in ('{"secretword": 1, "score": "secretword"}', "secretword", '["secretword"]'):
         with pytest.raises(JudgeError) as raised:
             parse_answer(text, FORM)
@@ -153,7 +153,7 @@ def read(text: str) -> dict[str, Any] | None:
 @settings(max_examples=5_000, deadline=None)
 @given(OUTPUTS)
 def test_no_output_gives_an_invented_answer(text: str) -> None:
-    """Of 5,000 generated outputs, each is the very object that was written, of the right types, or it is refused."""
+    """Of 5,000 generated outputs each is read as it is written, with the right types, or refused."""
     answer = read(text)
     if answer is None:
         return

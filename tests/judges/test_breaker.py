@@ -36,7 +36,7 @@ def refusal(breaker: CircuitBreaker) -> JudgeError:
 
 
 def test_failures_in_a_row_open_it() -> None:
-    """After the fifth failure one after another the endpoint is refused at once, and one answer in between resets."""
+    """The fifth failure in a row opens it; a success in between resets the count."""
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 4)
     answer(breaker)
@@ -50,7 +50,7 @@ def test_failures_in_a_row_open_it() -> None:
 
 
 def test_a_share_of_failures_opens_it() -> None:
-    """Half of the last twenty calls failing opens it, without five in a row; fewer calls are no evidence."""
+    """Half of the last twenty calls opens it, without five in a row; fewer calls do not."""
     breaker = CircuitBreaker(clock=ManualClock())
     for _ in range(9):
         answer(breaker)
@@ -62,7 +62,7 @@ def test_a_share_of_failures_opens_it() -> None:
 
 
 def test_old_calls_are_no_evidence() -> None:
-    """What is older than the window no longer counts for the share."""
+    """Calls outside of the window do not count for the share."""
     clock = ManualClock()
     breaker = CircuitBreaker(BreakerSettings(failures=100, least_calls=10), clock=clock)
     fail(breaker, 9)
@@ -78,22 +78,22 @@ def test_old_calls_are_no_evidence() -> None:
     "word",
     ["refusal", "truncated", "empty_answer", "malformed_answer", "context_overflow", "bad_request", "not_found"],
 )
-def test_an_answer_of_no_use_is_no_trouble(word: str) -> None:
-    """An endpoint that refuses, or answers what nobody can read, is well: the breaker stays closed."""
+def test_refusals_and_unreadable_answers_do_not_open_it(word: str) -> None:
+    """The endpoint is healthy."""
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 100, failure(word, retryable=False))
     assert breaker.state == "closed"
 
 
 def test_a_wrong_key_opens_it() -> None:
-    """A refused key is refused each time: the endpoint is left alone although asking again will not help."""
+    """A refused key is refused each time."""
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 5, failure("authentication", retryable=False))
     assert breaker.state == "open"
 
 
-def test_deadlines_count_for_the_share_alone() -> None:
-    """A few that hang together say nothing of the others; an endpoint of which half hangs is left alone."""
+def test_timeouts_count_for_the_share_alone() -> None:
+    """Nineteen in a row do not open it, half of twenty calls do."""
     late = failure("timeout", retryable=False)
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 19, late)
@@ -103,7 +103,7 @@ def test_deadlines_count_for_the_share_alone() -> None:
 
 
 def test_one_probe_at_a_time() -> None:
-    """When the time is over one call goes through, the others are refused until it has come back."""
+    """When `open_s` is over one call goes through; others are refused until it has ended."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
@@ -118,8 +118,8 @@ def test_one_probe_at_a_time() -> None:
     answer(breaker)
 
 
-def test_a_probe_that_fails_doubles_the_time() -> None:
-    """Each failing probe doubles how long it stays open, up to the longest; an answer begins anew."""
+def test_a_failing_probe_doubles_the_time() -> None:
+    """Up to the longest time; a success resets it."""
     clock = ManualClock()
     breaker = CircuitBreaker(BreakerSettings(open_s=10, longest_open_s=35), clock=clock)
     fail(breaker, 5)
@@ -135,15 +135,15 @@ def test_a_probe_that_fails_doubles_the_time() -> None:
 
 
 @pytest.mark.parametrize(("asked_s", "open_s"), [(1.0, 15.0), (3600.0, 3600.0), (1e12, 86_400.0)])
-def test_what_the_endpoint_asks_for_is_kept(asked_s: float, open_s: float) -> None:
-    """It stays open at least as long as the endpoint asked for, up to a day."""
+def test_retry_after_prolongs_the_time(asked_s: float, open_s: float) -> None:
+    """It stays open at least as long as the endpoint asks, up to a day."""
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 5, failure("rate_limited", retry_after_s=asked_s))
     assert refusal(breaker).retry_after_s == open_s
 
 
-def test_a_probe_that_says_nothing_makes_room_for_the_next() -> None:
-    """A probe that was cancelled, or never made, neither closes nor opens; the next call is the probe."""
+def test_a_probe_without_a_result_makes_room_for_the_next() -> None:
+    """A cancelled or unpaid probe neither closes nor opens it."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
@@ -156,8 +156,8 @@ def test_a_probe_that_says_nothing_makes_room_for_the_next() -> None:
     assert breaker.state == "closed"
 
 
-def test_a_probe_that_never_comes_back_is_given_up() -> None:
-    """A probe whose loop has died holds the place for ten minutes at most."""
+def test_a_probe_that_never_ends_is_replaced() -> None:
+    """After ten minutes the next call is the probe."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
@@ -173,8 +173,8 @@ def test_a_probe_that_never_comes_back_is_given_up() -> None:
     assert breaker.state == "closed"
 
 
-def test_calls_under_way_do_not_open_it_again() -> None:
-    """What was under way when it opened does not prolong the time, nor close it."""
+def test_earlier_calls_do_not_prolong_the_time() -> None:
+    """Calls from before it opened neither prolong nor end the time."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
     with breaker.call(), contextlib.suppress(JudgeError), breaker.call():
@@ -187,7 +187,7 @@ def test_calls_under_way_do_not_open_it_again() -> None:
 
 
 def test_threads_get_one_probe() -> None:
-    """Of threads that meet at a breaker that is half open one goes through."""
+    """Of eight threads at a half-open breaker one goes through."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
@@ -211,7 +211,7 @@ def test_threads_get_one_probe() -> None:
 
 
 def test_judges_of_one_endpoint_share_it() -> None:
-    """An endpoint has one breaker for the same settings, and another endpoint another."""
+    """Equal endpoints and settings share a breaker; other endpoints do not."""
     settings = BreakerSettings(failures=3)
     assert breaker_of("a test's endpoint", settings) is breaker_of("a test's endpoint", BreakerSettings(failures=3))
     assert breaker_of("a test's endpoint", settings) is not breaker_of("another test's endpoint", settings)

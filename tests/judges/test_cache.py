@@ -34,8 +34,8 @@ def get(cache: VerdictCache, key: str) -> Verdict | None:
     return asyncio.run(cache.get(key))
 
 
-def test_what_was_kept_comes_back() -> None:
-    """A verdict comes back equal, as often as it is asked for; hits and misses are counted."""
+def test_a_kept_verdict_comes_back() -> None:
+    """It is equal each time; hits and misses are counted."""
     cache = cache_of()
     assert get(cache, "a") is None
     cache.put("a", verdict())
@@ -43,8 +43,8 @@ def test_what_was_kept_comes_back() -> None:
     assert (cache.hits, cache.misses) == (2, 1)
 
 
-def test_nobody_changes_what_is_kept() -> None:
-    """Whoever changes the answer that it got changes nobody else's."""
+def test_callers_cannot_change_kept_verdicts() -> None:
+    """A changed answer does not reach the next caller."""
     cache = cache_of()
     given = verdict()
     cache.put("a", given)
@@ -57,8 +57,8 @@ def test_nobody_changes_what_is_kept() -> None:
     assert again.answer == {"score": 4}
 
 
-def test_the_one_unused_for_longest_makes_room() -> None:
-    """No more entries than the settings say; what was just read stays."""
+def test_the_least_recently_used_makes_room() -> None:
+    """The cache has no more entries than its settings allow."""
     cache = cache_of(entries=3)
     for key in "abc":
         cache.put(key, verdict())
@@ -68,7 +68,7 @@ def test_the_one_unused_for_longest_makes_room() -> None:
 
 
 def test_bytes_are_bounded() -> None:
-    """However large verdicts are, no more characters are held than the settings say; a huge one is not kept."""
+    """The cache holds no more characters than its settings allow, and no huge verdict."""
     cache = cache_of(max_bytes=10_000)
     for number in range(100):
         cache.put(str(number), verdict().model_copy(update={"raw": "x" * 1_000}))
@@ -79,8 +79,8 @@ def test_bytes_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
-def test_old_verdicts_are_asked_for_anew(in_file: bool, tmp_path: Path) -> None:
-    """From its age on a verdict is none, and one of the future neither."""
+def test_old_verdicts_are_misses(in_file: bool, tmp_path: Path) -> None:
+    """So are verdicts from the future."""
     clock = ManualClock(1e9)
     with filed(tmp_path / "cache.db", clock, max_age_s=100) as cache:
         cache.put("a", verdict())
@@ -98,7 +98,7 @@ def test_old_verdicts_are_asked_for_anew(in_file: bool, tmp_path: Path) -> None:
 
 
 def test_the_file_serves_the_next_run(tmp_path: Path) -> None:
-    """What one process has paid for another one finds; the file is its owner's alone."""
+    """Another process finds the verdicts; the file is readable by its owner alone."""
     path = tmp_path / "below" / "cache.db"
     with filed(path) as cache:
         cache.put("a", verdict())
@@ -110,7 +110,7 @@ def test_the_file_serves_the_next_run(tmp_path: Path) -> None:
 
 
 def test_rows_are_bounded(tmp_path: Path) -> None:
-    """The file keeps the newest; a verdict that is kept again is new again, and old ones go by and by."""
+    """The file keeps the newest rows; a rewritten verdict counts as new, and old ones are deleted."""
     clock = ManualClock(1e9)
     with filed(tmp_path / "cache.db", clock, max_rows=10, max_age_s=1_000) as cache:
         for number in range(25):
@@ -126,8 +126,8 @@ def test_rows_are_bounded(tmp_path: Path) -> None:
         assert connection.execute("SELECT key FROM verdicts").fetchall() == [("new",)]
 
 
-def test_forgotten_is_forgotten_everywhere(tmp_path: Path) -> None:
-    """A verdict that turned out to be of no use is neither in memory nor in the file."""
+def test_forget_reaches_memory_and_file(tmp_path: Path) -> None:
+    """A useless verdict is in neither."""
     with filed(tmp_path / "cache.db") as cache:
         cache.put("a", verdict())
         cache.forget("a")
@@ -135,8 +135,8 @@ def test_forgotten_is_forgotten_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"answer": 1}', "nonsense"])
-def test_a_row_that_is_no_verdict_is_none(text: str, tmp_path: Path) -> None:
-    """What somebody else wrote into the file, or another version, is a miss and goes."""
+def test_an_invalid_row_is_a_miss(text: str, tmp_path: Path) -> None:
+    """Rows of other programs or versions are deleted."""
     path = tmp_path / "cache.db"
     with filed(path) as cache:
         cache.put("a", verdict())
@@ -148,8 +148,8 @@ def test_a_row_that_is_no_verdict_is_none(text: str, tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM verdicts").fetchone() == (0,)
 
 
-def test_a_broken_file_is_no_cache(tmp_path: Path) -> None:
-    """A file that is no database costs nothing but the hits: memory serves on."""
+def test_a_broken_file_costs_hits_only(tmp_path: Path) -> None:
+    """Memory goes on."""
     path = tmp_path / "cache.db"
     path.write_text("this is no database, and was never meant to be one\n" * 100)
     with filed(path) as cache:
@@ -159,7 +159,7 @@ def test_a_broken_file_is_no_cache(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    """A path that leads to a folder fails at load, not with the first verdict."""
+    """A folder as `path` is refused at load."""
     for settings in (CacheSettings, SpendLimits):
         with pytest.raises(ConfigurationError, match="path: expected a file, found a folder"):
             settings(path=tmp_path)

@@ -62,8 +62,8 @@ RETRIED: dict[str, tuple[ModelReply, str]] = {
 
 @BOTH
 @pytest.mark.parametrize("case", ONE_TRY)
-def test_a_failure_that_asking_again_does_not_help(kind: type[Judge], case: str) -> None:
-    """It has its own word from the closed list, the provider is asked once, and the call is counted."""
+def test_a_permanent_failure_is_not_retried(kind: type[Judge], case: str) -> None:
+    """It has its error type of the closed list, after one request, which is counted."""
     reply, error_type = ONE_TRY[case]
     with ModelServer([reply, GOOD]) as server:
         found = failure(hosted(kind, server))
@@ -95,7 +95,7 @@ def test_a_temporary_failure_is_retried(kind: type[Judge], case: str) -> None:
 @BOTH
 @pytest.mark.parametrize("finish_reason", ["length", "content_filter"])
 def test_tokens_of_failed_answers_are_counted(kind: type[Judge], finish_reason: str) -> None:
-    """What the provider says it has used goes along with the failure."""
+    """The provider's count is in the error's usage."""
     reply = ModelReply(text=GOOD, finish_reason=finish_reason, input_tokens=70, output_tokens=9, cache_read_tokens=30)
     with ModelServer([reply]) as server:
         found = failure(hosted(kind, server))
@@ -103,8 +103,8 @@ def test_tokens_of_failed_answers_are_counted(kind: type[Judge], finish_reason: 
     assert (found.usage.input_tokens, found.usage.output_tokens, found.usage.cache_read_tokens) == (70, 9, 30)
 
 
-def test_anthropic_says_that_its_window_is_full() -> None:
-    """The stop reason for a full context window is an overflow, with its usage."""
+def test_a_full_window_is_a_context_overflow() -> None:
+    """Anthropic's stop reason for it is one, with its usage."""
     with ModelServer([ModelReply(text=GOOD, finish_reason="model_context_window_exceeded", input_tokens=8)]) as server:
         found = failure(hosted(AnthropicJudge, server))
     assert found.error_type == "context_overflow"
@@ -112,14 +112,14 @@ def test_anthropic_says_that_its_window_is_full() -> None:
     assert found.usage.input_tokens == 8
 
 
-def test_openai_says_refusal_in_a_field() -> None:
-    """A refusal in the message's own field is one, whatever the content says."""
+def test_a_refusal_field_is_a_refusal() -> None:
+    """The message's own field counts, whatever the content is."""
     with ModelServer([ModelReply(text=GOOD, refusal="I cannot.")]) as server:
         assert failure(hosted(OpenAICompatibleJudge, server)).error_type == "refusal"
 
 
-def test_money_that_is_gone_does_not_come_back() -> None:
-    """A rate limit that is a spent quota is not asked for again."""
+def test_a_spent_quota_is_not_retried() -> None:
+    """Its status is that of a rate limit."""
     body = {"error": {"type": "insufficient_quota", "code": "insufficient_quota", "message": "pay"}}
     with ModelServer([ModelReply(status=429, body=body)]) as server:
         found = failure(hosted(OpenAICompatibleJudge, server))
@@ -128,8 +128,8 @@ def test_money_that_is_gone_does_not_come_back() -> None:
 
 
 @BOTH
-def test_two_answers_in_one_are_none(kind: type[Judge]) -> None:
-    """Two texts are read as one, which is then no single object."""
+def test_two_text_parts_are_no_single_object(kind: type[Judge]) -> None:
+    """They are joined and refused."""
     parts = [{"type": "text", "text": GOOD}, {"type": "text", "text": GOOD}]
     body: dict[str, Any] = {"type": "message", "content": parts, "stop_reason": "end_turn"}
     if kind is OpenAICompatibleJudge:
@@ -147,8 +147,8 @@ def test_two_answers_in_one_are_none(kind: type[Judge]) -> None:
     ],
     ids=["half-open", "headers only", "half a body", "trickling", "late"],
 )  # fmt: skip
-def test_the_deadline_ends_a_question_wherever_it_is(kind: type[Judge], reply: ModelReply) -> None:
-    """A provider that is silent, or says a byte now and then, costs the deadline and not more; asked once."""
+def test_the_deadline_ends_a_call_in_any_state(kind: type[Judge], reply: ModelReply) -> None:
+    """A silent or trickling provider costs the deadline, after one request."""
     with ModelServer([GOOD, reply]) as server:
         judge = hosted(kind, server, deadline_s=0.6)
         began = time.monotonic()
@@ -162,7 +162,7 @@ def test_the_deadline_ends_a_question_wherever_it_is(kind: type[Judge], reply: M
     assert took_s < 10.0
 
 
-def test_words_are_told_apart() -> None:
-    """The classes of failures that a provider can show have different words."""
+def test_each_error_type_has_a_case() -> None:
+    """The cases above cover every error type of a provider."""
     words = {error_type for _, error_type in (*ONE_TRY.values(), *RETRIED.values())}
     assert words == set(ERROR_TYPES) - {"budget_exhausted", "breaker_open"}

@@ -69,7 +69,7 @@ def ask(guarded: Guarded, request: Any = None) -> Verdict:
 
 
 def test_a_verdict_carries_its_price() -> None:
-    """What a call costs by the table stands on the verdict; without a price what the judge itself says."""
+    """Its cost is that of the price table; without a price that of the judge itself."""
     assert ask(Guarded(CountingJudge(), budget=budget())).cost_usd == pytest.approx(100e-6 + 250e-6)
     said = Guarded(
         CountingJudge(model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5})), budget=budget()
@@ -78,8 +78,8 @@ def test_a_verdict_carries_its_price() -> None:
     assert ask(Guarded(CountingJudge(model="odd"), budget=budget())).cost_usd is None
 
 
-def test_what_was_answered_before_costs_nothing() -> None:
-    """The second time the verdict comes from the cache, marked, with no usage; nothing is booked or observed."""
+def test_a_cached_verdict_costs_nothing() -> None:
+    """It is marked, has no usage, and is observed as cached."""
     judge, told, books = CountingJudge(), Observer(), budget(usd_per_day=1.0)
     guarded = Guarded(judge, budget=books, cache=cache())
     with observed_by(told):
@@ -92,7 +92,7 @@ def test_what_was_answered_before_costs_nothing() -> None:
 
 
 def test_other_questions_and_models_have_other_verdicts() -> None:
-    """The fingerprint, the model and the judge's settings are the key; a request without one is never kept."""
+    """Fingerprint, model and settings are the key; a request without a fingerprint is not cached."""
     shared = cache()
     small, large = CountingJudge(), CountingJudge(model="large-1")
     for judge in (small, large):
@@ -104,7 +104,7 @@ def test_other_questions_and_models_have_other_verdicts() -> None:
 
 @pytest.mark.parametrize("word", ["refusal", "truncated", "malformed_answer", "rate_limited", "timeout"])
 def test_failures_are_not_kept(word: str) -> None:
-    """What was no verdict is asked for again."""
+    """The next call goes to the judge again."""
     judge = CountingJudge(answer=fails_with(word))
     guarded = Guarded(judge, cache=cache())
     for _ in range(3):
@@ -113,8 +113,8 @@ def test_failures_are_not_kept(word: str) -> None:
     assert judge.calls == 3
 
 
-def test_a_verdict_of_no_use_is_forgotten() -> None:
-    """An evaluator that finds an answer out of range has it asked for again."""
+def test_a_useless_verdict_is_forgotten() -> None:
+    """An evaluator can have a wrong answer judged again."""
     judge = CountingJudge()
     guarded = Guarded(judge, cache=cache())
     ask(guarded)
@@ -124,7 +124,7 @@ def test_a_verdict_of_no_use_is_forgotten() -> None:
 
 
 def test_equal_requests_at_once_are_one_call() -> None:
-    """Fifty who ask the same at the same time cost one call; who asks something else is not held up."""
+    """Fifty equal requests cost one call; another one is not delayed."""
     judge = CountingJudge(pause=asyncio.Event())
     guarded = Guarded(judge, cache=cache(), budget=budget())
 
@@ -142,8 +142,8 @@ def test_equal_requests_at_once_are_one_call() -> None:
     assert sum(one.usage.input_tokens for one in found) == 200
 
 
-def test_who_waits_gets_the_failure_too() -> None:
-    """A failure is shared as an error of one's own, whose usage counts once; a skip is shared as well."""
+def test_a_shared_call_shares_its_failure() -> None:
+    """Each task gets its own error, whose usage counts once; a skip is shared as well."""
     for answer, kind in ((fails_with("refusal", usage=usage_of()), JudgeError), (None, EvaluationSkipped)):
         judge = CountingJudge(pause=asyncio.Event(), **({"answer": answer} if answer else {}))
         guarded = Guarded(judge, cache=cache(), budget=budget(**({} if answer else {"usd_per_day": 1e-9})))
@@ -164,8 +164,8 @@ def test_who_waits_gets_the_failure_too() -> None:
             assert judge.calls == 1
 
 
-def test_who_waits_does_not_go_with_the_first() -> None:
-    """When the one that asks is cancelled, one of those who wait asks instead; who is cancelled takes nobody along."""
+def test_a_shared_call_survives_cancellation() -> None:
+    """A waiting task makes the call when the calling one is cancelled."""
     judge = CountingJudge(pause=asyncio.Event())
     guarded = Guarded(judge, cache=cache())
 
@@ -184,7 +184,7 @@ def test_who_waits_does_not_go_with_the_first() -> None:
 
 
 def test_the_order_of_the_guards() -> None:
-    """A hit passes an open breaker; an open breaker reserves nothing; a budget at its end tells the breaker nothing."""
+    """A hit passes an open breaker; an open breaker reserves nothing; a refused budget is no failure."""
     shared, gate, books = cache(), breaker(failures=1), budget(tokens_per_day=238 + 149)
     ask(Guarded(CountingJudge(), cache=shared))
     guarded = Guarded(CountingJudge(answer=fails_with("overloaded", retryable=True)), cache=shared, breaker=gate,
@@ -209,7 +209,7 @@ def test_the_order_of_the_guards() -> None:
 
 
 def test_a_probe_without_budget_stays_due() -> None:
-    """A probe that the budget does not pay for makes room for the next."""
+    """A probe outside of the budget makes room for the next."""
     clock = ManualClock()
     gate = CircuitBreaker(BreakerSettings(failures=1), clock=clock)
     with contextlib.suppress(JudgeError), gate.call():
@@ -222,8 +222,8 @@ def test_a_probe_without_budget_stays_due() -> None:
     assert gate.state == "closed"
 
 
-def test_the_observer_is_told_of_every_question() -> None:
-    """Each call that was made, with its usage, cost, time and failure; and each question that no call was made for."""
+def test_the_observer_gets_every_question() -> None:
+    """Calls with usage, cost, time and failure, and refused questions."""
     told, gate = Observer(), breaker(failures=1)
     failing = Guarded(
         CountingJudge(answer=fails_with("overloaded", retryable=True, usage=usage_of(10, 0))), budget=budget(),
@@ -253,16 +253,16 @@ def test_the_observer_is_told_of_every_question() -> None:
     assert (fourth.error_type, fourth.usage, fourth.cost_usd) == ("cancelled", None, None)
 
 
-def test_an_observer_that_breaks_breaks_nothing() -> None:
-    """What an observer raises is counted; the verdict comes all the same."""
+def test_a_broken_observer_breaks_nothing() -> None:
+    """Its exceptions are counted; the verdict comes."""
     guarded = Guarded(CountingJudge())
     with observed_by(Broken()):
         assert ask(guarded) == verdict()
     assert guarded.observer_failures == 1
 
 
-def test_a_verdict_says_how_likely_its_call_was() -> None:
-    """Near a limit the budget's probability stands on the verdict; a verdict that was kept came for certain."""
+def test_a_verdict_has_the_probability_of_its_call() -> None:
+    """Near a limit it is that of the budget; for a cached verdict it is 1."""
     guarded = Guarded(CountingJudge(), budget=budget(usd_per_day=0.01), cache=cache())
     found = [ask(guarded, asked(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
     assert found[:23] == [1.0] * 23
@@ -271,7 +271,7 @@ def test_a_verdict_says_how_likely_its_call_was() -> None:
 
 
 def test_settings_make_the_guards() -> None:
-    """A judge whose settings name guards gets them; judges of one endpoint share the breaker."""
+    """A judge has the guards of its settings; judges of one endpoint share the breaker."""
 
     settings = BreakerSettings(failures=7)
     one, two = (CountingJudge(breaker=settings, spend=SpendLimits(), cache=CacheSettings()).guarded() for _ in "ab")
@@ -284,8 +284,8 @@ def test_settings_make_the_guards() -> None:
 
 
 @pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
-def test_what_the_provider_counts_is_what_is_booked(kind: type[Judge]) -> None:
-    """Through the real clients: tokens of each kind at their price, for answers and for failures that were paid for."""
+def test_the_providers_count_is_charged(kind: type[Judge]) -> None:
+    """Tokens of each kind at their price, for answers and for billed failures."""
     price = {"judge-*": {"input": 1.0, "output": 10.0, "cache_read": 0.1}}
     replies = [
         ModelReply(text=GOOD, input_tokens=100, output_tokens=10, cache_read_tokens=1_000),
@@ -304,7 +304,7 @@ def test_what_the_provider_counts_is_what_is_booked(kind: type[Judge]) -> None:
 
 @pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 def test_hosted_judges_have_a_breaker_by_default(kind: type[Judge]) -> None:
-    """Without any setting an endpoint in trouble is left alone; ``breaker: null`` asks it for ever."""
+    """A failing endpoint is left alone without any setting; ``breaker: null`` keeps calling it."""
     with ModelServer([ModelReply(status=500)]) as server:
         by_default, without = (hosted(kind, server, max_retries=0, **more) for more in ({}, {"breaker": None}))
         assert (by_default.breaker, without.guarded().breaker) == (BreakerSettings(), None)

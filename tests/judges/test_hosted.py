@@ -29,8 +29,8 @@ PLAIN = {
 
 
 @BOTH
-def test_an_answer_comes_with_what_it_took(kind: type[Judge]) -> None:
-    """The verdict has the object, the text as it came, tokens by kind, the model and the id."""
+def test_a_verdict_has_its_usage(kind: type[Judge]) -> None:
+    """It has the object, the raw text, tokens by kind, the model and the id."""
     reply = ModelReply(
         text=f"```json\n{GOOD}\n```",
         input_tokens=200,
@@ -49,8 +49,8 @@ def test_an_answer_comes_with_what_it_took(kind: type[Judge]) -> None:
     assert 0 < found.duration_s < 20
 
 
-def test_what_anthropic_is_sent() -> None:
-    """The form as the provider's structured output, no temperature, the key in the SDK's own header."""
+def test_the_request_to_anthropic() -> None:
+    """It has the form as structured output, no temperature, and the key in the SDK's header."""
     with ModelServer([GOOD]) as server:
         ask(hosted(AnthropicJudge, server, extra_body={"service_tier": "standard_only"}))
         assert server.requests == [
@@ -64,8 +64,8 @@ def test_what_anthropic_is_sent() -> None:
         assert CANARY in str(server.headers[0])
 
 
-def test_what_a_compatible_server_is_sent() -> None:
-    """The form as `response_format`, in the ways that servers know; further fields win."""
+def test_the_request_to_a_compatible_server() -> None:
+    """It has the form in the configured way, and further fields."""
     ways: list[tuple[dict[str, Any], Any, bool]] = [
         ({}, {"type": "json_schema", "json_schema": {"name": "answer", "schema": PLAIN, "strict": True}}, False),
         ({"strict_form": False}, {"type": "json_schema", "json_schema": {"name": "answer", "schema": PLAIN}}, False),
@@ -82,8 +82,8 @@ def test_what_a_compatible_server_is_sent() -> None:
         assert (body["seed"], body["max_completion_tokens"], "temperature" in body) == (7, 1024, False)
 
 
-def test_forms_are_what_constrained_decoding_takes() -> None:
-    """Limits are left out at every level, objects are closed; a field that is called as a keyword stays."""
+def test_forms_fit_constrained_decoding() -> None:
+    """They have no limits at any level, and closed objects; a field named like a keyword stays."""
     form = {
         "type": "object",
         "properties": {
@@ -103,16 +103,16 @@ def test_forms_are_what_constrained_decoding_takes() -> None:
 
 
 @BOTH
-def test_text_that_has_no_encoding_is_sent_all_the_same(kind: type[Judge]) -> None:
-    """Half a surrogate pair in an answer under judgement breaks no question."""
+def test_surrogates_are_replaced_in_requests(kind: type[Judge]) -> None:
+    """Half a surrogate pair in a judged answer breaks no call."""
     with ModelServer([GOOD]) as server:
         ask(hosted(kind, server), JudgeRequest(system="\udc00", prompt="a\ud800b", answer_form=FORM))
         assert "a\ufffdb" in str(server.requests[0])
 
 
 @BOTH
-def test_one_judge_serves_loops_one_after_another_and_at_once(kind: type[Judge]) -> None:
-    """Every loop has connections of its own, which it closes when it ends."""
+def test_one_judge_serves_several_loops(kind: type[Judge]) -> None:
+    """Each loop has its own connections and closes them when it ends."""
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server)
         assert [ask(judge).answer["score"] for _ in range(3)] == [4, 4, 4]
@@ -127,7 +127,7 @@ def test_one_judge_serves_loops_one_after_another_and_at_once(kind: type[Judge])
 
 @BOTH
 def test_connections_are_kept_within_a_loop(kind: type[Judge]) -> None:
-    """Questions on one loop go over connections that are open already; after closing, over new ones."""
+    """Calls on one loop reuse connections until `close`."""
 
     async def several(judge: Judge) -> int:
         for _ in range(3):
@@ -144,7 +144,7 @@ def test_connections_are_kept_within_a_loop(kind: type[Judge]) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @BOTH
 def test_a_forked_worker_has_connections_of_its_own(kind: type[Judge]) -> None:
-    """A child that goes on with its parent's loop does not go on with its connections."""
+    """A child of a process with connections opens new ones."""
     program = f"""
 import asyncio, os
 from agenteval_otel.judges import {kind.__name__}, JudgeRequest
@@ -173,7 +173,7 @@ with ModelServer(['{{"score": 4}}']) as server:
 
 
 def test_importing_judges_loads_no_vendor() -> None:
-    """The room, its judges and their settings load neither the SDK nor an HTTP client."""
+    """The package and its settings load neither the SDK nor an HTTP client."""
     program = """
 import sys
 from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
@@ -184,7 +184,7 @@ assert not {"anthropic", "httpx2", "httpx", "openai"} & set(sys.modules), "loade
 
 
 def test_judges_are_chosen_by_settings() -> None:
-    """A mapping makes the judge that it names; what is wrong is named by its field, with the known ones."""
+    """A mapping becomes the judge it names; errors name the field and the known choices."""
     judge = as_judge({"type": "anthropic", "model": "claude-x", "deadlineS": 12})
     assert isinstance(judge, AnthropicJudge)
     assert (judge.deadline_s, judge.api_key_env) == (12, "ANTHROPIC_API_KEY")
@@ -199,15 +199,15 @@ def test_judges_are_chosen_by_settings() -> None:
             as_judge(wrong)
 
 
-def test_a_key_in_a_copy_is_the_same_key() -> None:
-    """Who asks for the secrets of a dump can build the judge again."""
+def test_a_dump_with_secrets_rebuilds_the_judge() -> None:
+    """Other dumps mask the key."""
     judge = AnthropicJudge(model="m", api_key=CANARY)
     assert AnthropicJudge.load(judge.model_dump(context={"secrets": True})) == judge
     assert "***" in str(judge.model_dump())
 
 
 def test_a_copy_has_guards_of_its_own() -> None:
-    """The guarded form is the same each time; a copy with other settings is another judge, and so are its guards."""
+    """The guarded judge is one object; copies have their own."""
     judge = AnthropicJudge(model="m", api_key=CANARY, breaker={"failures": 3}, cache={"entries": 5})  # type: ignore[arg-type]
     assert judge.guarded() is judge.guarded()
     for copied in (judge.model_copy(update={"model": "n"}), copy.deepcopy(judge), pickle.loads(pickle.dumps(judge))):
@@ -230,8 +230,8 @@ with ModelServer(['{"score": 1}']) as server:
 """
 
 
-def test_the_first_questions_of_a_process_come_all_at_once() -> None:
-    """Sixty-four that find the client not imported yet are answered: it is imported once, by one thread."""
+def test_the_first_calls_may_be_concurrent() -> None:
+    """One thread imports the client for 64 concurrent first calls."""
     done = subprocess.run(
         [sys.executable, "-c", _BURST], capture_output=True, text=True, timeout=120, check=False,
         env=os.environ | {"PYTHONPATH": os.getcwd()},
@@ -240,7 +240,7 @@ def test_the_first_questions_of_a_process_come_all_at_once() -> None:
 
 
 @BOTH
-def test_no_other_model_is_asked_than_the_one_that_is_priced(kind: type[Judge]) -> None:
-    """Further fields of the request cannot name a dearer one."""
+def test_extra_body_cannot_name_another_model(kind: type[Judge]) -> None:
+    """Prices go by `model`."""
     with pytest.raises(ConfigurationError, match="extra_body"):
         kind.load({"model": "cheap", "base_url": "http://127.0.0.1", "extra_body": {"model": "dear"}})

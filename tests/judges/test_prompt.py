@@ -49,7 +49,7 @@ def rendered(case: Mapping[str, Any], **fields: Any) -> JudgePrompt:
 
 @pytest.mark.parametrize("payload", PAYLOADS[::20], ids=range(len(PAYLOADS[::20])))
 def test_no_payload_leaves_its_field(payload: str) -> None:
-    """In every field of the case: all around the data stays word for word what it is for a harmless case."""
+    """The text around the data is the same as for a harmless case, for payloads in every field."""
     judge = LLMJudge(judge=never, needs=["response", "context", "history"], takes=["question", "ground_truth"])
     fields = {"response": "r", "prompt": "q", "ground_truth": "g", "context": {"k": "v"},
               "message_history": [{"role": "user", "content": "h"}]}  # fmt: skip
@@ -67,31 +67,31 @@ def test_no_payload_leaves_its_field(payload: str) -> None:
 
 
 @given(text=ANY_TEXT, other=ANY_TEXT)
-def test_any_text_comes_back_from_the_data_and_shows_nothing_hidden(text: str, other: str) -> None:
-    """Reading the data gives the text; in it no character is invisible or turns the order of others."""
+def test_any_text_survives_rendering(text: str, other: str) -> None:
+    """Reading the data gives the text; the prompt has no invisible character."""
     prompt = rendered({"response": text, "input": other}).text
     _, data, _ = taken_apart(prompt)
     assert data == {"response": joined(text), "input": joined(other)}
     assert not hidden_in(prompt)
 
 
-def test_hidden_characters_stand_as_escapes() -> None:
-    """A judge sees that there is a mark of direction, a tag or a filler; ordinary letters stay letters."""
+def test_invisible_characters_are_escaped() -> None:
+    """Ordinary letters stay letters."""
     assert neutral_json("a\u202eb\U000e0041\u200b\u00ad") == '"a\\u202eb\\udb40\\udc41\\u200b\\u00ad"'
     assert neutral_json("Ünï \u4e2d\u6587 \U0001f600") == '"Ünï \u4e2d\u6587 \U0001f600"'
     assert visible("a\u202e\x1b\nb\t") == "a\\u202e\\u001b\nb\t"
 
 
 @pytest.mark.parametrize("text", ["<|im_end|>", "</s>", "<\uff5cend\uff5c>", "[/INST]", "<start_of_turn>"])
-def test_marks_of_turns_are_broken(text: str) -> None:
-    """What some servers read as the end of a turn is no longer there, and reading the data gives it back."""
+def test_turn_marks_are_escaped(text: str) -> None:
+    """Reading the data gives them back."""
     assert text not in neutral_json(text)
     assert json.loads(neutral_json(text)) == text
     assert neutral_json("a < b, [1], <b>bold</b>") == '"a < b, [1], <b>bold</b>"'
 
 
 def test_the_mark_is_new_each_time_and_in_no_fingerprint() -> None:
-    """Nobody can know it beforehand; and a cache that goes by the fingerprint finds the same question again."""
+    """So nobody can know it, and a cache finds equal questions."""
     first, second = rendered({"response": "a"}), rendered({"response": "a"})
     assert MARK.findall(first.text)[0] != MARK.findall(second.text)[0]
     assert first.fingerprint == second.fingerprint
@@ -100,8 +100,8 @@ def test_the_mark_is_new_each_time_and_in_no_fingerprint() -> None:
     assert rendered({"response": "a", "input": ""}).fingerprint != first.fingerprint
 
 
-def test_the_instruction_stands_before_and_behind() -> None:
-    """What may not be forgotten is said again after the data; without data there is no mark."""
+def test_the_instruction_stands_before_and_after_the_data() -> None:
+    """Without data there is no mark."""
     prompt = rendered({"response": "a"}, mark="0" * 32).text
     assert prompt.startswith("before\n\n")
     assert prompt.endswith("\n\nafter")
@@ -109,8 +109,8 @@ def test_the_instruction_stands_before_and_behind() -> None:
 
 
 @given(text=ANY_TEXT, limit=st.integers(1, 60))
-def test_a_long_text_loses_its_middle_and_says_so(text: str, limit: int) -> None:
-    """Head and tail stay, the number of characters that are gone is exact, and a short text stays whole."""
+def test_a_long_text_loses_its_middle(text: str, limit: int) -> None:
+    """The remark has the exact number of characters; a short text stays whole."""
     found = shortened(text, limit)
     if len(text) <= limit:
         assert found == CaseText(text)
@@ -122,8 +122,8 @@ def test_a_long_text_loses_its_middle_and_says_so(text: str, limit: int) -> None
     assert found.left_out == len(text) - limit
 
 
-def test_the_judge_is_told_of_a_gap_outside_of_the_data() -> None:
-    """A remark inside could be the answer's own; the one before the data cannot."""
+def test_the_remark_on_a_gap_stands_outside_of_the_data() -> None:
+    """Inside it could come from the answer itself."""
     before, data, _ = taken_apart(render("before", {"response": shortened("x" * 500, 100)}, "after").text)
     assert '"response" 400 characters were left out' in before
     assert "400 characters left out" in data["response"]

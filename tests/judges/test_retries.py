@@ -17,7 +17,7 @@ BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 
 
 def test_the_budget_is_a_share_of_the_calls() -> None:
-    """At no time are there more retries than a tenth of the calls, but for the first two."""
+    """Retries never exceed a tenth of the calls, but for the first two."""
     budget, used = RetryBudget(0.1), 0
     for calls in range(1, 1_001):
         budget.count_call()
@@ -26,8 +26,8 @@ def test_the_budget_is_a_share_of_the_calls() -> None:
     assert used == 100
 
 
-def test_a_long_quiet_time_is_not_saved_up() -> None:
-    """After a million good calls there are ten retries to spend at once, and not a hundred thousand."""
+def test_ten_unused_retries_are_saved_at_most() -> None:
+    """Also after a hundred thousand good calls."""
     budget = RetryBudget(0.1)
     for _ in range(100_000):
         budget.count_call()
@@ -35,8 +35,8 @@ def test_a_long_quiet_time_is_not_saved_up() -> None:
 
 
 @BOTH
-def test_the_provider_says_when(kind: type[Judge]) -> None:
-    """The next try comes no sooner than the provider asks for."""
+def test_retry_after_is_respected(kind: type[Judge]) -> None:
+    """The next attempt comes no sooner."""
     with ModelServer([ModelReply(status=429, headers={"Retry-After": "0.5"}), GOOD]) as server:
         found = ask(hosted(kind, server))
     assert found.duration_s >= 0.5
@@ -44,8 +44,8 @@ def test_the_provider_says_when(kind: type[Judge]) -> None:
 
 @BOTH
 @pytest.mark.parametrize("headers", [{"Retry-After": "3600"}, {"Retry-After-Ms": "3600000"}])
-def test_longer_than_the_deadline_is_not_waited_for(kind: type[Judge], headers: dict[str, str]) -> None:
-    """The failure comes at once and says how long the provider asks to wait: whoever asks may come back then."""
+def test_a_retry_after_beyond_the_deadline_fails_at_once(kind: type[Judge], headers: dict[str, str]) -> None:
+    """The error has the time that the provider asks for."""
     began = time.monotonic()
     with ModelServer([ModelReply(status=429, headers=headers)]) as server:
         found = failure(hosted(kind, server, deadline_s=60.0))
@@ -54,8 +54,8 @@ def test_longer_than_the_deadline_is_not_waited_for(kind: type[Judge], headers: 
     assert time.monotonic() - began < 30.0
 
 
-def test_dates_are_read() -> None:
-    """`Retry-After` may be a date; one that has passed is no wait."""
+def test_retry_after_may_be_a_date() -> None:
+    """A past date means no wait."""
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
     found = retry_after_of({"retry-after": later})
     assert found is not None
@@ -65,7 +65,7 @@ def test_dates_are_read() -> None:
 
 
 def test_waits_grow_and_differ() -> None:
-    """Waits double up to eight seconds, and no two judges wait the same."""
+    """They double up to eight seconds, with random parts."""
     for retry, longest in ((0, 0.5), (1, 1.0), (10, 8.0)):
         waits = {wait_before(retry, 0.5) for _ in range(50)}
         assert len(waits) > 40

@@ -59,22 +59,22 @@ def skip_of(budget: BudgetLimiter, request: Any = None, model: str = "small-1") 
 
 
 # --- prices -----------------------------------------------------------------------------------------------------------
-def test_a_call_costs_what_the_table_says() -> None:
-    """Tokens of each kind at their own price, in dollars a million; rounded up to a billionth of a dollar."""
+def test_a_call_costs_its_tokens_prices() -> None:
+    """Each kind of token has its price; the sum is rounded up to a billionth of a dollar."""
     price = Price(input=0.10, output=0.50, cache_read=0.01, cache_write=0.125)
     usage = JudgeUsage(input_tokens=1500, output_tokens=150, cache_read_tokens=1000, cache_write_tokens=200)
     assert price.nano_usd(usage) == 150_000 + 75_000 + 10_000 + 25_000
     assert Price(input=0.0001, output=0).nano_usd(usage_of(1, 0)) == 1
 
 
-def test_prices_of_caches_are_never_taken_too_low() -> None:
-    """Where the table does not say: reading costs as much as the input, writing twice as much."""
+def test_cache_prices_default_to_high_ones() -> None:
+    """Reading costs as much as the input, writing twice as much."""
     usage = JudgeUsage(cache_read_tokens=100, cache_write_tokens=100)
     assert Price(input=1.0, output=5.0).nano_usd(usage) == 100_000 + 200_000
 
 
 def test_the_longest_name_wins() -> None:
-    """The exact name, else the longest beginning that ends in a star; nothing else is a price."""
+    """The exact name, else the longest prefix with a star."""
     table = {name: Price(input=number, output=0) for number, name in enumerate(("big", "big-*", "big-2*", "*x"))}
     assert price_of(table, "big") is table["big"]
     assert price_of(table, "big-1-20260101") is table["big-*"]
@@ -84,14 +84,14 @@ def test_the_longest_name_wins() -> None:
 
 
 @given(st.text(max_size=200), st.integers(1, 10_000))
-def test_the_estimate_is_no_less_than_a_third_of_the_letters(text: str, most: int) -> None:
-    """A call is estimated at a token for three letters, or more for other writing, and its longest answer."""
+def test_the_estimate_is_at_least_a_third_of_the_letters(text: str, most: int) -> None:
+    """It includes the longest answer."""
     assert most_of(asked(text, most=most), None).tokens >= len(text) / 3 + most
 
 
 # --- one budget -----------------------------------------------------------------------------------------------------
-def test_without_limits_nothing_is_booked() -> None:
-    """A table of prices alone gives costs; there is nothing to reserve."""
+def test_without_limits_nothing_is_reserved() -> None:
+    """Prices alone give costs."""
     budget = governed()
     reservation = reserve(budget)
     assert reservation.entry is None
@@ -107,8 +107,8 @@ def test_without_limits_nothing_is_booked() -> None:
         ({"each_purpose": {"tokens_per_minute": 700}}, "minute"),
     ],
 )  # fmt: skip
-def test_a_call_is_held_to_each_limit(limits: dict[str, Any], scope: str) -> None:
-    """Dollars and tokens, a minute and a day, in total and for a purpose: what does not fit is skipped, until then."""
+def test_each_limit_holds(limits: dict[str, Any], scope: str) -> None:
+    """Dollars and tokens, per minute and day, in total and for a purpose; the next window is free."""
     clock = ManualClock(NOON)
     budget = governed(clock, **limits)
     reserve(budget)
@@ -124,7 +124,7 @@ def test_a_call_is_held_to_each_limit(limits: dict[str, Any], scope: str) -> Non
 
 
 def test_purposes_have_limits_of_their_own() -> None:
-    """One purpose at its limit does not keep another from being judged; the total keeps all."""
+    """A purpose at its limit does not stop others; the total stops all."""
     budget = governed(purposes={"a": PurposeLimits(tokens_per_day=300)}, tokens_per_day=2_000)
     reserve(budget, asked(purpose="a"))
     assert skip_of(budget, asked(purpose="a")) == "budget_exhausted"
@@ -134,8 +134,8 @@ def test_purposes_have_limits_of_their_own() -> None:
     assert skip_of(budget, asked(purpose="b")) == "budget_exhausted"
 
 
-def test_what_was_not_used_is_given_back() -> None:
-    """The reservation is the most that a call may use; settling leaves in the books what it has used."""
+def test_the_unused_part_of_a_reservation_is_released() -> None:
+    """Settling leaves what was used."""
     budget = governed(tokens_per_day=380)
     for _ in range(10):
         reservation = reserve(budget)
@@ -151,8 +151,8 @@ def test_what_was_not_used_is_given_back() -> None:
         (None, "connection_error", 238), (None, None, 238), (JudgeUsage(), None, 238), (JudgeUsage(), "timeout", 238),
     ],
 )  # fmt: skip
-def test_failures_are_charged_what_they_may_have_cost(usage: Any, word: Any, charged: int) -> None:
-    """What the provider counted; nothing for what it refused; the whole reservation where nobody knows."""
+def test_failures_are_charged_their_possible_cost(usage: Any, word: Any, charged: int) -> None:
+    """The provider's count; nothing for refused requests; the whole reservation where the usage is unknown."""
     budget = governed(tokens_per_day=1_000)
     reservation = reserve(budget)
     assert reservation.entry is not None
@@ -165,7 +165,7 @@ def test_failures_are_charged_what_they_may_have_cost(usage: Any, word: Any, cha
 
 
 def test_a_model_without_a_price_is_held_to_tokens() -> None:
-    """Dollars cannot be counted: its tokens are limited instead, which is said once."""
+    """The log names it once."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
@@ -186,8 +186,8 @@ def test_a_model_without_a_price_is_held_to_tokens() -> None:
     reserve(budget)
 
 
-def test_a_limit_below_one_call_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """A limit that no call fits into would silence a judge without a word."""
+def test_a_limit_below_one_call_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """It would silence a judge."""
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
         budget = governed(usd_per_minute=0.0001)
         for _ in range(3):
@@ -199,7 +199,7 @@ def test_a_limit_below_one_call_is_said(caplog: pytest.LogCaptureFixture) -> Non
 
 # --- near the limit ---------------------------------------------------------------------------------------------------
 def test_the_rate_falls_smoothly() -> None:
-    """Below four fifths of a limit every call is made, from there to the limit fewer and fewer."""
+    """All calls are made below four fifths of a limit, then fewer and fewer."""
     limit = Limit("", "day", None, 1_000)
     found = [probability_of([(limit, Amount(0, used))], Amount(0, 10), 0.8, 1.0) for used in range(0, 1_001, 100)]
     assert found == pytest.approx([1.0] * 9 + [0.5, 0.0])
@@ -207,7 +207,7 @@ def test_the_rate_falls_smoothly() -> None:
 
 
 def test_the_draw_decides_near_the_limit() -> None:
-    """At nine tenths a draw of 0.4 goes on and one of 0.6 is left out as a sample, its probability known."""
+    """At nine tenths a draw of 0.4 passes and one of 0.6 is a sampled skip."""
     for draw, goes in ((0.4, True), (0.6, False)):
         ledger = MemoryLedger()
         budget = governed(draw=draw, ledger=ledger, tokens_per_day=10_000)
@@ -223,8 +223,8 @@ def test_the_draw_decides_near_the_limit() -> None:
     st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 2_000), st.integers(1, 400)), max_size=6),
     st.floats(0, 0.99), st.floats(0, 1),
 )  # fmt: skip
-def test_a_probability_is_one(held: list[tuple[int, int, int]], soft_limit: float, share: float) -> None:
-    """Whatever is held, it lies in [0, 1], and above 0 only where the call fits."""
+def test_the_probability_is_between_0_and_1(held: list[tuple[int, int, int]], soft_limit: float, share: float) -> None:
+    """It is above 0 only where the call fits."""
     limits = [(Limit("", "day", most, None), Amount(used, 0)) for most, used, _ in held]
     found = probability_of(limits, Amount(5, 0), soft_limit, share)
     assert 0.0 <= found <= 1.0
@@ -232,8 +232,8 @@ def test_a_probability_is_one(held: list[tuple[int, int, int]], soft_limit: floa
         assert all(used.nano_usd + 5 <= (limit.nano_usd or 0) * share for limit, used in limits)
 
 
-def test_what_is_left_can_be_read() -> None:
-    """The dollars that are left, by period, before the first call already; all of a window that has just begun."""
+def test_the_remaining_dollars_can_be_read() -> None:
+    """By period, also before the first call and in a new window."""
     clock = ManualClock(NOON)
     budget = governed(clock, usd_per_day=1.0, usd_per_minute=0.5)
     assert budget.remaining_usd() == {"minute": 0.5, "day": 1.0}
@@ -245,7 +245,7 @@ def test_what_is_left_can_be_read() -> None:
 
 # --- many at a time ---------------------------------------------------------------------------------------------------
 def test_a_cancelled_call_settles() -> None:
-    """A task that is cancelled in the middle of a call leaves no reservation behind; it may have been charged."""
+    """It leaves no reservation behind, and is charged."""
     ledger = MemoryLedger()
     budget = governed(ledger=ledger, tokens_per_day=1_000)
 
@@ -263,7 +263,7 @@ def test_a_cancelled_call_settles() -> None:
 
 
 def test_judges_of_one_account_share_the_total() -> None:
-    """Two judges with limits of the same account spend from one purse; another account has its own."""
+    """Another account has its own limits."""
     one, other = governed(tokens_per_day=300), governed(tokens_per_day=300)
     reserve(one)
     assert skip_of(other) == "budget_exhausted"
@@ -272,8 +272,8 @@ def test_judges_of_one_account_share_the_total() -> None:
 
 # --- clocks -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
-def test_reservations_of_the_dead_expire(in_file: bool, tmp_path: Path) -> None:
-    """What was reserved by a process that is gone comes back after a while."""
+def test_reservations_of_killed_processes_expire(in_file: bool, tmp_path: Path) -> None:
+    """A late settlement still counts."""
     with file_of(tmp_path / "spend.db") as shared:
         ledger = shared if in_file else MemoryLedger()
         clock = ManualClock(NOON)
@@ -289,7 +289,7 @@ def test_reservations_of_the_dead_expire(in_file: bool, tmp_path: Path) -> None:
 
 # --- the file ---------------------------------------------------------------------------------------------------------
 def test_the_file_keeps_what_was_spent(tmp_path: Path) -> None:
-    """A process that starts again, with the same file, goes on where the one before stopped."""
+    """A new process with the same file goes on from there."""
     path = tmp_path / "below" / "spend.db"
     with file_of(path) as ledger:
         budget = governed(ledger=ledger, tokens_per_day=500)
@@ -303,7 +303,7 @@ def test_the_file_keeps_what_was_spent(tmp_path: Path) -> None:
 
 
 def test_settings_lead_to_the_file(tmp_path: Path) -> None:
-    """`path` is all that settings say; budgets of one file and account share its books."""
+    """Budgets of one file and account share a ledger."""
     limits = SpendLimits(tokens_per_day=500, path=tmp_path / "spend.db")
     ledger = ledger_of(limits)
     assert isinstance(ledger, SqliteLedger)
@@ -319,7 +319,7 @@ def test_settings_lead_to_the_file(tmp_path: Path) -> None:
 
 
 def test_a_locked_file_neither_stops_nor_frees_evaluation(tmp_path: Path) -> None:
-    """While the file cannot be used a tenth of each limit may be spent; it is entered when the file is back."""
+    """A tenth of each limit may be spent meanwhile, and is written when the file is back."""
     clock = ManualClock()
     path = tmp_path / "spend.db"
     with file_of(path, clock=clock) as ledger:
@@ -344,8 +344,8 @@ def test_a_locked_file_neither_stops_nor_frees_evaluation(tmp_path: Path) -> Non
     assert spent == [(100 + 100 * made + 1,)]
 
 
-def test_what_could_not_be_settled_is_settled_later(tmp_path: Path) -> None:
-    """A file that is locked when a call ends learns of it when it is back, and the reservation goes."""
+def test_a_failed_settlement_is_written_later(tmp_path: Path) -> None:
+    """The reservation goes with it."""
     clock = ManualClock()
     path = tmp_path / "spend.db"
     with file_of(path, clock=clock) as ledger:
@@ -365,8 +365,8 @@ def test_what_could_not_be_settled_is_settled_later(tmp_path: Path) -> None:
     assert (spent, reserved) == ([(111,)], (0,))
 
 
-def test_a_call_that_is_cancelled_while_it_reserves_leaves_nothing(tmp_path: Path) -> None:
-    """Whenever the reservation comes to stand in the file, it goes again."""
+def test_a_cancelled_reservation_leaves_nothing(tmp_path: Path) -> None:
+    """It is released, whenever it reaches the file."""
     path = tmp_path / "spend.db"
     with file_of(path) as ledger:
         budget = governed(ledger=ledger, tokens_per_day=10_000)
@@ -389,8 +389,8 @@ def test_a_call_that_is_cancelled_while_it_reserves_leaves_nothing(tmp_path: Pat
         assert connection.execute("SELECT count(*) FROM reserved").fetchone() == (0,)
 
 
-def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path) -> None:
-    """SQLite refuses at once to write ahead in a file that somebody is about to write; we wait as long as we may."""
+def test_a_new_file_waits_for_another_writer(tmp_path: Path) -> None:
+    """SQLite itself refuses the write-ahead log at once there."""
     path = tmp_path / "spend.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -406,7 +406,7 @@ def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_goes_on_with_the_file(tmp_path: Path) -> None:
-    """Parent and child write on, each with a connection of its own, and the books hold what both have spent."""
+    """Parent and child have their own connections, and the file has what both spent."""
     path = tmp_path / "spend.db"
     with file_of(path) as ledger:
         budget = governed(ledger=ledger, tokens_per_day=100_000)
@@ -426,8 +426,8 @@ def test_a_forked_child_goes_on_with_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_of_the_middle_of_a_write_leaves_the_file_alone(tmp_path: Path) -> None:
-    """SQLite's locks do not cross a fork: such a child goes on with books of its own, and says so."""
+def test_a_child_forked_during_a_write_leaves_the_file_alone(tmp_path: Path) -> None:
+    """SQLite's locks do not cross a fork: the child uses its own ledger."""
     path = tmp_path / "spend.db"
     with file_of(path) as ledger:
         budget = governed(ledger=ledger, tokens_per_day=100_000)
