@@ -32,18 +32,7 @@ else:
 
 
 class FreshCopies(_Model):
-    """A model whose changed copies work out anew what it keeps in cached properties: bounds, criteria, its version."""
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy; as everywhere in pydantic, changes are not validated."""
-        copied = super().model_copy(update=update, deep=deep)
-        for name in copied.__dict__.keys() - type(self).model_fields.keys() if update else ():
-            del copied.__dict__[name]
-        return copied
-
-
-class BareCopies(_Model):
-    """A model whose copies and pickles hold its fields alone: connections, guards and weights are its own."""
+    """A model whose copies and pickles hold its fields alone, without its cached bounds, connections and guards."""
 
     def __copy__(self) -> Self:
         copied = super().__copy__()
@@ -52,7 +41,7 @@ class BareCopies(_Model):
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        return super(BareCopies, self.__copy__()).__deepcopy__(memo)
+        return super(FreshCopies, self.__copy__()).__deepcopy__(memo)
 
     def __getstate__(self) -> dict[Any, Any]:
         state = super().__getstate__()

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agenteval_otel.components import Component
-from agenteval_otel.components.component import BareCopies
 from agenteval_otel.models.value import Value
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class Embedded(NamedTuple):
     usage: EmbedderUsage | None = None
 
 
-class Embedder(BareCopies, Component, contract="embedder"):
+class Embedder(Component, contract="embedder"):
     """Turns texts into vectors; the nearer two texts, the nearer to 1 is the cosine of the angle between theirs.
 
     Implement `embed`, with ``type="..."`` in the class line where settings should name it. A plain method computes: its

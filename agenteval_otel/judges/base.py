@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from agenteval_otel.components import Component
-from agenteval_otel.components.component import BareCopies
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.judges.budget import BudgetLimiter, Reservation
@@ -33,7 +32,7 @@ ERROR_TYPES = (
 """Every ``error_type`` of a `JudgeError`: none of them is an answer, and none becomes a score."""
 
 
-class Judge(BareCopies, Component, contract="judge"):
+class Judge(Component, contract="judge"):
     """Asks a model for one JSON object.
 
     Implement `judge`, with ``type="..."`` in the class line where settings should name it. Runs on the caller's event

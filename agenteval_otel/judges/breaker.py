@@ -64,14 +64,14 @@ class CircuitBreaker:
     def __init__(self, settings: BreakerSettings | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock, self._lock = settings or BreakerSettings(), clock, ForkSafeLock()
         self._calls: deque[tuple[float, bool]] = deque()
-        self._failed = self._in_a_row = self.refused = 0
+        self._failed = self._in_a_row = 0
         self._open_until: float | None = None
         self._open_s = self._settings.open_s
         self._probe: object = None
         self._probe_until = 0.0
 
     def __repr__(self) -> str:
-        return f"<CircuitBreaker {self.state}, {self.refused} refused>"
+        return f"<CircuitBreaker {self.state}>"
 
     @property
     def state(self) -> Literal["closed", "open", "half_open"]:
@@ -116,7 +116,6 @@ class CircuitBreaker:
             if now >= self._open_until and (self._probe is None or now >= self._probe_until):
                 self._probe, self._probe_until = call, now + _PROBE_S
                 return
-            self.refused += 1
             wait_s = max(0.0, self._open_until - now)
         raise JudgeError(
             f"the endpoint failed again and again; the next call is made in {wait_s:.0f} s", error_type="breaker_open",
