@@ -73,13 +73,13 @@ def test_another_process_has_the_same_numbers() -> None:
         "from agenteval_otel.embedders import HashingEmbedder; "
         "print(HashingEmbedder().embed(['Where is order A-17? \\u6771\\u4eac']).tobytes().hex())"
     )
-    said = {
+    output = {
         subprocess.run(
             [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("1", "2")
     }
-    assert said == {EMBEDDER.embed(["Where is order A-17? 東京"]).tobytes().hex() + "\n"}
+    assert output == {EMBEDDER.embed(["Where is order A-17? 東京"]).tobytes().hex() + "\n"}
 
 
 def test_it_beats_plain_hashed_words_on_recorded_judgements() -> None:

@@ -30,13 +30,13 @@ def test_both_texts_are_one_request_and_are_counted() -> None:
     """The result has the cosine, and its metadata the model with its tokens."""
     with ModelServer([ModelReply(input_tokens=14)]) as server:
         evaluator = accuracy(server)
-        found = scored(evaluator)
+        result = scored(evaluator)
         assert [request["input"] for request in server.requests] == [[GIVEN.response, GIVEN.ground_truth]]
     assert evaluator.resolved_execution == "async"
-    assert found.calls_model
-    assert isinstance(found.score, float)
-    assert 0.7 < found.score < 1.0
-    assert found.metadata == {"embedder": {"model": "embed-1", "calls": 1, "inputTokens": 14}}
+    assert result.calls_model
+    assert isinstance(result.score, float)
+    assert 0.7 < result.score < 1.0
+    assert result.metadata == {"embedder": {"model": "embed-1", "calls": 1, "inputTokens": 14}}
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_a_failure_is_no_score(reply: ModelReply, error_type: str) -> None:
         run = run_evaluation_sync(
             GIVEN, EvaluationRunConfig(evaluators=[accuracy(server, max_retries=0, deadline_s=0.5)])
         )
-    (found,) = run.results
-    assert (found.score, found.error_type, run.overall_score) == (None, error_type, None)
-    assert found.metadata is not None
-    assert found.metadata["embedder"]["calls"] == 1
+    (result,) = run.results
+    assert (result.score, result.error_type, run.overall_score) == (None, error_type, None)
+    assert result.metadata is not None
+    assert result.metadata["embedder"]["calls"] == 1
 
 
 def test_a_missing_extra_is_named_at_load() -> None:
@@ -76,9 +76,9 @@ try:
 except ConfigurationError as error:
     print(error)
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("evaluators[0].embedder: sentence-transformers is not installed")
-    assert 'pip install "agenteval-otel[sentence-transformers]"' in said
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("evaluators[0].embedder: sentence-transformers is not installed")
+    assert 'pip install "agenteval-otel[sentence-transformers]"' in output
 
 
 def test_a_missing_model_is_refused_or_fails(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +95,6 @@ def test_a_missing_model_is_refused_or_fails(tmp_path: Any, monkeypatch: pytest.
     assert evaluator.resolved_execution == "process"
     assert NLPAccuracy.from_child(evaluator.to_child()) == evaluator
     embedder.prepare()
-    found = scored(evaluator)
-    assert (found.score, found.error_type) == (None, "model_unavailable")
+    result = scored(evaluator)
+    assert (result.score, result.error_type) == (None, "model_unavailable")
     assert embedder.fingerprint == SentenceTransformerEmbedder(model=str(tmp_path), threads=2).fingerprint

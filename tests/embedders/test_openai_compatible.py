@@ -41,25 +41,25 @@ def test_it_holds_the_contract(encoding_format: str | None) -> None:
 def test_a_call_is_one_request() -> None:
     """It has all texts and the settings' fields; near texts are near; tokens are counted."""
     with ModelServer([ModelReply(input_tokens=23)]) as server:
-        found = embedded(hosted(server, dimensions=256, extra_body={"user": "evaluation"}))
+        result = embedded(hosted(server, dimensions=256, extra_body={"user": "evaluation"}))
         assert server.requests == [{"model": "embed-1", "input": list(TEXTS), "dimensions": 256, "user": "evaluation"}]
         assert server.paths == ["/v1/embeddings"]
         assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
-    rows = found.vectors
+    rows = result.vectors
     assert (rows.dtype, rows.shape) == (np.float32, (3, 256))
     assert float(rows[0] @ rows[1]) > 0.7 > 0.3 > float(rows[0] @ rows[2])
-    assert found.usage == EmbedderUsage(calls=1, input_tokens=23)
+    assert result.usage == EmbedderUsage(calls=1, input_tokens=23)
 
 
 def test_many_texts_are_sent_in_batches() -> None:
     """No request has more texts than allowed, their order stays, and all requests are counted."""
     texts = [f"text number {number}" for number in range(11)]
     with ModelServer([ModelReply(input_tokens=5)]) as server:
-        found = embedded(hosted(server, batch_size=4), texts)
+        result = embedded(hosted(server, batch_size=4), texts)
         whole = embedded(hosted(server), texts)
         assert [len(request["input"]) for request in server.requests] == [4, 4, 3, 11]
-    assert (found.vectors == whole.vectors).all()
-    assert found.usage == EmbedderUsage(calls=3, input_tokens=15)
+    assert (result.vectors == whole.vectors).all()
+    assert result.usage == EmbedderUsage(calls=3, input_tokens=15)
 
 
 def test_blank_texts_are_not_sent() -> None:
@@ -92,8 +92,8 @@ def test_rows_of_any_size_have_the_length_one() -> None:
     """Numbers at the limits of floats are divided without overflow; whole numbers are numbers."""
     rows = [[1e308, -1e308], [5e-324, 0.0], [3, 4]]
     with ModelServer([given(lambda index, _: rows[index])]) as server:
-        found = embedded(hosted(server)).vectors
-    assert found == pytest.approx(np.array([[0.5**0.5, -(0.5**0.5)], [1, 0], [0.6, 0.8]]), abs=1e-6)
+        result = embedded(hosted(server)).vectors
+    assert result == pytest.approx(np.array([[0.5**0.5, -(0.5**0.5)], [1, 0], [0.6, 0.8]]), abs=1e-6)
 
 
 def _text(body: str) -> ModelReply:
@@ -138,11 +138,11 @@ FAILED: dict[str, tuple[ModelReply, str, int]] = {
 def test_invalid_vectors_fail(case: str) -> None:
     """Each kind is `invalid_embedding`, after one request, whose usage is counted."""
     with ModelServer([INVALID[case]]) as server:
-        found = failure(hosted(server))
+        result = failure(hosted(server))
         assert len(server.requests) == 1
-    assert found.error_type == "invalid_embedding"
-    assert found.usage is not None
-    assert found.usage.calls == 1
+    assert result.error_type == "invalid_embedding"
+    assert result.usage is not None
+    assert result.usage.calls == 1
 
 
 @pytest.mark.parametrize("case", FAILED)
@@ -150,18 +150,18 @@ def test_failures_have_the_error_types_of_judges(case: str) -> None:
     """A temporary failure is retried twice, another one is not, and every attempt is counted."""
     reply, error_type, calls = FAILED[case]
     with ModelServer([reply]) as server:
-        found = failure(hosted(server))
+        result = failure(hosted(server))
         assert len(server.requests) == calls
-    assert (found.error_type, found.retryable, found.usage) == (error_type, calls > 1, EmbedderUsage(calls=calls))
+    assert (result.error_type, result.retryable, result.usage) == (error_type, calls > 1, EmbedderUsage(calls=calls))
 
 
 def test_a_retry_repeats_only_the_failed_batch() -> None:
     """A permanent failure keeps the tokens of the batches before it."""
     texts = [f"text {number}" for number in range(4)]
     with ModelServer([ModelReply(input_tokens=3), ModelReply(status=500), ModelReply(input_tokens=3)]) as server:
-        found = embedded(hosted(server, batch_size=2), texts)
+        result = embedded(hosted(server, batch_size=2), texts)
         assert [request["input"] for request in server.requests] == [texts[:2], texts[2:], texts[2:]]
-    assert found.usage == EmbedderUsage(calls=3, input_tokens=6)
+    assert result.usage == EmbedderUsage(calls=3, input_tokens=6)
     with ModelServer([ModelReply(input_tokens=3), ModelReply(status=400)]) as server:
         assert failure(hosted(server, batch_size=2), texts).usage == EmbedderUsage(calls=2, input_tokens=3)
 
@@ -201,8 +201,8 @@ def test_the_key_is_in_no_form_of_the_embedder() -> None:
 def test_importing_embedders_loads_nothing_heavy() -> None:
     """Neither numpy nor an HTTP client nor PyTorch is loaded before the first embedding."""
     program = "import agenteval_otel.embedders, json, sys; print(json.dumps(sorted(sys.modules)))"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert not {"numpy", "httpx2", "torch", "sentence_transformers", "anthropic"} & set(json.loads(said))
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert not {"numpy", "httpx2", "torch", "sentence_transformers", "anthropic"} & set(json.loads(output))
 
 
 def test_connections_of_an_embedder_that_goes_away_are_closed() -> None:

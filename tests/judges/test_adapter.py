@@ -67,8 +67,8 @@ def test_an_object_fails_as_a_judge_does() -> None:
         await asyncio.Event().wait()
         return ""
 
-    found = failure(as_judge(breaks))
-    assert (found.error_type, "sk-secret" in str(found)) == ("server_error", False)
+    result = failure(as_judge(breaks))
+    assert (result.error_type, "sk-secret" in str(result)) == ("server_error", False)
     assert failure(CallableJudge(target=silent, deadline_s=0.05)).error_type == "timeout"
     assert failure(as_judge(Generating("4"))).error_type == "malformed_answer"
     assert failure(as_judge(Generating(""))).error_type == "empty_answer"
@@ -89,9 +89,9 @@ def test_a_script_is_followed() -> None:
         input_tokens=7,
     )  # fmt: skip
     for _ in range(2):
-        found = outcomes(judge, 6)
-        assert types_of(found) == ["server_error", "answer", "malformed_answer", "rate_limited", "answer", "answer"]
-        assert [one.usage.input_tokens for one in found if one.usage is not None] == [7] * 6
+        result = outcomes(judge, 6)
+        assert types_of(result) == ["server_error", "answer", "malformed_answer", "rate_limited", "answer", "answer"]
+        assert [one.usage.input_tokens for one in result if one.usage is not None] == [7] * 6
         assert (judge.calls, judge.requests) == (6, (QUESTION,) * 6)
         judge.reset()
     assert judge.calls == 0

@@ -66,5 +66,5 @@ def test_a_refused_connection_is_a_connection_error(kind: type[Judge]) -> None:
     """Nothing listens on the port."""
     with ModelServer([GOOD]) as server:
         url = server.url
-    found = failure(kind(model="m", base_url=url, api_key="key", max_retries=0))  # type: ignore[call-arg]
-    assert found.error_type == "connection_error"
+    result = failure(kind(model="m", base_url=url, api_key="key", max_retries=0))  # type: ignore[call-arg]
+    assert result.error_type == "connection_error"

@@ -49,9 +49,9 @@ def test_callers_cannot_change_kept_verdicts() -> None:
     given = verdict()
     cache.put("a", given)
     given.answer["score"] = 0
-    found = get(cache, "a")
-    assert found is not None
-    found.answer["score"] = 1
+    result = get(cache, "a")
+    assert result is not None
+    result.answer["score"] = 1
     again = get(cache, "a")
     assert again is not None
     assert again.answer == {"score": 4}

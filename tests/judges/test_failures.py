@@ -66,13 +66,13 @@ def test_a_permanent_failure_is_not_retried(kind: type[Judge], case: str) -> Non
     """It has its error type of the closed list, after one request, which is counted."""
     reply, error_type = ONE_TRY[case]
     with ModelServer([reply, GOOD]) as server:
-        found = failure(hosted(kind, server))
+        result = failure(hosted(kind, server))
         assert len(server.requests) == 1
-    assert found.error_type == error_type
+    assert result.error_type == error_type
     assert error_type in ERROR_TYPES
-    assert not found.retryable
-    assert found.usage is not None
-    assert found.usage.calls == 1
+    assert not result.retryable
+    assert result.usage is not None
+    assert result.usage.calls == 1
 
 
 @BOTH
@@ -81,12 +81,12 @@ def test_a_temporary_failure_is_retried(kind: type[Judge], case: str) -> None:
     """The judge retries it twice, then fails with its error type; each attempt is counted, also before an answer."""
     reply, error_type = RETRIED[case]
     with ModelServer([reply]) as server:
-        found = failure(hosted(kind, server))
+        result = failure(hosted(kind, server))
         assert len(server.requests) == 3
-    assert found.error_type == error_type
-    assert found.retryable
-    assert found.usage is not None
-    assert found.usage.calls == 3
+    assert result.error_type == error_type
+    assert result.retryable
+    assert result.usage is not None
+    assert result.usage.calls == 3
     with ModelServer([reply, GOOD]) as server:
         verdict = ask(hosted(kind, server))
     assert (verdict.answer["score"], verdict.usage.calls) == (4, 2)
@@ -98,18 +98,18 @@ def test_tokens_of_failed_answers_are_counted(kind: type[Judge], finish_reason: 
     """The provider's count is in the error's usage."""
     reply = ModelReply(text=GOOD, finish_reason=finish_reason, input_tokens=70, output_tokens=9, cache_read_tokens=30)
     with ModelServer([reply]) as server:
-        found = failure(hosted(kind, server))
-    assert found.usage is not None
-    assert (found.usage.input_tokens, found.usage.output_tokens, found.usage.cache_read_tokens) == (70, 9, 30)
+        result = failure(hosted(kind, server))
+    assert result.usage is not None
+    assert (result.usage.input_tokens, result.usage.output_tokens, result.usage.cache_read_tokens) == (70, 9, 30)
 
 
 def test_a_full_window_is_a_context_overflow() -> None:
     """Anthropic's stop reason for it is one, with its usage."""
     with ModelServer([ModelReply(text=GOOD, finish_reason="model_context_window_exceeded", input_tokens=8)]) as server:
-        found = failure(hosted(AnthropicJudge, server))
-    assert found.error_type == "context_overflow"
-    assert found.usage is not None
-    assert found.usage.input_tokens == 8
+        result = failure(hosted(AnthropicJudge, server))
+    assert result.error_type == "context_overflow"
+    assert result.usage is not None
+    assert result.usage.input_tokens == 8
 
 
 def test_a_refusal_field_is_a_refusal() -> None:
@@ -122,9 +122,9 @@ def test_a_spent_quota_is_not_retried() -> None:
     """Its status is that of a rate limit."""
     body = {"error": {"type": "insufficient_quota", "code": "insufficient_quota", "message": "pay"}}
     with ModelServer([ModelReply(status=429, body=body)]) as server:
-        found = failure(hosted(OpenAICompatibleJudge, server))
+        result = failure(hosted(OpenAICompatibleJudge, server))
         assert len(server.requests) == 1
-    assert (found.error_type, found.retryable) == ("rate_limited", False)
+    assert (result.error_type, result.retryable) == ("rate_limited", False)
 
 
 @BOTH

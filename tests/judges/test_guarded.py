@@ -22,17 +22,17 @@ from tests.judges.doubles import CountingJudge, asked, usage_of, verdict
 
 
 class Observer:
-    """Keeps what it is told."""
+    """Keeps its calls."""
 
     def __init__(self) -> None:
-        self.told: list[JudgeCall] = []
+        self.calls: list[JudgeCall] = []
 
     def on_call(self, call: JudgeCall) -> None:
-        self.told.append(call)
+        self.calls.append(call)
 
     @property
     def outcomes(self) -> list[str]:
-        return [call.outcome for call in self.told]
+        return [call.outcome for call in self.calls]
 
 
 class Broken:
@@ -80,15 +80,19 @@ def test_a_verdict_carries_its_price() -> None:
 
 def test_a_cached_verdict_costs_nothing() -> None:
     """It is marked, has no usage, and is observed as cached."""
-    judge, told, books = CountingJudge(), Observer(), budget(usd_per_day=1.0)
-    guarded = Guarded(judge, budget=books, cache=cache())
-    with observed_by(told):
+    judge, observer, limiter = CountingJudge(), Observer(), budget(usd_per_day=1.0)
+    guarded = Guarded(judge, budget=limiter, cache=cache())
+    with observed_by(observer):
         first, second = ask(guarded), ask(guarded)
     assert (first.from_cache, second.from_cache) == (False, True)
     assert second.answer == first.answer
     assert (second.usage, second.cost_usd, second.duration_s) == (JudgeUsage(calls=0), 0.0, 0.0)
-    assert (judge.calls, told.outcomes, guarded.cache.hits if guarded.cache else None) == (1, ["answered", "cached"], 1)
-    assert [call.was_sent for call in told.told] == [True, False]
+    assert (judge.calls, observer.outcomes, guarded.cache.hits if guarded.cache else None) == (
+        1,
+        ["answered", "cached"],
+        1,
+    )
+    assert [call.was_sent for call in observer.calls] == [True, False]
 
 
 def test_other_questions_and_models_have_other_verdicts() -> None:
@@ -136,10 +140,10 @@ def test_equal_requests_at_once_are_one_call() -> None:
         judge.pause.set()
         return list(await asyncio.gather(*same, other))
 
-    found = asyncio.run(work())
+    result = asyncio.run(work())
     assert judge.calls == 2
-    assert [one.from_cache for one in found].count(False) == 2
-    assert sum(one.usage.input_tokens for one in found) == 200
+    assert [one.from_cache for one in result].count(False) == 2
+    assert sum(one.usage.input_tokens for one in result) == 200
 
 
 def test_a_shared_call_shares_its_failure() -> None:
@@ -155,12 +159,12 @@ def test_a_shared_call_shares_its_failure() -> None:
             judge.pause.set()
             return list(await asyncio.gather(*same, return_exceptions=True))
 
-        found = asyncio.run(work())
-        assert {type(one) for one in found} == {kind}
+        result = asyncio.run(work())
+        assert {type(one) for one in result} == {kind}
         if kind is JudgeError:
-            assert len({id(one) for one in found}) == 5
-            assert [one.usage is not None for one in found].count(True) == 1
-            assert {one.error_type for one in found} == {"refusal"}
+            assert len({id(one) for one in result}) == 5
+            assert [one.usage is not None for one in result].count(True) == 1
+            assert {one.error_type for one in result} == {"refusal"}
             assert judge.calls == 1
 
 
@@ -178,17 +182,17 @@ def test_a_shared_call_survives_cancellation() -> None:
         judge.pause.set()
         return list(await asyncio.gather(*same, return_exceptions=True))
 
-    found = asyncio.run(work())
-    assert [isinstance(one, asyncio.CancelledError) for one in found] == [True, False, False, True, False]
+    result = asyncio.run(work())
+    assert [isinstance(one, asyncio.CancelledError) for one in result] == [True, False, False, True, False]
     assert judge.calls == 2
 
 
 def test_the_order_of_the_guards() -> None:
     """A hit passes an open breaker; an open breaker reserves nothing; a refused budget is no failure."""
-    shared, gate, books = cache(), breaker(failures=1), budget(tokens_per_day=238 + 149)
+    shared, gate, limiter = cache(), breaker(failures=1), budget(tokens_per_day=238 + 149)
     ask(Guarded(CountingJudge(), cache=shared))
     guarded = Guarded(CountingJudge(answer=fails_with("overloaded", retryable=True)), cache=shared, breaker=gate,
-                      budget=books)  # fmt: skip
+                      budget=limiter)  # fmt: skip
     with pytest.raises(JudgeError, match="call 1"):
         ask(guarded, asked(fingerprint="f1"))
     assert gate.state == "open"
@@ -197,15 +201,15 @@ def test_the_order_of_the_guards() -> None:
         with pytest.raises(JudgeError) as caught:
             ask(guarded, asked(fingerprint="f1"))
         assert caught.value.error_type == "breaker_open"
-    well, told = breaker(failures=1), Observer()
+    well, observer = breaker(failures=1), Observer()
     short = Guarded(CountingJudge(), breaker=well, budget=budget(tokens_per_day=300))
-    with observed_by(told):
+    with observed_by(observer):
         ask(short)
         for _ in range(5):
             with pytest.raises(EvaluationSkipped, match="budget_exhausted"):
                 ask(short)
     assert well.state == "closed"
-    assert told.outcomes == ["answered", *["budget_exhausted"] * 5]
+    assert observer.outcomes == ["answered", *["budget_exhausted"] * 5]
 
 
 def test_a_probe_without_budget_stays_due() -> None:
@@ -224,7 +228,7 @@ def test_a_probe_without_budget_stays_due() -> None:
 
 def test_the_observer_gets_every_question() -> None:
     """Calls with usage, cost, time and failure, and refused questions."""
-    told, gate = Observer(), breaker(failures=1)
+    observer, gate = Observer(), breaker(failures=1)
     failing = Guarded(
         CountingJudge(answer=fails_with("overloaded", retryable=True, usage=usage_of(10, 0))), budget=budget(),
         breaker=gate,
@@ -238,14 +242,14 @@ def test_the_observer_gets_every_question() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    with observed_by(told):
+    with observed_by(observer):
         ask(Guarded(CountingJudge(), budget=budget(), clock=ManualClock()))
         for _ in range(2):
             with pytest.raises(JudgeError):
                 ask(failing)
         asyncio.run(cancelled())
     ask(Guarded(CountingJudge()))
-    first, second, third, fourth = told.told
+    first, second, third, fourth = observer.calls
     assert first[1:] == ("correctness", "answered", True, usage_of(), pytest.approx(0.00035), 0.0)
     assert (first.model, first.judge.label, first.error_type) == ("small-1", f"{CountingJudge().type}:small-1", None)
     assert (second.error_type, second.usage, second.cost_usd) == ("overloaded", usage_of(10, 0), pytest.approx(1e-5))
@@ -264,9 +268,9 @@ def test_a_broken_observer_breaks_nothing() -> None:
 def test_a_verdict_has_the_probability_of_its_call() -> None:
     """Near a limit it is that of the budget; for a cached verdict it is 1."""
     guarded = Guarded(CountingJudge(), budget=budget(usd_per_day=0.01), cache=cache())
-    found = [ask(guarded, asked(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
-    assert found[:23] == [1.0] * 23
-    assert found[24] == pytest.approx(0.8)  # 0.0084 are spent
+    result = [ask(guarded, asked(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
+    assert result[:23] == [1.0] * 23
+    assert result[24] == pytest.approx(0.8)  # 0.0084 are spent
     assert ask(guarded, asked(fingerprint="f24")).probability == 1.0
 
 
@@ -292,14 +296,14 @@ def test_the_providers_count_is_charged(kind: type[Judge]) -> None:
         ModelReply(text=GOOD, input_tokens=100, output_tokens=10, finish_reason="length"),
         ModelReply(status=429),
     ]
-    books = BudgetLimiter(SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9))
+    limiter = BudgetLimiter(SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9))
     with ModelServer(replies) as server:
-        guarded = Guarded(hosted(kind, server, max_retries=0), budget=books)
+        guarded = Guarded(hosted(kind, server, max_retries=0), budget=limiter)
         assert ask(guarded, QUESTION).cost_usd == pytest.approx(100e-6 + 100e-6 + 100e-6)
         for _ in range(2):
             with pytest.raises(JudgeError):
                 ask(guarded, QUESTION)
-    assert books.remaining_usd()["day"] == pytest.approx(1.0 - 500e-6)
+    assert limiter.remaining_usd()["day"] == pytest.approx(1.0 - 500e-6)
 
 
 @pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])

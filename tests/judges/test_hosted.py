@@ -40,13 +40,13 @@ def test_a_verdict_has_its_usage(kind: type[Judge]) -> None:
         id="r-1",
     )
     with ModelServer([reply]) as server:
-        found = ask(hosted(kind, server))
-    assert found.answer == {"reason": "it is on the matter", "score": 4}
-    assert found.raw == reply.text
-    assert (found.model, found.response_id, found.from_cache) == ("m-2026", "r-1", False)
-    used = found.usage
+        result = ask(hosted(kind, server))
+    assert result.answer == {"reason": "it is on the matter", "score": 4}
+    assert result.raw == reply.text
+    assert (result.model, result.response_id, result.from_cache) == ("m-2026", "r-1", False)
+    used = result.usage
     assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.calls) == (200, 20, 100, 1)
-    assert 0 < found.duration_s < 20
+    assert 0 < result.duration_s < 20
 
 
 def test_the_request_to_anthropic() -> None:
@@ -116,13 +116,13 @@ def test_one_judge_serves_several_loops(kind: type[Judge]) -> None:
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server)
         assert [ask(judge).answer["score"] for _ in range(3)] == [4, 4, 4]
-        found: list[int] = []
-        threads = [threading.Thread(target=lambda: found.append(ask(judge).answer["score"])) for _ in range(4)]
+        result: list[int] = []
+        threads = [threading.Thread(target=lambda: result.append(ask(judge).answer["score"])) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60.0)
-        assert found == [4, 4, 4, 4]
+        assert result == [4, 4, 4, 4]
 
 
 @BOTH

@@ -111,15 +111,15 @@ def test_the_instruction_stands_before_and_after_the_data() -> None:
 @given(text=ANY_TEXT, limit=st.integers(1, 60))
 def test_a_long_text_loses_its_middle(text: str, limit: int) -> None:
     """The remark has the exact number of characters; a short text stays whole."""
-    found = shortened(text, limit)
+    result = shortened(text, limit)
     if len(text) <= limit:
-        assert found == CaseText(text)
+        assert result == CaseText(text)
         return
-    head, _, rest = found.text.partition(f" [... {found.left_out} characters left out ...] ")
-    assert len(head) + found.left_out + len(text[len(head) + found.left_out :]) == len(text)
+    head, _, rest = result.text.partition(f" [... {result.left_out} characters left out ...] ")
+    assert len(head) + result.left_out + len(text[len(head) + result.left_out :]) == len(text)
     assert text.startswith(head)
     assert text.endswith(rest[-1])
-    assert found.left_out == len(text) - limit
+    assert result.left_out == len(text) - limit
 
 
 def test_the_remark_on_a_gap_stands_outside_of_the_data() -> None:

@@ -38,8 +38,8 @@ def test_ten_unused_retries_are_saved_at_most() -> None:
 def test_retry_after_is_respected(kind: type[Judge]) -> None:
     """The next attempt comes no sooner."""
     with ModelServer([ModelReply(status=429, headers={"Retry-After": "0.5"}), GOOD]) as server:
-        found = ask(hosted(kind, server))
-    assert found.duration_s >= 0.5
+        result = ask(hosted(kind, server))
+    assert result.duration_s >= 0.5
 
 
 @BOTH
@@ -48,18 +48,18 @@ def test_a_retry_after_beyond_the_deadline_fails_at_once(kind: type[Judge], head
     """The error has the time that the provider asks for."""
     began = time.monotonic()
     with ModelServer([ModelReply(status=429, headers=headers)]) as server:
-        found = failure(hosted(kind, server, deadline_s=60.0))
+        result = failure(hosted(kind, server, deadline_s=60.0))
         assert len(server.requests) == 1
-    assert (found.error_type, found.retryable, found.retry_after_s) == ("rate_limited", True, 3600.0)
+    assert (result.error_type, result.retryable, result.retry_after_s) == ("rate_limited", True, 3600.0)
     assert time.monotonic() - began < 30.0
 
 
 def test_retry_after_may_be_a_date() -> None:
     """A past date means no wait."""
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
-    found = retry_after_of({"retry-after": later})
-    assert found is not None
-    assert 90 < found <= 100
+    result = retry_after_of({"retry-after": later})
+    assert result is not None
+    assert 90 < result <= 100
     assert retry_after_of({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
     assert retry_after_of({}) is None
 

@@ -48,12 +48,12 @@ def test_errors_do_not_repeat_a_providers_echo(
     caplog.set_level(logging.DEBUG)
     for reply in (echo, quoting):
         with ModelServer([reply]) as server:
-            found = failure(hosted(kind, server, max_retries=0), ASKED)
-        shown = f"{found} {found!r} {found.args} {''.join(traceback.format_exception(found))}"
+            result = failure(hosted(kind, server, max_retries=0), ASKED)
+        shown = f"{result} {result!r} {result.args} {''.join(traceback.format_exception(result))}"
         assert CANARY not in shown
         assert "zyloprimine" not in shown
-        assert found.__cause__ is None
-        assert found.__context__ is None
+        assert result.__cause__ is None
+        assert result.__context__ is None
     assert CANARY not in caplog.text
     assert "zyloprimine" not in caplog.text
 
@@ -103,11 +103,11 @@ def test_an_invalid_key_is_not_sent(kind: type[Judge], value: str | None, monkey
     if value is not None:
         monkeypatch.setenv("OWN_JUDGE_KEY", value)
     with ModelServer([GOOD]) as server:
-        found = failure(hosted(kind, server, api_key=None, api_key_env="OWN_JUDGE_KEY"))
+        result = failure(hosted(kind, server, api_key=None, api_key_env="OWN_JUDGE_KEY"))
         assert server.requests == []
-    assert found.error_type == "authentication"
-    assert "OWN_JUDGE_KEY" in str(found)
-    assert CANARY not in str(found)
+    assert result.error_type == "authentication"
+    assert "OWN_JUDGE_KEY" in str(result)
+    assert CANARY not in str(result)
 
 
 @BOTH

@@ -31,12 +31,12 @@ NOON = 1_800_014_400.0  # a day's number that nobody has to think about
 
 
 @pytest.fixture(autouse=True)
-def _books_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fresh_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "_LEDGERS", {})
     log.forget()
 
 
-def governed(clock: Any = None, draw: float = 0.0, ledger: Any = None, **limits: Any) -> BudgetLimiter:
+def limiter_of(clock: Any = None, draw: float = 0.0, ledger: Any = None, **limits: Any) -> BudgetLimiter:
     made = SpendLimits(**({"prices": {"small-*": SMALL}} | limits))
     return BudgetLimiter(made, ledger=ledger, clock=clock or ManualClock(NOON), draw=lambda: draw)
 
@@ -92,7 +92,7 @@ def test_the_estimate_is_at_least_a_third_of_the_letters(text: str, most: int) -
 # --- one budget -----------------------------------------------------------------------------------------------------
 def test_without_limits_nothing_is_reserved() -> None:
     """Prices alone give costs."""
-    budget = governed()
+    budget = limiter_of()
     reservation = reserve(budget)
     assert reservation.entry is None
     assert budget.settle(reservation, usage_of(1000, 100)) == pytest.approx(0.0015)
@@ -110,7 +110,7 @@ def test_without_limits_nothing_is_reserved() -> None:
 def test_each_limit_holds(limits: dict[str, Any], scope: str) -> None:
     """Dollars and tokens, per minute and day, in total and for a purpose; the next window is free."""
     clock = ManualClock(NOON)
-    budget = governed(clock, **limits)
+    budget = limiter_of(clock, **limits)
     reserve(budget)
     with contextlib.suppress(EvaluationSkipped):
         for _ in range(2):
@@ -125,7 +125,7 @@ def test_each_limit_holds(limits: dict[str, Any], scope: str) -> None:
 
 def test_purposes_have_limits_of_their_own() -> None:
     """A purpose at its limit does not stop others; the total stops all."""
-    budget = governed(purposes={"a": PurposeLimits(tokens_per_day=300)}, tokens_per_day=2_000)
+    budget = limiter_of(purposes={"a": PurposeLimits(tokens_per_day=300)}, tokens_per_day=2_000)
     reserve(budget, asked(purpose="a"))
     assert skip_of(budget, asked(purpose="a")) == "budget_exhausted"
     for _ in range(20):
@@ -136,7 +136,7 @@ def test_purposes_have_limits_of_their_own() -> None:
 
 def test_the_unused_part_of_a_reservation_is_released() -> None:
     """Settling leaves what was used."""
-    budget = governed(tokens_per_day=380)
+    budget = limiter_of(tokens_per_day=380)
     for _ in range(10):
         reservation = reserve(budget)
         budget.settle(reservation, usage_of(10, 5))
@@ -153,7 +153,7 @@ def test_the_unused_part_of_a_reservation_is_released() -> None:
 )  # fmt: skip
 def test_failures_are_charged_their_possible_cost(usage: Any, word: Any, charged: int) -> None:
     """The provider's count; nothing for refused requests; the whole reservation where the usage is unknown."""
-    budget = governed(tokens_per_day=1_000)
+    budget = limiter_of(tokens_per_day=1_000)
     reservation = reserve(budget)
     assert reservation.entry is not None
     assert reservation.entry.amount.tokens == 238
@@ -172,7 +172,7 @@ def test_a_model_without_a_price_is_held_to_tokens() -> None:
     logger = logging.getLogger("agenteval_otel")
     logger.addHandler(handler)
     try:
-        budget = governed(usd_per_day=1.0, unpriced_tokens_per_day=1_000)
+        budget = limiter_of(usd_per_day=1.0, unpriced_tokens_per_day=1_000)
         made = 0
         with contextlib.suppress(EvaluationSkipped):
             for _ in range(100):
@@ -189,7 +189,7 @@ def test_a_model_without_a_price_is_held_to_tokens() -> None:
 def test_a_limit_below_one_call_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """It would silence a judge."""
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
-        budget = governed(usd_per_minute=0.0001)
+        budget = limiter_of(usd_per_minute=0.0001)
         for _ in range(3):
             assert skip_of(budget) == "budget_exhausted"
     assert [record.getMessage() for record in caplog.records] == [
@@ -201,8 +201,8 @@ def test_a_limit_below_one_call_is_logged(caplog: pytest.LogCaptureFixture) -> N
 def test_the_rate_falls_smoothly() -> None:
     """All calls are made below four fifths of a limit, then fewer and fewer."""
     limit = Limit("", "day", None, 1_000)
-    found = [probability_of([(limit, Amount(0, used))], Amount(0, 10), 0.8, 1.0) for used in range(0, 1_001, 100)]
-    assert found == pytest.approx([1.0] * 9 + [0.5, 0.0])
+    results = [probability_of([(limit, Amount(0, used))], Amount(0, 10), 0.8, 1.0) for used in range(0, 1_001, 100)]
+    assert results == pytest.approx([1.0] * 9 + [0.5, 0.0])
     assert probability_of([(limit, Amount(0, 991))], Amount(0, 10), 0.8, 1.0) == 0.0
 
 
@@ -210,7 +210,7 @@ def test_the_draw_decides_near_the_limit() -> None:
     """At nine tenths a draw of 0.4 passes and one of 0.6 is a sampled skip."""
     for draw, goes in ((0.4, True), (0.6, False)):
         ledger = MemoryLedger()
-        budget = governed(draw=draw, ledger=ledger, tokens_per_day=10_000)
+        budget = limiter_of(draw=draw, ledger=ledger, tokens_per_day=10_000)
         budget.settle(reserve(budget), usage_of(9_000, 0))
         if goes:
             assert reserve(budget).probability == pytest.approx(0.5)
@@ -226,16 +226,16 @@ def test_the_draw_decides_near_the_limit() -> None:
 def test_the_probability_is_between_0_and_1(held: list[tuple[int, int, int]], soft_limit: float, share: float) -> None:
     """It is above 0 only where the call fits."""
     limits = [(Limit("", "day", most, None), Amount(used, 0)) for most, used, _ in held]
-    found = probability_of(limits, Amount(5, 0), soft_limit, share)
-    assert 0.0 <= found <= 1.0
-    if found > 0.0:
+    results = probability_of(limits, Amount(5, 0), soft_limit, share)
+    assert 0.0 <= results <= 1.0
+    if results > 0.0:
         assert all(used.nano_usd + 5 <= (limit.nano_usd or 0) * share for limit, used in limits)
 
 
 def test_the_remaining_dollars_can_be_read() -> None:
     """By period, also before the first call and in a new window."""
     clock = ManualClock(NOON)
-    budget = governed(clock, usd_per_day=1.0, usd_per_minute=0.5)
+    budget = limiter_of(clock, usd_per_day=1.0, usd_per_minute=0.5)
     assert budget.remaining_usd() == {"minute": 0.5, "day": 1.0}
     budget.settle(reserve(budget), usage_of(100_000, 0))
     assert budget.remaining_usd() == pytest.approx({"minute": 0.4, "day": 0.9})
@@ -247,7 +247,7 @@ def test_the_remaining_dollars_can_be_read() -> None:
 def test_a_cancelled_call_settles() -> None:
     """It leaves no reservation behind, and is charged."""
     ledger = MemoryLedger()
-    budget = governed(ledger=ledger, tokens_per_day=1_000)
+    budget = limiter_of(ledger=ledger, tokens_per_day=1_000)
 
     async def work() -> None:
         guarded = Guarded(CountingJudge(pause=asyncio.Event()), budget=budget)
@@ -264,10 +264,10 @@ def test_a_cancelled_call_settles() -> None:
 
 def test_judges_of_one_account_share_the_total() -> None:
     """Another account has its own limits."""
-    one, other = governed(tokens_per_day=300), governed(tokens_per_day=300)
+    one, other = limiter_of(tokens_per_day=300), limiter_of(tokens_per_day=300)
     reserve(one)
     assert skip_of(other) == "budget_exhausted"
-    reserve(governed(tokens_per_day=300, account="others"))
+    reserve(limiter_of(tokens_per_day=300, account="others"))
 
 
 # --- clocks -----------------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_reservations_of_killed_processes_expire(in_file: bool, tmp_path: Path) 
     with file_of(tmp_path / "spend.db") as shared:
         ledger = shared if in_file else MemoryLedger()
         clock = ManualClock(NOON)
-        budget = governed(clock, ledger=ledger, tokens_per_day=300)
+        budget = limiter_of(clock, ledger=ledger, tokens_per_day=300)
         reservation = reserve(budget)
         clock.advance(899)
         assert skip_of(budget) == "budget_exhausted"
@@ -292,10 +292,10 @@ def test_the_file_keeps_what_was_spent(tmp_path: Path) -> None:
     """A new process with the same file goes on from there."""
     path = tmp_path / "below" / "spend.db"
     with file_of(path) as ledger:
-        budget = governed(ledger=ledger, tokens_per_day=500)
+        budget = limiter_of(ledger=ledger, tokens_per_day=500)
         budget.settle(reserve(budget), usage_of(200, 50))
     with file_of(path) as ledger:
-        budget = governed(ledger=ledger, tokens_per_day=500)
+        budget = limiter_of(ledger=ledger, tokens_per_day=500)
         reserve(budget)
         assert skip_of(budget) == "budget_exhausted"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -323,7 +323,7 @@ def test_a_locked_file_neither_stops_nor_frees_evaluation(tmp_path: Path) -> Non
     clock = ManualClock()
     path = tmp_path / "spend.db"
     with file_of(path, clock=clock) as ledger:
-        budget = governed(ledger=ledger, tokens_per_day=10_000)
+        budget = limiter_of(ledger=ledger, tokens_per_day=10_000)
         budget.settle(reserve(budget), usage_of(100, 0))
         assert ledger.flush(5.0)
         other = sqlite3.connect(path, isolation_level=None)
@@ -349,7 +349,7 @@ def test_a_failed_settlement_is_written_later(tmp_path: Path) -> None:
     clock = ManualClock()
     path = tmp_path / "spend.db"
     with file_of(path, clock=clock) as ledger:
-        budget = governed(ledger=ledger, tokens_per_day=10_000)
+        budget = limiter_of(ledger=ledger, tokens_per_day=10_000)
         reservation = reserve(budget)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -369,7 +369,7 @@ def test_a_cancelled_reservation_leaves_nothing(tmp_path: Path) -> None:
     """It is released, whenever it reaches the file."""
     path = tmp_path / "spend.db"
     with file_of(path) as ledger:
-        budget = governed(ledger=ledger, tokens_per_day=10_000)
+        budget = limiter_of(ledger=ledger, tokens_per_day=10_000)
         budget.settle(reserve(budget), usage_of(1, 0))
 
         async def work() -> None:
@@ -409,7 +409,7 @@ def test_a_forked_child_goes_on_with_the_file(tmp_path: Path) -> None:
     """Parent and child have their own connections, and the file has what both spent."""
     path = tmp_path / "spend.db"
     with file_of(path) as ledger:
-        budget = governed(ledger=ledger, tokens_per_day=100_000)
+        budget = limiter_of(ledger=ledger, tokens_per_day=100_000)
         budget.settle(reserve(budget), usage_of(1, 0))
         child = os.fork()
         for _ in range(20):
@@ -430,7 +430,7 @@ def test_a_child_forked_during_a_write_leaves_the_file_alone(tmp_path: Path) -> 
     """SQLite's locks do not cross a fork: the child uses its own ledger."""
     path = tmp_path / "spend.db"
     with file_of(path) as ledger:
-        budget = governed(ledger=ledger, tokens_per_day=100_000)
+        budget = limiter_of(ledger=ledger, tokens_per_day=100_000)
         budget.settle(reserve(budget), usage_of(1, 0))
         assert ledger.flush(5.0)
         with ledger._store._working:
