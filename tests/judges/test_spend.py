@@ -123,15 +123,14 @@ def test_each_limit_holds(limits: dict[str, Any], scope: str) -> None:
     reserve(budget)
 
 
-def test_purposes_have_limits_of_their_own() -> None:
-    """A purpose at its limit does not stop others; the total stops all."""
-    budget = limiter_of(purposes={"a": PurposeLimits(tokens_per_day=300)}, tokens_per_day=2_000)
+def test_purposes_and_accounts_have_their_own_limits() -> None:
+    """A purpose at its limit does not stop others; the total of an account stops all of its judges."""
+    budget = limiter_of(purposes={"a": PurposeLimits(tokens_per_day=300)}, tokens_per_day=600)
     reserve(budget, asked(purpose="a"))
     assert skip_of(budget, asked(purpose="a")) == "budget_exhausted"
-    for _ in range(20):
-        with contextlib.suppress(EvaluationSkipped):
-            reserve(budget, asked(purpose="b"))
-    assert skip_of(budget, asked(purpose="b")) == "budget_exhausted"
+    reserve(budget, asked(purpose="b"))
+    assert skip_of(limiter_of(tokens_per_day=600), asked(purpose="b")) == "budget_exhausted"
+    reserve(limiter_of(tokens_per_day=600, account="others"))
 
 
 def test_the_unused_part_of_a_reservation_is_released() -> None:
@@ -260,14 +259,6 @@ def test_a_cancelled_call_settles() -> None:
 
     asyncio.run(work())
     assert repr(ledger) == "<MemoryLedger 0 reserved>"
-
-
-def test_judges_of_one_account_share_the_total() -> None:
-    """Another account has its own limits."""
-    one, other = limiter_of(tokens_per_day=300), limiter_of(tokens_per_day=300)
-    reserve(one)
-    assert skip_of(other) == "budget_exhausted"
-    reserve(limiter_of(tokens_per_day=300, account="others"))
 
 
 # --- clocks -----------------------------------------------------------------------------------------------------------
