@@ -1,24 +1,23 @@
-"""The wire format of OpenAI embeddings: ``POST /v1/embeddings``. The vectors know words and no meaning."""
+"""The wire format of OpenAI embeddings: ``POST /v1/embeddings``. Vectors of words, without their meaning."""
 
 from __future__ import annotations
 
 import base64
 import re
 import struct
-from typing import Any, Final
+from typing import Any
 from zlib import crc32
 
-from agenteval_otel.testing.model_server.completions import failure
-from agenteval_otel.testing.model_server.exchange import Event, Exchange
+from agenteval_otel.testing.model_server.reply import Exchange
 
-__all__ = ["events", "failure", "plain"]
+__all__ = ["plain"]
 
-_DIMENSIONS: Final = 64
-_WORD: Final = re.compile(r"\w+")
+_DIMENSIONS = 64
+_WORD = re.compile(r"\w+")
 
 
 def plain(exchange: Exchange) -> dict[str, Any]:
-    """One embedding a text, in the form and the length that were asked for; texts that share words are near."""
+    """One embedding for each text, in the requested form and length; texts that share words are near."""
     inputs = exchange.request.get("input")
     texts = inputs if isinstance(inputs, list) else [inputs]
     length = int(exchange.request.get("dimensions") or _DIMENSIONS)
@@ -30,11 +29,6 @@ def plain(exchange: Exchange) -> dict[str, Any]:
     tokens = exchange.reply.input_tokens
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": exchange.model, "usage": usage}
-
-
-def events(exchange: Exchange) -> list[Event]:
-    """Embeddings are not streamed."""
-    return []
 
 
 def _vector(text: str, length: int) -> list[float]:
