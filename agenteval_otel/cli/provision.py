@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agenteval_otel.cli.figures import count_of, setting
+from agenteval_otel.cli.options import number_between
 from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError
@@ -16,8 +16,6 @@ from agenteval_otel.provisioning.files import differing, left_over, write
 from agenteval_otel.provisioning.prometheus.recording import alerted_thresholds
 from agenteval_otel.provisioning.targets import ALL, TARGETS, files_for, options_of
 from agenteval_otel.runtime.masking import printable
-
-__all__ = ["DESCRIPTION", "add_arguments", "plan_for", "run"]
 
 DESCRIPTION = (
     "Write Grafana dashboards, Prometheus rules and alerts, Alertmanager routes and Collector configurations for the "
@@ -53,22 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="overwrite files that were not generated")
     parser.add_argument(
-        "--time-scale", type=_factor, default=1.0, metavar="X",
+        "--time-scale", type=number_between(1e-9, 1_000, "a number above 0, at most 1000"), default=1.0, metavar="X",
         help="multiply every window and waiting time of the alerts: 0.002 makes 6 hours 43 seconds, for a live test",
     )  # fmt: skip
     for name, meaning in options_of(ALL).items():
         of_targets = ", ".join(target for target in TARGETS if name in options_of(target))
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="URL", help=f"{of_targets}: {meaning}")
-
-
-def _factor(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1_000:
-        raise argparse.ArgumentTypeError("must be a number above 0, at most 1000")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -23,11 +23,11 @@ import pytest
 from rich.console import Console
 
 from agenteval_otel.cli import main
-from agenteval_otel.cli.demo.agent import SupportAgent, plan_turns
-from agenteval_otel.cli.demo.replay import RecordedTurn, recorded_turns
+from agenteval_otel.cli.demo import extent
+from agenteval_otel.cli.demo.agent import Agent
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
 from agenteval_otel.cli.demo.screen import Delivery, Run, print_summary, render
-from agenteval_otel.cli.demo.session import extent
+from agenteval_otel.cli.demo.traffic import Turn, plan_turns, recorded_turns
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from tests.backends.collector import Collector
@@ -149,9 +149,9 @@ def test_a_conversation_is_split_into_turns(tmp_path: Path) -> None:
     file = tmp_path / "recorded.jsonl"
     file.write_text(json.dumps({"id": "c-1", "messages": messages}) + '\n\n{"prompt": "Hi", "response": "Hello"}\n')
     assert list(recorded_turns(str(file))) == [
-        RecordedTurn("c-1", messages[:2], "On its way.", [{**call, "result": "in transit"}]),
-        RecordedTurn("c-1", messages[:7], "Tomorrow.", []),
-        RecordedTurn("line-3", [{"role": "user", "content": "Hi"}], "Hello", []),
+        Turn("c-1", messages[:2], "On its way.", [{**call, "result": "in transit"}]),
+        Turn("c-1", messages[:7], "Tomorrow.", []),
+        Turn("line-3", [{"role": "user", "content": "Hi"}], "Hello", []),
     ]
 
 
@@ -198,7 +198,7 @@ def test_a_collector_that_is_down_breaks_nothing() -> None:
     assert ended.returncode == 1
     assert outcomes(ended.stdout)["calls"] == 20
     assert f"Not everything reached http://127.0.0.1:{port}" in ended.stdout
-    assert "Nobody listens there." in ended.stdout
+    assert "Is the Collector up, and is the port right" in ended.stdout
     assert ended.stderr == ""
     assert took_s < 30
 
@@ -208,7 +208,7 @@ def test_a_collector_that_never_answers_breaks_nothing() -> None:
     with black_hole() as hole:
         ended = run_demo("--calls", "20", "--seconds", "0.5", "--otlp-endpoint", hole.endpoint)
     assert ended.returncode == 1
-    assert "Something listens there." in ended.stdout
+    assert "Not everything reached" in ended.stdout
     assert ended.stderr == ""
 
 
@@ -216,7 +216,7 @@ def test_telemetry_switched_off_is_told() -> None:
     """Where the SDK is disabled nothing is sent, and that is said."""
     ended = run_demo("--calls", "10", "--otlp-endpoint", "http://127.0.0.1:4317", OTEL_SDK_DISABLED="true")
     assert ended.returncode == 0
-    assert "Nothing was sent: OTEL_SDK_DISABLED is true" in ended.stdout
+    assert "Nothing left this process: OTEL_SDK_DISABLED is true" in ended.stdout
 
 
 def test_ctrl_c_ends_early_with_the_summary() -> None:
@@ -293,7 +293,7 @@ def over() -> Iterator[Run]:
         objectives=scores.objectives,
     )  # fmt: skip
     run = Run(pipeline, scores, "everything", total=600, seconds=0.5, destination="to nowhere", release=2)
-    agent = SupportAgent(pipeline, pace=0.0)
+    agent = Agent("support", pipeline, pace=0.0)
 
     async def serve() -> None:
         for turn in plan_turns(calls=600, seconds=0.5, seed=7):
@@ -325,7 +325,7 @@ def test_no_width_breaks_the_screens(over: Run, columns: int) -> None:
 def test_the_summary_tells_where_to_look(over: Run) -> None:
     """After a run into a Collector: a query, the events; and what dropped, and why."""
     file = io.StringIO()
-    delivery = Delivery("http://localhost:4317", "shop", complete=True, listens=True)
+    delivery = Delivery("http://localhost:4317", "shop", complete=True, spans=True)
     print_summary(over, Console(file=file, width=80), delivery, evaluated=True, planted=True)
     shown = file.getvalue()
     assert "agenteval_evaluation_weight_total" in shown
@@ -397,7 +397,8 @@ def test_lifelike_traffic_has_everything() -> None:
     assert all((turn.release == 2) == (turn.at_s >= 10) for turn in turns)
     assert {turn.kind for turn in turns} >= {"good", "vague", "long", "refused", "empty", "failed", "cut"}
     assert max(len(turn.messages) for turn in turns) == 8
-    assert all(any(getattr(turn, trait) for turn in turns) for trait in ("streamed", "slow", "tool_fails"))
+    assert all(any(getattr(turn, trait) for turn in turns) for trait in ("streamed", "slow"))
+    assert any("error" in call["result"] for turn in turns for call in turn.tool_calls)
 
 
 @pytest.mark.parametrize(

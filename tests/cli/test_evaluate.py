@@ -16,7 +16,7 @@ import pytest
 from agenteval_otel import EvaluationInput, Score
 from agenteval_otel.cli import main
 from agenteval_otel.cli.evaluate import session
-from agenteval_otel.cli.evaluate.outputs import result_line
+from agenteval_otel.cli.evaluate.outputs import original_line, result_line
 from agenteval_otel.engine.progress import Lines
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
@@ -133,7 +133,7 @@ def test_a_configuration_of_the_originals(evaluate: Command) -> None:
     config = evaluate.file("run.json", json.dumps({"evaluatorConfigs": [LENGTH], "metadata": {"suite": "x"}}))
     criteria = [{"name": "short", "description": "d", "scale": "likert5", "weight": 2}]
     answers = evaluate.lines("in.jsonl", [{"response": "A good one", "agentId": "a1", "criteria": criteria}])
-    shape = json.loads(evaluate(answers, "--settings", config, "--results", "-", "--results-format", "original"))
+    shape = json.loads(evaluate(answers, "--settings", config, "--results", "-", "--results-format", "agentdock"))
     assert shape["overallScore"] == 1
     assert [(one["criterionName"], one["score"], one["evaluatorType"]) for one in shape["results"]] == [
         ("short", 5, "RuleBased")
@@ -340,16 +340,16 @@ def test_an_objective_without_verdicts(evaluate: Command) -> None:
     assert "no pass rate (2 scored): the criterion needs a threshold" in evaluate.err
 
 
-@pytest.mark.parametrize("original", [False, True])
-def test_results_are_json_whatever_evaluators_leave_in_them(original: bool) -> None:
+@pytest.mark.parametrize("line_of", [result_line, original_line])
+def test_results_are_json_whatever_evaluators_leave_in_them(line_of: Callable[..., str]) -> None:
     """Objects are described, what is no finite number is null, and one result is one line."""
     facts = {"nan": float("nan"), "object": Path("a"), "text": "a\u2028b", "list": [float("inf")]}
     result = EvaluationResult(criterion_name="a", evaluator_type="A", score=1, metadata=facts)
     odd = EvaluationResult(
         criterion_name="b", evaluator_type="B", score=1, metadata={"odd": object(), "half": "\ud800"}
     )
-    line = result_line(AggregatedEvaluationResult(results=(result, odd)), original=original)
-    assert len(line.splitlines()) == 1
+    line = line_of(AggregatedEvaluationResult(results=(result, odd)))
+    assert "\n" not in line
     found = json.loads(line, parse_constant=pytest.fail)["results"]
     assert found[0]["metadata"]["text"] == "a\u2028b"
     assert found[0]["metadata"].get("nan") is None
@@ -537,7 +537,7 @@ def test_recorded_runs_of_the_originals(vector: dict[str, Any], evaluate: Comman
         assert "run.json" in evaluate.err
         return
     shape = json.loads(
-        evaluate(*arguments, "--results", "-", "--results-format", "original", code=0 if expected["results"] else 2)
+        evaluate(*arguments, "--results", "-", "--results-format", "agentdock", code=0 if expected["results"] else 2)
     )
     assert same(shape.get("overallScore"), expected["overallScore"])
     assert same(shape["evaluationConfigSnapshot"], expected["evaluationConfigSnapshot"])

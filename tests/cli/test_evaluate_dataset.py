@@ -15,14 +15,13 @@ import pytest
 from agenteval_otel.cli.evaluate import dataset as dataset_module
 from agenteval_otel.cli.evaluate.dataset import MAX_PROBLEMS, Dataset
 from agenteval_otel.config import SettingsError
-from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 
 
 def read(path: Path | str, **options: Any) -> list[EvaluationInput]:
     """The inputs, read as the command does: checked first."""
     with Dataset([str(path)], **options) as dataset:
-        count = dataset.check().inputs
+        count = dataset.check()
         rows = list(dataset)
     assert len(rows) == count
     return [row.evaluation_input for row in rows]
@@ -103,7 +102,7 @@ def test_what_is_no_field_is_kept_in_the_metadata(tmp_path: Path) -> None:
     """Nothing of a line is lost, and what was kept is told."""
     path = written(tmp_path, "a.jsonl", '{"response": "a", "id": 3, "metadata": {"own": 1}, "metadata.more": 2}\n')
     with Dataset([str(path)]) as dataset:
-        assert dataset.check() == (1, ("id",))
+        assert (dataset.check(), list(dataset.unknown_names)) == (1, ["id"])
         assert [row.evaluation_input.metadata for row in dataset] == [{"own": 1, "more": 2, "id": 3}]
 
 
@@ -112,13 +111,6 @@ def test_what_is_no_field_is_kept_in_the_metadata(tmp_path: Path) -> None:
     [
         ("a.jsonl", '{"response": "a"}\n{"response": \n', "a.jsonl:2: not JSON: Expecting value at character 13"),
         ("a.jsonl", '{"response": NaN}\n', "a.jsonl:1: not JSON: NaN is not a JSON number"),
-        ("a.jsonl", '{"response": "", "cost": 1e999}\n', "a.jsonl:1: not JSON: 1e999 is not a JSON number"),
-        (
-            "a.jsonl",
-            '{"response": "a", "response": "b"}\n',
-            "not JSON: the key 'response' appears twice",
-        ),
-        ("a.jsonl", '{"response": "", "context": {"k": 1, "k": 2}}\n', "the key 'k' appears twice"),
         ("a.jsonl", '"text"\n', "a.jsonl:1: expected a JSON object on each line, found 'text'"),
         ("a.jsonl", '{"prompt": "a"}\n', "a.jsonl:1: response: is missing"),
         ("a.jsonl", '{"response": "a", "usage": 3}\n', "a.jsonl:1: usage: expected a mapping, found 3"),
@@ -268,12 +260,9 @@ def test_a_file_that_changed_meanwhile_is_told(tmp_path: Path) -> None:
 
 
 def test_a_file_that_grows_meanwhile_ends_where_it_was_checked(tmp_path: Path) -> None:
-    """Who writes faster than is evaluated would never let the run end; one with fewer inputs than before is told."""
+    """Otherwise a file that is written faster than it is evaluated would never end."""
     path = written(tmp_path, "a.jsonl", '{"response": "a"}\n' * 2)
     with Dataset([str(path)]) as dataset:
-        assert dataset.check().inputs == 2
+        assert dataset.check() == 2
         path.write_text('{"response": "a"}\n' * 5)
         assert len(list(dataset)) == 2
-        path.write_text('{"response": "a"}\n')
-        with pytest.raises(ConfigurationError, match=r"a\.jsonl changed during the run: 2 inputs before, 1 now"):
-            list(dataset)

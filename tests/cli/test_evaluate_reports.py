@@ -17,7 +17,7 @@ from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunCon
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.outputs import KINDS
 from agenteval_otel.cli.evaluate.table import TableReport
-from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, missed_targets
+from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, targets_of
 from agenteval_otel.cli.evaluate.totals import Totals
 from agenteval_otel.engine import run_evaluations_sync
 from agenteval_otel.evaluators import Func
@@ -62,9 +62,8 @@ class Run:
         return self
 
     def text(self) -> str:
-        missed = missed_targets(self.totals, self.limits)
-        self.report.finish(Summary(self.totals, list(self.sources), self.limits, missed, 1.5))
-        self.report.close()
+        targets = list(targets_of(self.totals, self.limits))
+        self.report.finish(Summary(self.totals, list(self.sources), self.limits, targets, 1.5))
         return self.file.getvalue()
 
     def cases(self) -> list[ElementTree.Element]:
@@ -194,7 +193,7 @@ def test_the_table_in_ascii() -> None:
     report = TableReport(file, width=80)
     totals = Totals([EvaluationCriteria(name="tone", objective=0.5)])
     totals.add(AggregatedEvaluationResult(results=(scored(),), overall_score=1.0))
-    report.finish(Summary(totals, ["a"], [], [], 0.1))
+    report.finish(Summary(totals, ["a"], [], list(targets_of(totals, [])), 0.1))
     file.flush()
     assert b"50 % ok:" in raw.getvalue()
 

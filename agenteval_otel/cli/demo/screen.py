@@ -17,11 +17,8 @@ from rich.text import Text
 from agenteval_otel.cli.demo.scores import Scores
 from agenteval_otel.cli.evaluate.table import criteria_table
 from agenteval_otel.cli.figures import Glyphs, count_of, frequencies, glyphs_of, percent, setting, with_interval
-from agenteval_otel.objectives import ObjectiveCrossing
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.semconv import NOT_SAMPLED
-
-__all__ = ["Delivery", "Run", "print_progress", "print_summary", "render", "show_live"]
 
 _EVERY_S, _PROGRESS_S = 0.25, 4.0
 _WIDE = 78
@@ -78,14 +75,15 @@ class Run:
 
 @dataclass
 class Delivery:
-    """Whether all telemetry, or at least the spans, reached the address (None: nowhere), and whether it listens."""
+    """Where telemetry goes, as which service, and whether all of it, or at least the spans, arrived.
+
+    Without an address nothing is sent; then `service` says why, if there is a reason.
+    """
 
     address: str | None = None
     service: str = ""
     complete: bool = False
     spans: bool = False
-    listens: bool = False
-    disabled: bool = False
 
 
 async def show_live(run: Run, console: Console) -> None:
@@ -149,7 +147,7 @@ def _lines(named: Iterable[tuple[str, str]], style: str = "") -> Table:
 def _table(run: Run, width: int, glyphs: Glyphs) -> Table:
     bins = min(40, width - 50)
     return criteria_table(
-        run.scores.totals, run.scores.targets_of, width=width, glyphs=glyphs,
+        run.scores.totals, run.scores.targets(), width=width, glyphs=glyphs,
         columns=("criterion", "pass rate", "scored", "target", *(["trend"] if bins > 3 else [])),
         trends=run.scores.trends(glyphs.levels, bins),
     )  # fmt: skip
@@ -157,16 +155,13 @@ def _table(run: Run, width: int, glyphs: Glyphs) -> Table:
 
 def _breaches(run: Run, glyphs: Glyphs) -> Iterator[str]:
     for name, breach in list(run.scores.breaches.items()):
-        rate = f"{percent(breach.rate)} ({100 * breach.low:.0f}{glyphs.dash}{100 * breach.high:.0f})"
-        before, _, place = *run.scores.around(breach), _place(run, breach)
+        count, before, _ = run.scores.around(breach)
+        place = f"after {count:,} scores"
+        if run.seconds is not None:
+            place = f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
         start = f"{with_interval(before, glyphs.dash, rate=True)} {glyphs.arrow} " if before else ""
+        rate = f"{percent(breach.rate)} ({100 * breach.low:.0f}{glyphs.dash}{100 * breach.high:.0f})"
         yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
-
-
-def _place(run: Run, breach: ObjectiveCrossing) -> str:
-    if run.seconds is None:
-        return f"after {run.scores.position(breach):,} scores"
-    return f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
 
 
 def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: bool, planted: bool) -> None:
@@ -187,15 +182,18 @@ def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: 
     page.heading(f"Scores {glyphs.dot} weighted by 1 / probability, with 95 % intervals")
     page.show(_table(run, console.width - 2, glyphs))
     _print_breaches(page, run, glyphs, planted=planted)
-    _print_delivery(page, delivery, run.scores.failing_trace(), glyphs)
+    _print_delivery(page, delivery, run.scores, glyphs)
+    endpoint = f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}"
     page.heading("Next")
-    page.step("your handler", "from agenteval_otel import monitor", "@monitor",
-              "async def answer(question: str) -> str: ...")  # fmt: skip
-    page.step("your settings", "agenteval-otel check agenteval.yaml")
-    page.step("your stack", f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}" if delivery.address else
-              "agenteval-otel demo --otlp-endpoint http://localhost:4317")  # fmt: skip
-    page.step("your alerts", "agenteval-otel provision all --settings agenteval.yaml")
-    page.step("your recordings", "agenteval-otel demo --traffic conversations.jsonl")
+    for name, *commands in (
+        ("your handler", "from agenteval_otel import monitor", "@monitor",
+         "async def answer(question: str) -> str: ..."),
+        ("your settings", "agenteval-otel check agenteval.yaml"),
+        ("your stack", endpoint if delivery.address else "agenteval-otel demo --otlp-endpoint http://localhost:4317"),
+        ("your alerts", "agenteval-otel provision all --settings agenteval.yaml"),
+        ("your recordings", "agenteval-otel demo --traffic conversations.jsonl"),
+    ):  # fmt: skip
+        page.step(name, *commands)
 
 
 def _print_breaches(page: _Page, run: Run, glyphs: Glyphs, *, planted: bool) -> None:
@@ -210,35 +208,32 @@ def _print_breaches(page: _Page, run: Run, glyphs: Glyphs, *, planted: bool) -> 
     page.heading(f"{glyphs.down} Quality dropped: {count_of(len(breaches), 'objective')} breached{news}", "bold red")
     for breach, text in zip(list(breaches.values()), _breaches(run, glyphs), strict=False):
         page.line(text)
-        results = run.scores.around(breach)[1]
-        reasons = Counter(result.reason for result in results if not result.passed and result.reason)
+        verdicts = run.scores.around(breach)[2]
+        reasons = Counter(verdict.reason for verdict in verdicts if not verdict.passed and verdict.reason)
         if reasons:
-            page.line(f"    why: {frequencies(reasons)} of the last {len(results)}", "dim")
+            page.line(f"    why: {frequencies(reasons)} of the last {len(verdicts)}", "dim")
     kept = [item.name for item in run.scores.totals.criteria if item.name not in breaches]
     page.line(f"No breach: {', '.join(kept) or 'none'}")
 
 
-def _print_delivery(page: _Page, delivery: Delivery, trace_id: str | None, glyphs: Glyphs) -> None:
-    if delivery.disabled:
-        page.heading("Nothing was sent: OTEL_SDK_DISABLED is true", "bold yellow")
-        return
+def _print_delivery(page: _Page, delivery: Delivery, scores: Scores, glyphs: Glyphs) -> None:
     if delivery.address is None:
-        page.heading("Nothing left this process", "dim")
+        page.heading("Nothing left this process" + (f": {delivery.service}" if delivery.service else ""), "dim")
         return
     if delivery.complete:
         page.heading(f"{glyphs.good} Sent to {delivery.address} as service {delivery.service}", "bold green")
     else:
         page.heading(f"{glyphs.bad} Not everything reached {delivery.address}", "bold yellow")
         page.line(
-            "Nobody listens there. Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)?"
-            if not delivery.listens else
             "The spans did; events or metrics did not. Jaeger by itself takes only spans: send to a Collector."
             if delivery.spans else
-            "Something listens there. Does it speak gRPC (OTLP on port 4318: HTTP; on other ports set "
-            "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf), and can it take the load?"
+            "Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)? On other ports set "
+            "OTEL_EXPORTER_OTLP_PROTOCOL, to grpc or http/protobuf."
         )  # fmt: skip
         page.line("The scores above are complete all the same.")
-    if trace_id and (delivery.complete or delivery.spans):
+    breached = (breach.trace_id for breach in scores.breaches.values())
+    trace_id = next(filter(None, breached), scores.failing_trace)
+    if trace_id and delivery.spans:
         page.line("Traces: a failing answer, with its scores on its evaluation span, is")
         page.command(trace_id)
         page.command(f"http://localhost:16686/trace/{trace_id}    # in Jaeger")

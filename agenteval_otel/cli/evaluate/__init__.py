@@ -1,7 +1,7 @@
 """``agenteval-otel evaluate``: scores a dataset with the evaluators of the live answers; reports and an exit code.
 
 `dataset` and `parsing` read inputs, `session` runs them, `totals` sums up the results, `targets` compares them with
-objectives and limits, `outputs` writes `reports`, `table`, `junit` and the results. Only the options are imported at
+objectives and limits, `outputs` writes `reports`, `table` and the results. Only the options are imported at
 start.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-__all__ = ["DESCRIPTION", "add_arguments", "run"]
+from agenteval_otel.cli.options import at_least_one
 
 DESCRIPTION = (
     "Evaluate recorded answers with the evaluators of a settings file, the same that score live answers: a regression "
@@ -29,7 +29,7 @@ examples:
       the settings' profile "ci"; exit code 1 when the mean overall score is below 0.8
   agenteval-otel evaluate *.jsonl --execution inline,thread --report junit=results.xml --report markdown=comment.md
       without the evaluators that call a model; a report for the CI server, one for the pull request, and a table here
-  agenteval-otel evaluate input.jsonl --settings run.json --results - --results-format original
+  agenteval-otel evaluate input.jsonl --settings run.json --results - --results-format agentdock
       a run configuration of AgentDock (evaluatorConfigs); results in its JSON form
   jq -c '.rows[]' export.json | agenteval-otel evaluate - --fail-under tone=0.9 --report json
       from standard input; the mean of the criterion tone must reach 0.9
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("datasets", nargs="+", metavar="FILE", help="inputs, .jsonl or .csv, read in this order; - for standard input")
     add("--format", choices=("jsonl", "csv"), help="of the inputs (default: by suffix, else by the first character)")
-    add("--limit", type=_at_least_one, metavar="N", help="evaluate only the first N inputs")
+    add("--limit", type=at_least_one, metavar="N", help="evaluate only the first N inputs")
     _add_what_runs(parser.add_argument_group("what runs"))
     _add_what_comes_out(parser.add_argument_group("what comes out"))
 
@@ -64,7 +64,7 @@ def _add_what_runs(group: argparse._ArgumentGroup) -> None:
         help="only evaluators with this execution: inline, thread, process, async (calls a model)",
     )  # fmt: skip
     add(
-        "--concurrency", type=_at_least_one, default=8, metavar="N",
+        "--concurrency", type=at_least_one, default=8, metavar="N",
         help="inputs evaluated at the same time (default: %(default)s)",
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ def _add_what_comes_out(group: argparse._ArgumentGroup) -> None:
     add("--output", metavar="FILE", help="file for the report without one (default: standard output)")
     add("--results", metavar="FILE", help="write each input's result as a JSON line; - for standard output")
     add(
-        "--results-format", choices=("full", "original"), default="full",
+        "--results-format", choices=("full", "agentdock"), default="full",
         help="full, or the JSON form of AgentDock (default: %(default)s)",
     )  # fmt: skip
     add(
@@ -124,10 +124,3 @@ class _Several(argparse.Action):
         if not items:
             parser.error(f"argument {option_string}: expected at least one value")
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), *items])
-
-
-def _at_least_one(text: str) -> int:
-    value = int(text) if text.isdecimal() and len(text) < 10 else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be a whole number, at least 1")
-    return value

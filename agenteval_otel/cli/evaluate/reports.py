@@ -1,21 +1,19 @@
-"""Reports: the contract, and those for programs (JSON) and pull requests (Markdown)."""
+"""Reports: the contract, and those for programs (JSON), pull requests (Markdown) and CI servers (JUnit XML)."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.targets import Summary
-from agenteval_otel.cli.evaluate.totals import CriterionTotals
-from agenteval_otel.cli.figures import count_of, duration_of, frequencies, with_interval
-from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.cli.evaluate.totals import estimate_json
+from agenteval_otel.cli.figures import count_of, duration_of, with_interval
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.scoring.intervals import Estimate
-
-__all__ = ["JsonReport", "MarkdownReport", "Report", "json_for_terminals"]
 
 
 class Report:
@@ -26,15 +24,16 @@ class Report:
 
     def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
         """Add the results of one input, in the order of the dataset. Most reports only need the totals."""
-        return
 
     def finish(self, summary: Summary) -> None:
         """Write the report. Raises `OSError` when it cannot be written."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Release what the report keeps, whether it was written or not."""
-        return
+
+def heading_of(summary: Summary) -> str:
+    """``3 inputs from answers.jsonl in 0.1 s``."""
+    sources = ", ".join(summary.sources)
+    return f"{count_of(summary.totals.inputs, 'input')} from {sources} in {duration_of(summary.duration_s)}"
 
 
 def json_for_terminals(value: Any) -> str:
@@ -53,37 +52,17 @@ class JsonReport(Report):
             "inputs": totals.inputs,
             "inputs_with_failures": totals.broken,
             "duration_s": round(summary.duration_s, 3),
-            "overall_score": _estimate(totals.overall),
-            "criteria": [_criterion(criterion) for criterion in totals.criteria],
+            "overall_score": estimate_json(totals.overall),
+            "criteria": [criterion.as_json() for criterion in totals.criteria],
             "fail_under": [limit._asdict() for limit in summary.limits],
-            "missed": [target._asdict() for target in summary.missed],
+            "missed": [
+                {"criterion": target.criterion, "target": target.target, "reached": target.reached}
+                for target in summary.missed
+            ],
             "lowest": [low._asdict() for low in totals.lowest],
-            **({"judges": totals.judges.as_json()} if totals.judges else {}),
+            **({"judges": vars(totals.judges)} if totals.judges else {}),
         }
         self.file.write(json_for_terminals(report) + "\n")
-
-
-def _criterion(criterion: CriterionTotals) -> dict[str, Any]:
-    return {
-        "name": criterion.name,
-        "mean": _estimate(criterion.mean),
-        "pass_rate": _estimate(criterion.pass_rate),
-        "scored": criterion.scored,
-        "skipped": criterion.skipped,
-        "failed": criterion.failed,
-        "objective": criterion.objective,
-        "objective_met": criterion.objective_met,
-        "labels": dict(criterion.labels),
-        "skip_reasons": dict(criterion.skips),
-        "error_types": dict(criterion.errors),
-    }
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, float] | None:
-    """The mean, its 95 % interval, and the number of scores."""
-    if estimate is None:
-        return None
-    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "scores": estimate.scores}
 
 
 _NONE = "\u2013"
@@ -99,35 +78,26 @@ class MarkdownReport(Report):
 
 
 def _lines(summary: Summary) -> Iterator[str]:
-    totals, missed, has_targets = summary.totals, summary.missed, summary.has_targets
-    outcome = f"{count_of(len(missed), 'target')} missed" if missed else "all targets met"
-    yield f"### {'❌ ' if missed else '✅ ' if has_targets else ''}Evaluation: " + (
-        outcome if has_targets else "no targets set"
-    )
-    yield ""
-    sources = ", ".join(map(_text, summary.sources))
-    yield f"{count_of(totals.inputs, 'input')} from {sources} in {duration_of(summary.duration_s)}."
+    totals, missed = summary.totals, summary.missed
+    outcome = "no targets set"
+    if summary.targets:
+        outcome = f"{count_of(len(missed), 'target')} missed" if missed else "all targets met"
+    yield f"### {'❌ ' if missed else '✅ ' if summary.targets else ''}Evaluation: {outcome}"
+    yield from ("", f"{_text(heading_of(summary))}.")
     yield from ("", "| criterion | mean (95 %) | pass rate (95 %) | scored | skipped | failed | target |")
     yield "|---|---|---|--:|--:|--:|---|"
     for item in totals.criteria:
-        mean, rate = item.mean, item.pass_rate
-        cells = [
-            _text(item.name), _NONE if mean is None else with_interval(mean),
-            _NONE if rate is None else with_interval(rate, rate=True),
-            f"{item.scored:,}", f"{item.skipped:,}", f"{item.failed:,}", _targets(summary, item),
-        ]  # fmt: skip
-        yield f"| {' | '.join(cells)} |"
+        mean = _NONE if item.mean is None else with_interval(item.mean)
+        rate = _NONE if item.pass_rate is None else with_interval(item.pass_rate, rate=True)
+        counts = f"{item.scored:,} | {item.skipped:,} | {item.failed:,}"
+        yield f"| {_text(item.name)} | {mean} | {rate} | {counts} | {_targets(summary, item.name)} |"
     overall = totals.overall
     shown, scored = (_NONE, 0) if overall is None else (with_interval(overall), overall.scores)
     yield f"| **overall score** | {shown} | | {scored:,} | | | {_targets(summary, None)} |"
-    for title, lines in (
-        ("Missed", list(map(str, missed))),
-        ("Failed results, which have no score",
-         [f"{item.name}: {frequencies(item.errors)}" for item in totals.criteria if item.failed]),
-        ("Skips", [f"{item.name}: {frequencies(item.skips)}" for item in totals.criteria if item.skipped]),
-    ):  # fmt: skip
+    notes = [(heading, [": ".join(row) for row in rows]) for heading, rows in totals.notes()]
+    for heading, lines in (("Missed", list(map(str, missed))), *notes):
         if lines:
-            yield from ("", f"**{title}**", "", *(f"- {_text(line)}" for line in lines))
+            yield from ("", f"**{heading}**", "", *(f"- {_text(line)}" for line in lines))
     if totals.lowest:
         yield from ("", "<details><summary>Lowest scores</summary>", "", "| input | overall score | not passed |")
         yield "|---|--:|---|"
@@ -136,11 +106,107 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield from ("", "</details>")
 
 
-def _targets(summary: Summary, criterion: CriterionTotals | None) -> str:
-    return ", ".join(f"{words} {'✅' if met else '❌'}" for words, met in summary.targets_of(criterion))
+def _targets(summary: Summary, criterion: str | None) -> str:
+    own = [target for target in summary.targets if target.criterion == criterion]
+    return ", ".join(f"{target.shown} {'✅' if target.met else '❌'}" for target in own)
 
 
 def _text(text: str) -> str:
     """The text, as code where Markdown would interpret it."""
     shown = printable(text)
     return f"`{shown.replace('`', chr(39)).replace('|', chr(92) + '|')}`" if _SPECIAL.search(shown) else shown
+
+
+_MAX_CHARACTERS = 2000
+# Characters that XML 1.0 cannot contain, escaped or not.
+_NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class JUnitReport(Report):
+    """JUnit XML: each criterion of each input is a test case, each source a suite. Keeps the cases until the end.
+
+    A result that does not pass is a ``failure``, an evaluator that failed an ``error``, a skip ``skipped``; a score
+    that neither passes nor fails is a passing case. The report contains no element or attribute that the strict servers
+    (Jenkins' xUnit plugin) refuse. The class of a case is its source and criterion, its name the criterion and the
+    input's place.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        super().__init__(file)
+        self._suites: dict[str, Element] = {}
+
+    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+        by_criterion: dict[str, list[EvaluationResult]] = {}
+        for result in aggregated.results:
+            by_criterion.setdefault(result.criterion_name, []).append(result)
+        for criterion, results in by_criterion.items():
+            _add_outcome(self._case(row, criterion, results), results)
+        if not by_criterion and aggregated.run_errors:
+            messages = [error.message for error in aggregated.run_errors]
+            kind = aggregated.run_errors[0].evaluator_type or "error"
+            _add_element(self._case(row, "evaluation", []), "error", messages, kind)
+
+    def _case(self, row: Row, criterion: str, results: Iterable[EvaluationResult]) -> Element:
+        """A case; it takes as long as its evaluators, one of which may score several criteria in that time."""
+        suite = self._suites.setdefault(row.source, Element("testsuite", name=_clean(row.source)))
+        took_ns = sum(max(0, (result.ended_ns or 0) - (result.started_ns or 0)) for result in results)
+        return SubElement(
+            suite, "testcase", classname=f"{_package(row.source)}.{_package(criterion)}",
+            name=_clean(f"{criterion} at {row.place}"), time=f"{took_ns / 1e9:.6f}",
+        )  # fmt: skip
+
+    def finish(self, summary: Summary) -> None:
+        root = Element("testsuites", name="agenteval-otel")
+        root.extend(self._suites.values())
+        for element in (root, *root):
+            cases = list(element.iter("testcase"))
+            element.set("tests", str(len(cases)))
+            for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+                if element is not root or name != "skipped":
+                    element.set(name, str(sum(case.find(tag) is not None for case in cases)))
+            element.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.6f}")
+        root.set("time", f"{summary.duration_s:.6f}")
+        indent(root)
+        self.file.write(f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, encoding="unicode")}\n')
+
+
+def _add_outcome(case: Element, results: list[EvaluationResult]) -> None:
+    """The element that shows the outcome; a failed result counts before one that does not pass."""
+    failed = [result for result in results if result.status == "failed"]
+    low = [result for result in results if result.passed is False]
+    if failed:
+        _add_element(case, "error", [result.error or "" for result in failed], failed[0].error_type or "error")
+    elif low:
+        _add_element(case, "failure", [_score_text(result) for result in low], low[0].reason_code or "fail")
+    elif all(result.status == "skipped" for result in results):
+        reasons = dict.fromkeys(result.skip_reason or "" for result in results)
+        SubElement(case, "skipped", message=_clean(", ".join(reasons)))
+    else:
+        scored = [_score_text(result) for result in results if result.status == "scored"]
+        SubElement(case, "system-out").text = _clean("\n".join(scored))
+
+
+def _add_element(case: Element, tag: str, texts: list[str], kind: str) -> None:
+    text = "\n".join(texts)
+    SubElement(case, tag, message=_clean(text.partition("\n")[0][:200]), type=_clean(kind)).text = _clean(text)
+
+
+def _score_text(result: EvaluationResult) -> str:
+    words = f"score {result.score}"
+    if result.threshold is not None:
+        words += f", passes from {result.threshold:g}"
+    if result.reason_code:
+        words += f" ({result.reason_code})"
+    return f"{words}: {result.reasoning}" if result.reasoning else words
+
+
+def _package(name: str) -> str:
+    """A name as one part of a class name. Servers split class names at dots."""
+    return re.sub(r"[^\w-]", "_", name.rsplit("/", 1)[-1].removesuffix(".jsonl").removesuffix(".csv")) or "_"
+
+
+def _clean(text: str) -> str:
+    """The text as XML can contain it, cut where it is long."""
+    if len(text) > _MAX_CHARACTERS:
+        text = f"{text[:_MAX_CHARACTERS]} [and {len(text) - _MAX_CHARACTERS:,} more characters]"
+    return _NO_XML.sub("\ufffd", text)

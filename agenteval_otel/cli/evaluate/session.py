@@ -13,7 +13,7 @@ from typing import Any
 
 from agenteval_otel.cli.evaluate.dataset import Dataset, Row
 from agenteval_otel.cli.evaluate.outputs import Outputs
-from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, check_names, missed_targets
+from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, check_names, targets_of
 from agenteval_otel.cli.evaluate.totals import Totals
 from agenteval_otel.cli.figures import count_of
 from agenteval_otel.components import choices, near
@@ -27,8 +27,6 @@ from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.runtime.masking import printable
-
-__all__ = ["run_session"]
 
 _RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
 
@@ -46,26 +44,27 @@ def run_session(arguments: argparse.Namespace) -> int:
     criteria = _scored_criteria(config)
     check_names(limits, [criterion.name for criterion in criteria])
     with Dataset(arguments.datasets, form=arguments.format, limit=arguments.limit, check=config.check_input) as dataset:
-        contents = dataset.check()
-        if contents.inputs == 0:
+        inputs = dataset.check()
+        if inputs == 0:
             raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
         if config.selection.left_out:
             _print(f"left out: {', '.join(map(str, config.selection.left_out))}")
-        if contents.unknown_names:
-            _print(f"unknown fields, kept in metadata: {', '.join(contents.unknown_names)}")
+        if dataset.unknown_names:
+            _print(f"unknown fields, kept in metadata: {', '.join(dataset.unknown_names)}")
         totals = Totals(criteria)
         began = time.monotonic()
         with outputs:
-            with progress_for(contents.inputs, quiet=arguments.quiet) as progress:
+            with progress_for(inputs, quiet=arguments.quiet) as progress:
                 flow = _Flow(dataset, totals, outputs, progress)
                 # The reports already have standard output; what evaluators print goes to standard error.
                 with redirect_stdout(sys.stderr), observed_by(totals.judges):
                     asyncio.run(_evaluate(flow, config, arguments.concurrency))
-            missed = missed_targets(totals, limits)
-            outputs.finish(Summary(totals, dataset.names, limits, missed, time.monotonic() - began))
+            targets = list(targets_of(totals, limits))
+            summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began)
+            outputs.finish(summary)
     if unscored:
         _print(f"criteria that no evaluator scores: {', '.join(unscored)}")
-    return _exit_code(totals, list(map(str, missed)))
+    return _exit_code(totals, list(map(str, summary.missed)))
 
 
 async def _evaluate(flow: _Flow, config: EvaluationRunConfig, concurrency: int) -> None:

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agenteval_otel.cli.evaluate.reports import Report
-from agenteval_otel.cli.evaluate.targets import Summary
+from agenteval_otel.cli.evaluate.reports import Report, heading_of
+from agenteval_otel.cli.evaluate.targets import Summary, Target
 from agenteval_otel.cli.evaluate.totals import CriterionTotals, Totals
-from agenteval_otel.cli.figures import Glyphs, count_of, duration_of, frequencies, glyphs_of, with_interval
+from agenteval_otel.cli.figures import Glyphs, glyphs_of, with_interval
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.scoring.intervals import Estimate
 
-__all__ = ["TableReport", "criteria_table"]
-
-_WIDE, _MIDDLE, _NARROW = 92, 76, 58
-_COUNTS = ("scored", "skipped", "failed")
+_MIDDLE, _NARROW = 76, 58
+_COUNTS = ("scored", "skip", "fail")
 _COLUMNS = ("criterion", "mean", "pass rate", *_COUNTS, "target")
-_SHORT = {"skipped": "skip", "failed": "fail"}
 _LOWEST = 5
-
-Targets = Callable[[CriterionTotals | None], list[tuple[str, bool]]]
-"""The targets of a criterion, or (None) of the overall scores, and whether each is met."""
 
 
 class TableReport(Report):
     """A row for each criterion; narrow terminals get fewer columns, never broken ones.
 
-    Args:
-        file: A terminal, a pipe or a file.
-        width: Columns; the terminal's, or 80 (`COLUMNS`) where there is none, when left out.
+    Without `width`, the table is as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or file.
     """
 
     def __init__(self, file: IO[str], *, width: int | None = None) -> None:
@@ -42,87 +34,66 @@ class TableReport(Report):
 
     def finish(self, summary: Summary) -> None:
         console, totals = self.console, summary.totals
-        title = f"{count_of(totals.inputs, 'input')} from {', '.join(summary.sources)} "
-        title += f"in {duration_of(summary.duration_s)}"
-        console.print(Text(printable(title), style="bold"))
+        console.print(Text(printable(heading_of(summary)), style="bold"))
         console.print()
-        console.print(criteria_table(totals, summary.targets_of, width=console.width, glyphs=glyphs_of(console)))
-        for heading, lines in _notes(totals):
-            console.print()
-            grid = Table.grid(padding=(0, 2, 0, 0))
-            grid.add_column(no_wrap=True, style="dim", min_width=8)
-            for cells in lines:
-                while len(grid.columns) <= len(cells):
-                    grid.add_column(overflow="fold")
-                grid.add_row(heading, *(Text(printable(cell)) for cell in cells))
-                heading = ""
-            console.print(grid)
+        console.print(criteria_table(totals, summary.targets, width=console.width, glyphs=glyphs_of(console)))
+        lowest: list[tuple[str, ...]] = [
+            (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)) for low in totals.lowest
+        ]
+        for heading, rows in (*totals.notes(), ("Lowest", [row for row in lowest if row[-1]][:_LOWEST])):
+            if rows:
+                console.print()
+                console.print(_note(heading, rows))
         console.print()
         legend = "In brackets: 95 % intervals. Means leave out failed and skipped results."
-        if summary.has_targets:
+        if summary.targets:
             legend += " A target in % applies to the pass rate, a plain number to the mean."
         console.print(Text(legend, style="dim"))
 
 
 def criteria_table(
     totals: Totals,
-    targets_of: Targets,
+    targets: Sequence[Target],
     *,
     width: int,
     glyphs: Glyphs,
     columns: Sequence[str] = _COLUMNS,
     trends: Mapping[str, str] | None = None,
 ) -> Table:
-    """The table.
-
-    Args:
-        totals: What it shows.
-        targets_of: The targets of a criterion.
-        width: Columns of the terminal; narrow tables leave columns out.
-        glyphs: Signs to use.
-        columns: Those to show where there is room.
-        trends: The text of the column ``trend``, by criterion.
-    """
-    hidden = {"scored"} if width < _NARROW else set()
-    if width < _MIDDLE:
-        hidden.add("skipped")
-    if not any(map(targets_of, (None, *totals.criteria))):
-        hidden.add("target")
-    columns = [name for name in columns if name not in hidden]
+    """The table; a terminal of few columns (`width`) gets fewer `columns`. `trends` is the column ``trend``."""
+    hidden = {"skip" if width < _MIDDLE else "", "scored" if width < _NARROW else "", "" if targets else "target"}
     table = Table(box=None, padding=(0, 2 if width >= _NARROW else 1, 0, 0), pad_edge=False, header_style="dim")
-    for name in columns:
-        shown = name if width >= _WIDE else _SHORT.get(name, name)
+    shown = [name for name in columns if name not in hidden]
+    for name in shown:
         if name == "criterion":
-            table.add_column(shown, overflow="fold", min_width=12)
+            table.add_column(name, overflow="fold", min_width=12)
         else:
-            table.add_column(shown, no_wrap=True, justify="right" if name in _COUNTS else "left")
-    rows = [_row(criterion, targets_of(criterion), width, glyphs) for criterion in totals.criteria]
-    for row, criterion in zip(rows, totals.criteria, strict=True):
-        row["trend"] = Text((trends or {}).get(criterion.name, ""), style="cyan")
+            table.add_column(name, no_wrap=True, justify="right" if name in _COUNTS else "left")
     overall = totals.overall
-    if "mean" in columns:
-        rows.append({
-            "criterion": Text("overall score", style="bold"),
-            "mean": _mean(overall, width, glyphs),
-            "scored": Text(f"{0 if overall is None else overall.scores:,}"),
-            "target": _targets(targets_of(None), glyphs),
-        })  # fmt: skip
-    for row in rows:
-        table.add_row(*(row.get(name, Text()) for name in columns))
+    rows = [_row(criterion, width, glyphs) for criterion in totals.criteria]
+    if "mean" in shown:
+        count = Text(f"{0 if overall is None else overall.scores:,}")
+        rows.append({"criterion": Text("overall score", style="bold"), "mean": _mean(overall, width, glyphs),
+                     "scored": count})  # fmt: skip
+    for row, key in zip(rows, (*(criterion.name for criterion in totals.criteria), None), strict=False):
+        own = [target for target in targets if target.criterion == key]
+        row["target"] = Text("\n").join(_target(target, glyphs) for target in own)
+        row["trend"] = Text((trends or {}).get(key or "", ""), style="cyan")
+        if key is not None and not all(target.met for target in own):
+            row["criterion"].stylize("bold red")
+        table.add_row(*(row.get(name, Text()) for name in shown))
     return table
 
 
-def _row(criterion: CriterionTotals, targets: list[tuple[str, bool]], width: int, glyphs: Glyphs) -> dict[str, Text]:
-    missed = any(not met for _, met in targets)
+def _row(criterion: CriterionTotals, width: int, glyphs: Glyphs) -> dict[str, Text]:
     rate = criterion.pass_rate and with_interval(criterion.pass_rate, glyphs.dash, rate=True)
     return {
-        "criterion": Text(printable(criterion.name), style="bold red" if missed else ""),
+        "criterion": Text(printable(criterion.name)),
         "mean": _mean(criterion.mean, width, glyphs),
         "pass rate": _estimate(rate, glyphs, interval=width >= _NARROW, align=5),
         "scored": Text(f"{criterion.scored:,}"),
-        "skipped": Text(f"{criterion.skipped:,}"),
-        "failed": Text(f"{criterion.failed:,}", style="red" if criterion.failed else ""),
-        "target": _targets(targets, glyphs),
+        "skip": Text(f"{criterion.skipped:,}"),
+        "fail": Text(f"{criterion.failed:,}", style="red" if criterion.failed else ""),
     }
 
 
@@ -137,26 +108,16 @@ def _estimate(words: str | None, glyphs: Glyphs, *, interval: bool, align: int =
     return cell.append(bracket + rest, style="dim") if interval else cell
 
 
-def _targets(targets: list[tuple[str, bool]], glyphs: Glyphs) -> Text:
-    shown = Text()
-    for index, (words, met) in enumerate(targets):
-        shown.append(("\n" if index else "") + words + " ")
-        shown.append(glyphs.good if met else glyphs.bad, style="green" if met else "bold red")
-    return shown
+def _target(target: Target, glyphs: Glyphs) -> Text:
+    sign = (glyphs.good, "green") if target.met else (glyphs.bad, "bold red")
+    return Text.assemble(f"{target.shown} ", sign)
 
 
-def _notes(totals: Totals) -> Iterator[tuple[str, list[list[str]]]]:
-    """The notes below the table: a heading, and rows of cells."""
-    criteria = totals.criteria
-    without_figures = [item for item in criteria if item.labels and item.mean is None and item.pass_rate is None]
-    yield from (
-        (heading, lines)
-        for heading, lines in (
-            ("Labels", [[item.name, frequencies(item.labels)] for item in without_figures]),
-            ("Failed", [[item.name, frequencies(item.errors)] for item in criteria if item.failed]),
-            ("Skipped", [[item.name, frequencies(item.skips)] for item in criteria if item.skipped]),
-            ("Lowest", [[low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)]
-                        for low in totals.lowest if low.criteria][:_LOWEST]),
-        )
-        if lines
-    )  # fmt: skip
+def _note(heading: str, rows: Sequence[Sequence[str]]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="dim", min_width=8)
+    for _ in rows[0]:
+        grid.add_column(overflow="fold")
+    for number, cells in enumerate(rows):
+        grid.add_row(heading if number == 0 else "", *(Text(printable(cell)) for cell in cells))
+    return grid

@@ -11,19 +11,12 @@ from agenteval_otel.cli.figures import exactly, setting
 from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["FailUnder", "Missed", "Summary", "check_names", "missed_targets"]
-
 
 class FailUnder(NamedTuple):
-    """A limit of the command line: for the mean of one criterion, or (None) of the overall scores."""
+    """A limit of the command line: for the mean of a criterion, or (None) of the overall scores."""
 
     criterion: str | None
     limit: float
-
-    @property
-    def target(self) -> str:
-        """As messages show it."""
-        return f"--fail-under is {self.limit:g}"
 
     @classmethod
     def parse(cls, text: str) -> FailUnder:
@@ -44,52 +37,38 @@ class FailUnder(NamedTuple):
         return cls(name.strip() or None, limit)
 
 
-class Missed(NamedTuple):
-    """A missed target: its criterion (None: the overall scores), the target, and what was found instead."""
+class Target(NamedTuple):
+    """What a criterion (None: the overall scores) should reach.
+
+    Attributes:
+        shown: In tables: a percentage applies to the pass rate (an objective), a plain number to the mean.
+        met: Whether it was reached; not without any score.
+        target: In full: ``the objective is 90 %``.
+        reached: What was reached instead of a missed target.
+    """
 
     criterion: str | None
-    target: str
-    reached: str
+    shown: str
+    met: bool
+    target: str = ""
+    reached: str = ""
 
     def __str__(self) -> str:
         return f"{self.criterion or 'overall score'}: {self.reached}, {self.target}"
 
 
 class Summary(NamedTuple):
-    """The results of a run.
-
-    Attributes:
-        sources: Names of the sources, in order.
-        limits: The values of ``--fail-under``.
-        missed: The targets that were missed.
-        duration_s: How long the evaluation took.
-    """
+    """The results of a run: the names of its sources in order, and how long the evaluation took."""
 
     totals: Totals
     sources: Sequence[str]
     limits: Sequence[FailUnder]
-    missed: Sequence[Missed]
+    targets: Sequence[Target]
     duration_s: float
 
-    def targets_of(self, criterion: CriterionTotals | None) -> list[tuple[str, bool]]:
-        """The targets of a criterion (None: of the overall scores), and whether each is met.
-
-        A percentage applies to the pass rate (an objective), a plain number to the mean.
-        """
-        name = None if criterion is None else criterion.name
-        targets = []
-        if criterion is not None and criterion.objective is not None:
-            targets.append((setting(criterion.objective), criterion.objective_met is True))
-        missed = {(target.criterion, target.target) for target in self.missed}
-        return targets + [
-            (f"{limit.limit:g}", (name, limit.target) not in missed)
-            for limit in self.limits if limit.criterion == name
-        ]  # fmt: skip
-
     @property
-    def has_targets(self) -> bool:
-        """Whether any target is set."""
-        return any(map(self.targets_of, (None, *self.totals.criteria)))
+    def missed(self) -> list[Target]:
+        return [target for target in self.targets if not target.met]
 
 
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
@@ -106,9 +85,13 @@ def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
         raise ConfigurationError.of(problems)
 
 
-def missed_targets(totals: Totals, limits: Sequence[FailUnder]) -> list[Missed]:
-    """The missed targets: objectives first, in the order of the criteria."""
-    missed = list(_missed_objectives(totals.criteria))
+def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
+    """Every target: objectives first, in the order of the criteria."""
+    for criterion in totals.criteria:
+        if criterion.objective is not None:
+            shown = setting(criterion.objective)
+            met = criterion.objective_met is True
+            yield Target(criterion.name, shown, met, f"the objective is {shown}", _pass_rate(criterion))
     for limit in limits:
         if limit.criterion is None:
             mean = totals.overall
@@ -117,20 +100,13 @@ def missed_targets(totals: Totals, limits: Sequence[FailUnder]) -> list[Missed]:
             criterion = totals.get(limit.criterion) or CriterionTotals(limit.criterion)
             mean = criterion.mean
             reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
-        if mean is None or mean.mean < limit.limit - ROUNDING:
-            missed.append(Missed(limit.criterion, limit.target, reached))
-    return missed
+        met = mean is not None and mean.mean >= limit.limit - ROUNDING
+        yield Target(limit.criterion, f"{limit.limit:g}", met, f"--fail-under is {limit.limit:g}", reached)
 
 
-def _missed_objectives(criteria: Iterable[CriterionTotals]) -> Iterator[Missed]:
-    for criterion in criteria:
-        if criterion.objective_met is not False or criterion.objective is None:
-            continue
-        rate = criterion.pass_rate
-        if rate is not None:
-            reached = f"{criterion.passed:,} of {rate.scores:,} passed, {exactly(rate, rate=True)}"
-        else:
-            reached = f"no pass rate ({criterion})"
-            if criterion.scored:
-                reached += ": the criterion needs a threshold, which decides whether a score passes"
-        yield Missed(criterion.name, f"the objective is {setting(criterion.objective)}", reached)
+def _pass_rate(criterion: CriterionTotals) -> str:
+    rate = criterion.pass_rate
+    if rate is not None:
+        return f"{criterion.passed:,} of {rate.scores:,} passed, {exactly(rate, rate=True)}"
+    hint = ": the criterion needs a threshold, which decides whether a score passes" if criterion.scored else ""
+    return f"no pass rate ({criterion}){hint}"

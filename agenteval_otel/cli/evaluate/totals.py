@@ -13,8 +13,6 @@ from agenteval_otel.models.judge_calls import CACHED, JudgeCall
 from agenteval_otel.scoring.intervals import Estimate, WeightedSums
 from agenteval_otel.scoring.probability import weight
 
-__all__ = ["ROUNDING", "CriterionTotals", "JudgeTotals", "Low", "Totals"]
-
 ROUNDING = 1e-9
 """Tolerance for sums of floating-point numbers: a mean of 0.8 reaches a limit of 0.8."""
 _MAX_KEYS = 32
@@ -39,9 +37,6 @@ class CriterionTotals:
         self.errors: Counter[str] = Counter()
         self.skips: Counter[str] = Counter()
         self._scores, self._passes = WeightedSums(), WeightedSums()
-
-    def __repr__(self) -> str:
-        return f"<CriterionTotals {self.name}: {self}>"
 
     def __str__(self) -> str:
         """How many results of each kind, and why: ``0 scored, 12 failed: timeout 12``."""
@@ -87,15 +82,23 @@ class CriterionTotals:
             self.passed += result.passed
             self._passes.add(1.0 if result.passed else 0.0, represents)
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "mean": estimate_json(self.mean), "pass_rate": estimate_json(self.pass_rate),
+            "scored": self.scored, "skipped": self.skipped, "failed": self.failed, "objective": self.objective,
+            "objective_met": self.objective_met, "labels": dict(self.labels), "skip_reasons": dict(self.skips),
+            "error_types": dict(self.errors),
+        }  # fmt: skip
+
 
 class JudgeTotals:
-    """Sums over the questions to judges: a `models.judge_calls.CallObserver`.
+    """Sums over the requests to judges: a `models.judge_calls.CallObserver`.
 
     Attributes:
-        calls: Questions that were sent, failed ones included.
-        cached: Questions answered from the cache.
-        refused: Questions that a guard rejected.
-        tokens: Of questions and answers, as far as providers report them.
+        calls: Requests that were sent, failed ones included.
+        cached: Requests answered from the cache.
+        refused: Requests that a guard rejected.
+        tokens: Of requests and answers, as far as providers report them.
         cost_usd: US dollars, as far as prices are known; None where none is.
     """
 
@@ -113,7 +116,6 @@ class JudgeTotals:
         return bool(self.calls or self.cached or self.refused)
 
     def on_call(self, call: JudgeCall) -> None:
-        """Add one question."""
         self.calls += call.was_sent
         self.cached += call.outcome == CACHED
         self.refused += not call.was_sent and call.outcome != CACHED
@@ -122,10 +124,6 @@ class JudgeTotals:
             self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         if call.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
-
-    def as_json(self) -> dict[str, Any]:
-        """The sums by name."""
-        return {**vars(self)}
 
 
 class Low(NamedTuple):
@@ -137,10 +135,7 @@ class Low(NamedTuple):
 
 
 class Totals:
-    """The totals of a run.
-
-    Args:
-        criteria: The scored criteria, in the order of the reports.
+    """The totals of a run, of the scored criteria in the order of the reports.
 
     Attributes:
         inputs: How many inputs were evaluated.
@@ -159,7 +154,6 @@ class Totals:
 
     @property
     def criteria(self) -> list[CriterionTotals]:
-        """The criteria, in order."""
         return list(self._by_name.values())
 
     @property
@@ -178,19 +172,22 @@ class Totals:
         return sum(criterion.scored for criterion in self.criteria)
 
     def get(self, name: str) -> CriterionTotals | None:
-        """The totals of a criterion."""
         return self._by_name.get(name)
+
+    def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """What stands below a table, where there is anything: labels without figures, reasons of failures and skips."""
+        criteria = self.criteria
+        categories = [item for item in criteria if item.labels and item.mean is None and item.pass_rate is None]
+        return [
+            ("Labels", [(item.name, frequencies(item.labels)) for item in categories]),
+            ("Failed", [(item.name, frequencies(item.errors)) for item in criteria if item.failed]),
+            ("Skipped", [(item.name, frequencies(item.skips)) for item in criteria if item.skipped]),
+        ]
 
     def add(
         self, aggregated: AggregatedEvaluationResult, *, place: str = "", criteria: Iterable[EvaluationCriteria] = ()
     ) -> None:
-        """Add the results of one input.
-
-        Args:
-            aggregated: The results.
-            place: Where the input stands.
-            criteria: The input's own; their objectives apply where the configuration sets none.
-        """
+        """Add the results of the input at `place`. The objectives of its `criteria` apply where none is configured."""
         self.inputs += 1
         for criterion in criteria:
             totals = self._by_name.get(criterion.name)
@@ -212,15 +209,22 @@ class Totals:
 
     def _add_overall(self, place: str, overall: float, results: Iterable[EvaluationResult]) -> None:
         self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
-        # The smallest of the heap is the highest score, and the latest of several equal ones.
-        key = (-overall, -self.inputs)
-        if overall >= 1.0 or (len(self._lowest) == _LOWEST and key < self._lowest[0][:2]):
+        if overall >= 1.0:
             return
-        names = dict.fromkeys(
-            _described(result) for result in results if result.passed is False or result.status == "failed"
+        low = [result for result in results if result.passed is False or result.status == "failed"]
+        # The smallest of the heap is the highest score, and the latest of several equal ones.
+        heapq.heappush(
+            self._lowest, (-overall, -self.inputs, Low(place, overall, tuple(dict.fromkeys(map(_described, low)))))
         )
-        entry = (*key, Low(place, overall, tuple(names)))
-        (heapq.heappush if len(self._lowest) < _LOWEST else heapq.heapreplace)(self._lowest, entry)
+        if len(self._lowest) > _LOWEST:
+            heapq.heappop(self._lowest)
+
+
+def estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
+    """The mean, its 95 % interval, and the number of scores."""
+    if estimate is None:
+        return None
+    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "scores": estimate.scores}
 
 
 def _described(result: EvaluationResult) -> str:

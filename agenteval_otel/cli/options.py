@@ -1,0 +1,30 @@
+"""Types of numeric options."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+
+def at_least_one(text: str) -> int:
+    """A whole number from 1."""
+    value = int(text) if text.isdecimal() and len(text) < 10 else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be a whole number, at least 1")
+    return value
+
+
+def number_between(low: float, high: float, meaning: str) -> Callable[[str], float]:
+    """A number in this range; an error says what it `meaning` is."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be {meaning}")
+        return value
+
+    return parse
