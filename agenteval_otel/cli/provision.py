@@ -41,7 +41,7 @@ _NEXT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the subcommand."""
     parser.epilog = _EPILOG
-    targets = "; ".join(f"{name}: {target.says}" for name, target in TARGETS.items())
+    targets = "; ".join(f"{name}: {target.summary}" for name, target in TARGETS.items())
     parser.add_argument("target", choices=(*TARGETS, ALL), help=f"{targets}; {ALL}: all of these")
     parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
     parser.add_argument("--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)")

@@ -17,10 +17,10 @@ import pytest
 
 import agenteval_otel
 from agenteval_otel import monitor
+from agenteval_otel.cli import counts as counts_module
 from agenteval_otel.cli import main
-from agenteval_otel.cli.explain import counts as counts_module
-from agenteval_otel.cli.explain.counts import MAX_BYTES, counts_from, counts_of
-from agenteval_otel.cli.explain.report import report
+from agenteval_otel.cli.counts import MAX_BYTES, counts_from, counts_of
+from agenteval_otel.cli.explain import report
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.targets import Summary
 from agenteval_otel.cli.evaluate.totals import estimate_json
-from agenteval_otel.cli.figures import count_of, duration_of, with_interval
+from agenteval_otel.cli.figures import count_of, duration_of, json_for_terminals, with_interval
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import printable
 
@@ -34,12 +33,6 @@ def heading_of(summary: Summary) -> str:
     """``3 inputs from answers.jsonl in 0.1 s``."""
     sources = ", ".join(summary.sources)
     return f"{count_of(summary.totals.inputs, 'input')} from {sources} in {duration_of(summary.duration_s)}"
-
-
-def json_for_terminals(value: Any) -> str:
-    """Indented JSON. Control characters are escaped: names come from files, and must not steer a terminal."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
 class JsonReport(Report):

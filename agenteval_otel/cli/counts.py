@@ -20,8 +20,6 @@ from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import mask_text, split_address
 
-__all__ = ["MAX_BYTES", "Counts", "counts_from", "counts_of"]
-
 MAX_BYTES = 16 * 1024 * 1024
 TIMEOUT_S = 5.0
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -82,11 +80,7 @@ def counts_from(source: str) -> Counts:
 
 
 def counts_of(text: str) -> Counts:
-    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a Prometheus page.
-
-    Raises:
-        ConfigurationError: It contains none.
-    """
+    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a Prometheus page."""
     return _of_json(text) if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")) else _of_page(text)
 
 
@@ -101,6 +95,13 @@ def _reason(error: Exception) -> str:
     return mask_text(str(reason))[:200] or type(error).__name__
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would send the credentials along."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
 def _fetched(address: str) -> bytes:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -109,15 +110,9 @@ def _fetched(address: str) -> bytes:
     request = urllib.request.Request(plain, headers={"Accept": "text/plain;version=0.0.4"})
     if user is not None:
         request.add_header("Authorization", user)
-    # The default opener would follow redirects and send the credentials along.
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler({} if parts.hostname in _LOOPBACK else None), urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(), urllib.request.HTTPDefaultErrorHandler(), urllib.request.HTTPErrorProcessor(),
-    ):  # fmt: skip
-        opener.add_handler(handler)
+    proxies = urllib.request.ProxyHandler({} if parts.hostname in _LOOPBACK else None)
     deadline, content = time.monotonic() + TIMEOUT_S, b""
-    with opener.open(request, timeout=TIMEOUT_S) as response:
+    with urllib.request.build_opener(proxies, _NoRedirects).open(request, timeout=TIMEOUT_S) as response:
         # The timeout applies to each read, and a page may arrive one byte at a time.
         while len(content) <= MAX_BYTES and (piece := response.read1(65_536)):
             content += piece
