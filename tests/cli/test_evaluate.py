@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, Score
+from agenteval_otel.cli import evaluate as evaluate_module
 from agenteval_otel.cli import main
-from agenteval_otel.cli.evaluate import session
 from agenteval_otel.cli.evaluate.outputs import original_line, result_line
 from agenteval_otel.engine.progress import Lines
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
@@ -490,8 +490,8 @@ def test_an_interrupt_ends_it(evaluate: Command, monkeypatch: pytest.MonkeyPatch
         on_result(0, taken[0])
         raise KeyboardInterrupt
 
-    run = session.run_evaluations
-    monkeypatch.setattr(session, "run_evaluations", interrupted)
+    run = evaluate_module.run_evaluations
+    monkeypatch.setattr(evaluate_module, "run_evaluations", interrupted)
     evaluate(evaluate.says("1", "0"), "--settings", evaluate.settings(), "--results", "r.jsonl", code=130)
     assert evaluate.err.endswith("interrupted\n")
     assert len((evaluate.folder / "r.jsonl").read_text().splitlines()) == 1

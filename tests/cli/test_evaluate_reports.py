@@ -16,9 +16,8 @@ from rich.cells import cell_len
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.outputs import KINDS
-from agenteval_otel.cli.evaluate.table import TableReport
-from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, targets_of
-from agenteval_otel.cli.evaluate.totals import Totals
+from agenteval_otel.cli.evaluate.reports import TableReport
+from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, targets_of
 from agenteval_otel.engine import run_evaluations_sync
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, Score
-from agenteval_otel.cli.evaluate.targets import Target
-from agenteval_otel.cli.evaluate.totals import Totals
+from agenteval_otel.cli.evaluate.totals import Target, Totals
 from agenteval_otel.cli.figures import setting
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased

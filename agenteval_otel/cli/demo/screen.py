@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agenteval_otel.cli.demo.scores import Scores
-from agenteval_otel.cli.evaluate.table import criteria_table
+from agenteval_otel.cli.evaluate.reports import criteria_table
 from agenteval_otel.cli.figures import Glyphs, count_of, frequencies, glyphs_of, percent, setting, with_interval
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.semconv import NOT_SAMPLED

@@ -14,9 +14,8 @@ from pydantic import TypeAdapter
 
 from agenteval_otel.capture.text import plain
 from agenteval_otel.cli.evaluate.dataset import Row
-from agenteval_otel.cli.evaluate.reports import JsonReport, JUnitReport, MarkdownReport, Report
-from agenteval_otel.cli.evaluate.table import TableReport
-from agenteval_otel.cli.evaluate.targets import Summary
+from agenteval_otel.cli.evaluate.reports import JsonReport, JUnitReport, MarkdownReport, Report, TableReport
+from agenteval_otel.cli.evaluate.totals import Summary
 from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult

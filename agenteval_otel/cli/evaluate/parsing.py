@@ -85,7 +85,12 @@ def parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]
         if cells is None:
             return
         if not header and any(cells):
-            header = _checked_header(cells, f"{source}:{begins}")
+            header = cells
+            try:
+                _check_header(header)
+            except ConfigurationError as error:
+                located = [(f"{source}:{begins}", f"{name}: {text}" if name else text) for name, text in error.problems]
+                raise ConfigurationError.of(located) from None
         elif any(cells):
             yield begins, partial(_named_cells, header, cells)
         begins = reader.line_num + 1
@@ -158,25 +163,13 @@ def _csv_problem(error: csv.Error) -> str:
     return f"not CSV: {message}; write a quote within a quoted cell twice"
 
 
-def _checked_header(cells: list[str], place: str) -> list[str]:
-    """The names of the columns; `ConfigurationError` if one is misspelled or appears twice, or the answer has none."""
-    problems: list[tuple[str | None, str]] = []
-    paths: set[tuple[str, ...]] = set()
-    for name in cells:
-        try:
-            path = field_of(name) if name.strip() else ()
-        except ConfigurationError as error:
-            problems += [(place, f"column {column!r}: {message}") for column, message in error.problems]
-            continue
-        if path in paths or not path:
-            problems.append((place, f"column {name!r} appears twice" if path else "a column without a name"))
-        paths.add(path)
-    if not problems and not paths & {("response",), ("error_type",)}:
+def _check_header(cells: list[str]) -> None:
+    """Refuse names that are misspelled, missing or there twice, and a header without a column for the answer."""
+    if not all(name.strip() for name in cells):
+        raise ConfigurationError("a column without a name")
+    if not values_of([(name, {}) for name in cells]).keys() & {"response", "error_type"}:
         fields = sorted(EvaluationInput.model_fields)
-        problems.append((place, f"no column 'response' with the answers to evaluate{choices('', fields)}"))
-    if problems:
-        raise ConfigurationError.of(problems)
-    return cells
+        raise ConfigurationError(f"no column 'response' with the answers to evaluate{choices('', fields)}")
 
 
 def _named_cells(header: list[str], cells: list[str]) -> Named:
