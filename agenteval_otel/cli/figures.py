@@ -19,13 +19,11 @@ class Glyphs(NamedTuple):
     down: str = "▼"
     arrow: str = "→"
     dot: str = "·"
-    bar: str = "━"
-    rest: str = "─"
     good: str = "✓"
     bad: str = "✗"
 
 
-_ASCII = Glyphs("_.,-~=+#", "-", "v", "->", "|", "=", ".", "ok:", "!!")
+_ASCII = Glyphs("_.,-~=+#", "-", "v", "->", "|", "ok:", "!!")
 
 
 def glyphs_of(console: Console) -> Glyphs:

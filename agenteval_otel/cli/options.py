@@ -1,4 +1,4 @@
-"""Types of numeric options."""
+"""Types of options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def at_least_one(text: str) -> int:
 
 
 def number_between(low: float, high: float, meaning: str) -> Callable[[str], float]:
-    """A number in this range; an error says what it `meaning` is."""
+    """A number in this range; `meaning` completes the message "must be ..."."""
 
     def parse(text: str) -> float:
         try:
@@ -26,5 +26,20 @@ def number_between(low: float, high: float, meaning: str) -> Callable[[str], flo
         if not low <= value <= high:
             raise argparse.ArgumentTypeError(f"must be {meaning}")
         return value
+
+    return parse
+
+
+def comma_separated(*known: str) -> Callable[[str], list[str]]:
+    """Names with commas between them, for ``action="extend"``; of the `known` ones, where there are any."""
+
+    def parse(text: str) -> list[str]:
+        items = [item.strip() for item in text.split(",") if item.strip()]
+        if not items:
+            raise argparse.ArgumentTypeError("expected at least one value")
+        for item in items:
+            if known and item not in known:
+                raise argparse.ArgumentTypeError(f"{item!r} is none of {', '.join(known)}")
+        return items
 
     return parse

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -21,7 +22,6 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.semconv import NOT_SAMPLED
 
 _EVERY_S, _PROGRESS_S = 0.25, 4.0
-_WIDE = 78
 _PASS_RATE = (
     "sum by (gen_ai_evaluation_name) (rate(agenteval_evaluation_weight_total",
     '    {gen_ai_evaluation_score_label="pass"}[1m]))',
@@ -112,8 +112,7 @@ def render(run: Run, console: Console) -> RenderableType:
     width, glyphs = console.width, glyphs_of(console)
     end = f"{run.elapsed_s:.1f}" + (f" of {run.seconds:g} s" if run.seconds else " s")
     title = Text.assemble(("agenteval-otel demo", "bold cyan"), " " * max(1, width - 19 - len(end)), end)
-    filled = int(width * run.done)
-    bar = Text.assemble((glyphs.bar * filled, "cyan"), (glyphs.rest * (width - filled), "dim"), no_wrap=True)
+    bar = ProgressBar(total=1.0, completed=run.done, width=width, complete_style="cyan", finished_style="cyan")
     return Group(
         title, bar, Text(), _lines(_facts(run, glyphs)), Text(), _table(run, width, glyphs), Text(),
         _lines([("Outcomes", run.accounting)]),
@@ -266,9 +265,6 @@ class _Page:
         self._console.print(Text.assemble(label, (text, "cyan")), soft_wrap=True)
 
     def step(self, name: str, *commands: str) -> None:
-        """Print commands beside their name, or below it where the terminal is narrow."""
-        beside = self._console.width >= _WIDE
-        if not beside:
-            self.line(name)
+        """Print commands beside their name."""
         for number, command in enumerate(commands):
-            self.command(command, f"  {name if number == 0 else '':<18}" if beside else "    ")
+            self.command(command, f"  {name if number == 0 else '':<18}")

@@ -19,7 +19,7 @@ from agenteval_otel.cli.evaluate.dataset import Dataset, Row
 from agenteval_otel.cli.evaluate.outputs import Outputs
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, check_names, targets_of
 from agenteval_otel.cli.figures import count_of
-from agenteval_otel.cli.options import at_least_one
+from agenteval_otel.cli.options import at_least_one, comma_separated
 from agenteval_otel.components import choices, near
 from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.files import read_file
@@ -78,10 +78,13 @@ def _add_what_runs(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     add("--profile", metavar="NAME", help="a profile of the settings file")
     add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
-    add("--tags", action=_Several, default=[], metavar="TAG,...", help="only evaluators with one of these tags")
     add(
-        "--execution", action=_Several, default=[], metavar="MODE,...",
-        choices=("inline", "thread", "process", "async"),
+        "--tags", action="extend", type=comma_separated(), default=[], metavar="TAG,...",
+        help="only evaluators with one of these tags",
+    )  # fmt: skip
+    add(
+        "--execution", action="extend", metavar="MODE,...", default=[],
+        type=comma_separated("inline", "thread", "process", "async"),
         help="only evaluators with this execution: inline, thread, process, async (calls a model)",
     )  # fmt: skip
     add(
@@ -116,23 +119,6 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         wrapped, separator, rest = text.partition("\nexamples:\n")
         return argparse.HelpFormatter._fill_text(self, wrapped, width, indent) + "\n" + separator + rest
-
-
-class _Several(argparse.Action):
-    """Values with commas between them, or the option several times."""
-
-    def __init__(self, *args: Any, choices: Any = None, **fields: Any) -> None:
-        super().__init__(*args, **fields)
-        self._known = choices
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        items = [item.strip() for item in str(values).split(",") if item.strip()]
-        for item in items:
-            if self._known is not None and item not in self._known:
-                parser.error(f"argument {option_string}: {item!r} is none of {', '.join(self._known)}")
-        if not items:
-            parser.error(f"argument {option_string}: expected at least one value")
-        setattr(namespace, self.dest, [*getattr(namespace, self.dest), *items])
 
 
 def run(arguments: argparse.Namespace) -> int:
