@@ -59,11 +59,7 @@ class Counts(NamedTuple):
 
 
 def counts_from(source: str) -> Counts:
-    """The counts of a file, of standard input (``-``) or of an ``http`` address. Blocks for at most five seconds.
-
-    Raises:
-        ConfigurationError: It cannot be read, or contains no counts.
-    """
+    """The counts of a file, of standard input (``-``) or of an ``http`` address. Blocks for at most five seconds."""
     try:
         if source == "-":
             content = sys.stdin.buffer.read(MAX_BYTES + 1)

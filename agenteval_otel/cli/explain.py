@@ -58,11 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain; gives the exit code.
-
-    Raises:
-        ConfigurationError: An unknown name, or a source that cannot be read.
-    """
+    """Explain; gives the exit code."""
     counts = None if arguments.source is None else counts_from(arguments.source)
     if arguments.names:
         lines = full(arguments.names, counts)
@@ -84,11 +80,7 @@ def overview() -> list[str]:
 
 
 def full(names: Sequence[str], counts: Counts | None) -> list[str]:
-    """The names explained in full, with their share of the calls where there are counts.
-
-    Raises:
-        ConfigurationError: An unknown name.
-    """
+    """The names explained in full, with their share of the calls where there are counts."""
     totals = counts.totals if counts is not None else {}
     blocks = []
     for name in names:

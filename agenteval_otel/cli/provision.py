@@ -60,11 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files of the target, or compare them; gives the exit code.
-
-    Raises:
-        ConfigurationError: Wrong settings or options, a missing extra, or a folder that cannot be written to.
-    """
+    """Write the files of the target, or compare them; gives the exit code."""
     target: str = arguments.target
     options = {name: getattr(arguments, name) for name in options_of(ALL)}
     for name, value in options.items():
@@ -86,11 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def plan_for(arguments: argparse.Namespace) -> MonitoringPlan:
-    """The plan of the settings that the arguments name.
-
-    Raises:
-        ConfigurationError: No file is named, or a `SettingsError` with everything that is wrong.
-    """
+    """The plan of the settings that the arguments name."""
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     if loaded.file is None:
         raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")

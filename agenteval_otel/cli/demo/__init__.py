@@ -62,11 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; gives the exit code.
-
-    Raises:
-        ConfigurationError: A wrong file or endpoint.
-    """
+    """Run the demo; gives the exit code."""
     if arguments.otlp_endpoint is not None and not is_endpoint(arguments.otlp_endpoint):
         raise ConfigurationError(f"found {arguments.otlp_endpoint!r}, expected http://HOST:PORT such as "
                                  "http://localhost:4317", path="--otlp-endpoint")  # fmt: skip

@@ -127,11 +127,7 @@ def _answer(rng: random.Random, kind: str, topic: Topic) -> str:
 
 
 def recorded_turns(path: str) -> Iterator[Turn]:
-    """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate`` reads.
-
-    Raises:
-        ConfigurationError: It cannot be read, or a line is neither, with its number.
-    """
+    """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate`` reads."""
     source = Source(path)
     try:
         for number, line in enumerate(source.lines(), 1):

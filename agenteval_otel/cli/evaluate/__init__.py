@@ -122,13 +122,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed.
-
-    Raises:
-        ConfigurationError: Options, settings or dataset are wrong, with the place.
-        EvaluationError: No result is a score.
-        StorageError: A report cannot be written.
-    """
+    """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed."""
     limits = [FailUnder.parse(text) for text in arguments.fail_under]
     outputs = Outputs(arguments)
     config, unscored = _configuration(arguments)
@@ -196,11 +190,7 @@ class _Flow:
 
 
 def _exit_code(totals: Totals, missed: Sequence[str]) -> int:
-    """The exit code, explained on standard error where it is not 0.
-
-    Raises:
-        EvaluationError: No result is a score, and no target was missed because of that.
-    """
+    """The exit code, explained on standard error where it is not 0."""
     if totals.judges:
         _print(str(totals.judges))
     for label, count in totals.run_errors.items():
@@ -220,11 +210,7 @@ def _print(text: str) -> None:
 
 
 def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, list[str]]:
-    """The configuration, and the criteria it names that no evaluator scores.
-
-    Raises:
-        ConfigurationError: Everything that is wrong, with the place in the file.
-    """
+    """The configuration, and the criteria it names that no evaluator scores."""
     chosen: dict[str, Any] = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
     tree = _run_configuration(arguments.settings)
     if tree is None:

@@ -53,11 +53,7 @@ class Source:
             self._copy.close()
 
     def lines(self) -> Iterator[str]:
-        """The lines with their ends.
-
-        Raises:
-            ConfigurationError: It cannot be read, is no UTF-8, or has a line of more than `MAX_LINE_BYTES`.
-        """
+        """The lines with their ends."""
         try:
             if self._copy is not None:
                 self._copy.seek(0)
@@ -93,17 +89,10 @@ class Source:
 
 
 class Dataset:
-    """The inputs of several sources, one after another.
+    """The inputs of several sources, one after another; at most `limit`.
 
-    Args:
-        paths: Files; ``-`` for standard input.
-        form: ``jsonl`` or ``csv``; by each source's suffix, else by its first character, when left out.
-        limit: Maximum number of inputs.
-        check: Raises `ConfigurationError` for an input that cannot be evaluated.
-
-    Attributes:
-        names: The names of its sources.
-        unknown_names: Names so far that are no fields of an input; the first 50.
+    Without a `form`, ``jsonl`` or ``csv``, the suffix of a source decides, else its first character. `check` raises
+    `ConfigurationError` for an input that cannot be evaluated. `unknown_names` are the first 50 that are no fields.
     """
 
     def __init__(
@@ -131,11 +120,7 @@ class Dataset:
             source.close()
 
     def check(self) -> int:
-        """Read everything once; gives the number of inputs.
-
-        Raises:
-            SettingsError: The first `MAX_PROBLEMS` problems, each with file and line.
-        """
+        """Read everything once; gives the number of inputs, or raises `SettingsError` with the first problems."""
         problems: list[Problem] = []
         inputs = 0
         for row in self._rows():
@@ -153,11 +138,7 @@ class Dataset:
         return inputs
 
     def __iter__(self) -> Iterator[Row]:
-        """The inputs, in order.
-
-        Raises:
-            SettingsError: A source has changed since it was checked, and is wrong now.
-        """
+        """The inputs, in order; `SettingsError` where a source has become wrong since it was checked."""
         for number, row in enumerate(self._rows(), 1):
             if not isinstance(row, Row):
                 raise SettingsError(row)

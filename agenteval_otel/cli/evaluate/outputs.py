@@ -36,11 +36,7 @@ class _Place(NamedTuple):
 
 
 class Outputs:
-    """The reports and the file of results. As a context manager it opens and closes their files.
-
-    Raises:
-        ConfigurationError: An unknown report, two outputs for one place, or an output that would overwrite an input.
-    """
+    """The reports and the file of results. As a context manager it opens and closes their files."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._places = _places(arguments)

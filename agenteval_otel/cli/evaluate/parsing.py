@@ -39,11 +39,7 @@ Parsed = tuple[int, Callable[[], Named]]
 
 
 def parse_jsonl(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
-    """An input for each line that is not blank.
-
-    Raises:
-        ConfigurationError: It is JSON over several lines.
-    """
+    """An input for each line that is not blank."""
     if first.strip() in ("{", "["):
         raise ConfigurationError(
             "expected one JSON object on each line, found one that spans several; `jq -c . FILE` makes lines of "
@@ -68,11 +64,7 @@ def _named_items(line: str) -> Named:
 
 
 def parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
-    """An input for each row below the header; the separator is the most frequent of comma, semicolon and tab there.
-
-    Raises:
-        ConfigurationError: The header is wrong, or a row is not CSV.
-    """
+    """An input for each row below the header; the separator is the most frequent of comma, semicolon and tab there."""
     csv.field_size_limit(MAX_LINE_BYTES)  # of the process; by default 128 KiB a cell
     header: list[str] = []
     begins = 1
@@ -102,11 +94,7 @@ PARSERS: dict[str, Callable[[str, str, Iterator[str]], Iterator[Parsed]]] = {"js
 
 @lru_cache(maxsize=1024)
 def field_of(name: str) -> tuple[str, ...]:
-    """The path of a named value: its field, and the keys within. An unknown name is a key of ``metadata``.
-
-    Raises:
-        ConfigurationError: The name is nearly that of a field.
-    """
+    """The path of a named value: its field, and the keys within. An unknown name is a key of ``metadata``."""
     root, *keys = name.strip().split(".")
     plain = root.lower().replace("_", "").replace("-", "").replace(" ", "")
     if plain in _FIELDS:
@@ -199,11 +187,7 @@ _AS_JSON = {(name,) for name, field in EvaluationInput.model_fields.items() if _
 
 
 def _json(text: str) -> Any:
-    """JSON without NaN and infinity. Half characters (lone surrogates) become question marks.
-
-    Raises:
-        ConfigurationError: It is not valid; with the place in the text.
-    """
+    """JSON without NaN and infinity. Half characters (lone surrogates) become question marks."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
         if "\\ud" in text or "\\uD" in text:

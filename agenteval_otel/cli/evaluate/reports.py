@@ -230,9 +230,7 @@ class JUnitReport(Report):
     """JUnit XML: each criterion of each input is a test case, each source a suite. Keeps the cases until the end.
 
     A result that does not pass is a ``failure``, an evaluator that failed an ``error``, a skip ``skipped``; a score
-    that neither passes nor fails is a passing case. The report contains no element or attribute that the strict servers
-    (Jenkins' xUnit plugin) refuse. The class of a case is its source and criterion, its name the criterion and the
-    input's place.
+    that neither passes nor fails is a passing case. Strict servers (Jenkins' xUnit plugin) accept every element.
     """
 
     def __init__(self, file: IO[str]) -> None:

@@ -99,15 +99,7 @@ class CriterionTotals:
 
 
 class JudgeTotals:
-    """Sums over the requests to judges: a `models.judge_calls.CallObserver`.
-
-    Attributes:
-        calls: Requests that were sent, failed ones included.
-        cached: Requests answered from the cache.
-        refused: Requests that a guard rejected.
-        tokens: Of requests and answers, as far as providers report them.
-        cost_usd: US dollars, as far as prices are known; None where none is.
-    """
+    """Sums over the requests to judges: sent (`calls`), answered from the cache, refused by a guard."""
 
     def __init__(self) -> None:
         self.calls = self.cached = self.refused = self.tokens = 0
@@ -145,10 +137,8 @@ class Totals:
     """The totals of a run, of the scored criteria in the order of the reports.
 
     Attributes:
-        inputs: How many inputs were evaluated.
         broken: Inputs with at least one failed result or run error.
         run_errors: Inputs for which another part than an evaluator failed, by its label.
-        judges: Calls of judges, and their cost.
     """
 
     def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
@@ -252,11 +242,7 @@ class FailUnder(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> FailUnder:
-        """From ``criterion=0.8``, or ``0.8`` for the overall scores.
-
-        Raises:
-            ConfigurationError: It is neither.
-        """
+        """From ``criterion=0.8``, or ``0.8`` for the overall scores."""
         name, _, number = text.rpartition("=")
         try:
             limit = float(number)
@@ -304,11 +290,7 @@ class Summary(NamedTuple):
 
 
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
-    """Refuse limits for criteria that no evaluator scores.
-
-    Raises:
-        ConfigurationError: With the scored ones.
-    """
+    """Refuse limits for criteria that no evaluator scores, with the scored ones."""
     problems: list[tuple[str | None, str]] = [
         ("--fail-under", f"no criterion {limit.criterion!r} is scored{choices(limit.criterion, known)}")
         for limit in limits if limit.criterion is not None and limit.criterion not in known
