@@ -76,7 +76,7 @@ def test_a_short_run_accounts_for_every_call(capsys: pytest.CaptureFixture[str])
     assert counts["evaluated"] + counts["not_sampled"] == 60
     for criterion in CRITERIA:
         assert re.search(rf"^  {criterion} +\d+ % \(\d+", captured.out, re.MULTILINE)
-    for text in ("at p = 0.5", "Nothing left this process", "agenteval-otel check agenteval.yaml"):
+    for text in ("rest: p = 0.50", "Nothing left this process", "agenteval-otel check agenteval.yaml"):
         assert text in captured.out
     assert captured.err == ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -97,7 +97,6 @@ class Scores:
         self.totals = Totals(demo_criteria())
         self.objectives = ObjectiveSettings(breach=_BREACH, on_breach=self.on_breach)
         self.breaches: dict[str, ObjectiveCrossing] = {}
-        self.probabilities: Counter[float | None] = Counter()
         self.failing_trace: str | None = None
         self._verdicts: dict[str, deque[Verdict]] = {}
         self._lags_ms: deque[float] = deque(maxlen=_MAX_VERDICTS)
@@ -109,7 +108,6 @@ class Scores:
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Add the results of one answer."""
         self.totals.add(aggregated)
-        self.probabilities[aggregated.sampling_probability] += 1
         if aggregated.ended_ns is not None and aggregated.response_ended_ns is not None:
             self._lags_ms.append(max(0.0, (aggregated.ended_ns - aggregated.response_ended_ns) / 1e6))
         for result in aggregated.results:

@@ -63,15 +63,6 @@ class Run:
             return f"{self.calls:,} of {self.total:,} recorded answers"
         return "prompt v1" if self.release == 1 else f"prompt v2, released at {self.seconds / 2:.1f} s"
 
-    @property
-    def accounting(self) -> str:
-        """The calls as the sum of their outcomes."""
-        outcomes = self.pipeline.accounting.outcomes()
-        parts = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
-        pending = self.calls - sum(outcomes.values())
-        parts += [f"{pending:,} under way"] if pending else []
-        return f"{self.calls:,} calls = {' + '.join(parts) or '0'}"
-
 
 @dataclass
 class Delivery:
@@ -115,7 +106,6 @@ def render(run: Run, console: Console) -> RenderableType:
     bar = ProgressBar(total=1.0, completed=run.done, width=width, complete_style="cyan", finished_style="cyan")
     return Group(
         title, bar, Text(), _lines(_facts(run, glyphs)), Text(), _table(run, width, glyphs), Text(),
-        _lines([("Outcomes", run.accounting)]),
         _lines(((f"{glyphs.down} alarm", text) for text in _breaches(run, glyphs)), style="red"),
         Text(f"\n95 % intervals {glyphs.dot} Ctrl-C ends early, with the summary", style="dim"),
     )  # fmt: skip
@@ -128,10 +118,14 @@ def _facts(run: Run, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     yield "Agent", f"{run.calls:,} calls {dot} {run.calls / max(run.elapsed_s, 0.1):,.0f} a second {dot} {run.news}"
     yield "Sampling", f"{sampled:,} of {seen:,} ({percent(sampled / max(1, seen))}) {dot} {run.sampling}"
     lag = run.scores.lag_ms()
-    delay = f" {dot} scored {lag[0]:.0f} ms after the answer" if lag else ""
+    delay = f" {dot} scored {lag[0]:.0f} ms after the answer, 95 % within {lag[1]:.0f} ms" if lag else ""
     yield "Queue", f"{queue['size']:,} calls {dot} {queue['bytes'] / 1024:,.0f} KiB{delay}"
     if run.destination:
         yield "OTLP", run.destination
+    parts = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
+    pending = run.calls - sum(outcomes.values())
+    end = f" + {pending:,} under way" if pending else f" {glyphs.good} adds up"
+    yield "Outcomes", f"{run.calls:,} calls = {' + '.join(parts) or '0'}{end}"
 
 
 def _lines(named: Iterable[tuple[str, str]], style: str = "") -> Table:
@@ -168,14 +162,7 @@ def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: 
     page, glyphs = _Page(console), glyphs_of(console)
     ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"
     page.heading(f"The traffic is {ended} {run.elapsed_s:.1f} s", "bold cyan")
-    adds_up = sum(run.pipeline.accounting.outcomes().values()) == run.calls
-    sign, verdict = (glyphs.good, "adds up") if adds_up else (glyphs.bad, "does not add up")
-    page.line(f"{run.accounting} {sign} {verdict}", "bold" if adds_up else "bold red")
-    counts = sorted(run.scores.probabilities.items(), key=lambda item: -(item[0] or 0.0))
-    by_probability = ", ".join(f"{count:,} at p = {p or 0:.2g}" for p, count in counts) or "none evaluated"
-    page.line(f"Sampling: {run.sampling} {glyphs.dot} {by_probability}")
-    if (lag := run.scores.lag_ms()) is not None:
-        page.line(f"Scored in the background: {lag[0]:.0f} ms after the answer (median), 95 % within {lag[1]:.0f} ms")
+    page.show(_lines(_facts(run, glyphs)))
     if not evaluated:
         page.line("Some answers were not evaluated in time.", "red")
     page.heading(f"Scores {glyphs.dot} weighted by 1 / probability, with 95 % intervals")
