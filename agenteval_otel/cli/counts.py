@@ -10,9 +10,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from agenteval_otel import semconv as names
@@ -25,7 +28,8 @@ TIMEOUT_S = 5.0
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class Counts(NamedTuple):
+@dataclass
+class Counts:
     """Counts, summed over the processes of a page.
 
     Attributes:
@@ -33,29 +37,25 @@ class Counts(NamedTuple):
         failures: By the part that failed.
         results: ``scored``, ``skipped``, ``failed``.
         errors: Failed results by criterion and `error.type`.
-        queue: ``size``, ``bytes``, ``max_bytes``.
-        last_success: Unix time of the last delivered result.
         lost: Telemetry that was lost, by signal and reason.
+        queue: ``size``, ``bytes``, ``max_bytes``.
         reach: Signals by how far they are known to get: ``delivered``, ``handed_over``.
+        last_success: Unix time of the last delivered result.
     """
 
-    outcomes: dict[str, dict[str, int]]
-    failures: dict[str, int]
-    results: dict[str, int]
-    errors: dict[tuple[str, str], int]
-    queue: dict[str, int]
+    outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    failures: Counter[str] = field(default_factory=Counter)
+    results: Counter[str] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    lost: Counter[tuple[str, str]] = field(default_factory=Counter)
+    queue: Counter[str] = field(default_factory=Counter)
+    reach: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     last_success: float | None = None
-    lost: dict[tuple[str, str], int] = {}
-    reach: dict[str, set[str]] = {}
 
     @property
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> Counter[str]:
         """Calls by outcome, all agents together."""
-        totals: dict[str, int] = {}
-        for cell in self.outcomes.values():
-            for outcome, count in cell.items():
-                totals[outcome] = totals.get(outcome, 0) + count
-        return totals
+        return sum(self.outcomes.values(), Counter())
 
 
 def counts_from(source: str) -> Counts:
@@ -134,10 +134,10 @@ def _of_json(text: str) -> Counts:
         if name not in sections:
             raise _wrong(f"unknown field{choices(name, sections)}", path=name)
     counts = {name: _numbers(value.get(name, {}), name, allowed) for name, allowed in sections.items()}
-    return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"], {}, {})
+    return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"])
 
 
-def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> dict[str, int]:
+def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> Counter[str]:
     if not isinstance(value, Mapping):
         raise _wrong(f"expected a mapping of counts, found {type(value).__name__}", path=path)
     for name, count in value.items():
@@ -145,7 +145,7 @@ def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> dict[str
             raise _wrong(f"unknown{choices(name, allowed)}", path=f"{path}.{name}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise _wrong(f"expected a whole number from 0, found {count!r}"[:200], path=f"{path}.{name}")
-    return dict(value)
+    return Counter(value)
 
 
 _LINE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)', re.ASCII)
@@ -155,34 +155,33 @@ _QUEUE = {"size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_B
 
 
 def _of_page(text: str) -> Counts:
-    counts = Counts({}, {}, {}, {}, {}, None, {}, {})
-    last_success: list[float] = []
-    series = 0
+    counts, series = Counts(), 0
     for name, labels, value in _samples(text):
         series += 1
-
-        def label(attribute: str, labels: dict[str, str] = labels) -> str:
-            return labels.get(attribute.replace(".", "_"), "")
-
+        label = partial(_label, labels)
         if _is(name, names.METRIC_RESPONSES):
-            _add(counts.outcomes.setdefault(label(names.AGENT_NAME), {}), label(names.OUTCOME), value)
+            counts.outcomes[label(names.AGENT_NAME)][label(names.OUTCOME)] += int(value)
         elif _is(name, names.METRIC_ERRORS):
-            _add(counts.errors, (label(names.EVALUATION_NAME), label(names.ERROR_TYPE)), value)
+            counts.errors[label(names.EVALUATION_NAME), label(names.ERROR_TYPE)] += int(value)
         elif _is(name, names.METRIC_EXPORT_LOST):
-            _add(counts.lost, (label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)), value)
+            counts.lost[label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)] += int(value)
         elif _is(name, names.METRIC_EXPORT_SIGNALS):
-            counts.reach.setdefault(label(names.EXPORT_REACH), set()).add(label(names.EXPORT_SIGNAL))
+            counts.reach[label(names.EXPORT_REACH)].add(label(names.EXPORT_SIGNAL))
         elif _is(name, names.METRIC_LAST_SUCCESS):
-            last_success.append(value)
+            counts.last_success = max(value, counts.last_success or 0.0)
         elif part := next((part for part, instrument in _QUEUE.items() if _is(name, instrument)), None):
-            _add(counts.queue, part, value)
+            counts.queue[part] += int(value)
     if not counts.outcomes:
         raise _wrong(
             f"{series} series, and no {names.METRIC_RESPONSES.prometheus_name} among them: is it a page with metrics, "
             "and have the application's arrived there? They come with the first evaluated answer, then every 60 s "
             "(OTEL_METRIC_EXPORT_INTERVAL)"
         )
-    return counts._replace(last_success=max(last_success, default=None))
+    return counts
+
+
+def _label(labels: dict[str, str], attribute: str) -> str:
+    return labels.get(attribute.replace(".", "_"), "")
 
 
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -204,7 +203,3 @@ def _is(name: str, instrument: names.Instrument) -> bool:
     """Whether a series is the instrument's, with a prefix of the Collector or without suffixes too."""
     forms = (instrument.prometheus_name, instrument.name.replace(".", "_"))
     return name.endswith(forms) and any(name == form or name.endswith(f"_{form}") for form in forms)
-
-
-def _add(counts: dict[Any, int], key: Any, value: float) -> None:
-    counts[key] = counts.get(key, 0) + int(value)
