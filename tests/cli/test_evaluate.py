@@ -266,7 +266,7 @@ def test_without_a_score_every_limit_is_missed(evaluate: Command) -> None:
         (["--report", "json=none/a.json"], "none/a.json: cannot be written: No such file or directory"),
         (["empty.jsonl", "--format", "csv"], "no inputs in says.jsonl"),
         (["bad.jsonl"], "bad.jsonl:1: not JSON"),
-        (["twice.jsonl"], "twice.jsonl:1: criteria: criterion 'a' stands there twice"),
+        (["twice.jsonl"], "twice.jsonl:1: criteria: criterion 'a' appears twice"),
     ],
 )
 def test_wrong_options_settings_and_datasets_are_2(arguments: list[str], message: str, evaluate: Command) -> None:

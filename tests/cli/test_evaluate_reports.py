@@ -17,7 +17,7 @@ from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunCon
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.outputs import KINDS
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, targets_of
-from agenteval_otel.engine import run_evaluations_sync
+from agenteval_otel.engine.offline import run_evaluations_sync
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
 
