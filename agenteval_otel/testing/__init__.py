@@ -18,23 +18,12 @@ from agenteval_otel.testing.checks import (
     check_storage,
 )
 from agenteval_otel.testing.doubles import ManualClock, RecordedTelemetry
-from agenteval_otel.testing.model_server import ModelReply, ModelServer
+from agenteval_otel.testing.model_server.reply import ModelReply
+from agenteval_otel.testing.model_server.server import ModelServer
 from agenteval_otel.testing.scripted_judge import ScriptedJudge
 
 __all__ = [
-    "AWKWARD_INPUTS",
-    "InlineDispatcher",
-    "ManualClock",
-    "ModelReply",
-    "ModelServer",
-    "RecordedTelemetry",
-    "ScriptedJudge",
-    "check_aggregation",
-    "check_component",
-    "check_dispatcher",
-    "check_embedder",
-    "check_evaluator",
-    "check_ground_truth",
-    "check_sampler",
-    "check_storage",
-]
+    "AWKWARD_INPUTS", "InlineDispatcher", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry",
+    "ScriptedJudge", "check_aggregation", "check_component", "check_dispatcher", "check_embedder", "check_evaluator",
+    "check_ground_truth", "check_sampler", "check_storage",
+]  # fmt: skip

@@ -22,11 +22,6 @@ from agenteval_otel.scoring import Aggregation, Scored
 from agenteval_otel.semconv import EVALUATED, OUTCOMES
 from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = [
-    "AWKWARD_INPUTS", "check_aggregation", "check_component", "check_dispatcher", "check_embedder", "check_evaluator",
-    "check_ground_truth", "check_sampler", "check_storage",
-]  # fmt: skip
-
 _FIRST_RESULTS = (
     EvaluationResult(criterion_name="a", evaluator_type="T", score=0.2, normalized=0.2, passed=False, label="fail"),
     EvaluationResult(criterion_name="b", evaluator_type="T", score="warm", passed=True, label="pass"),

@@ -15,8 +15,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel.storage import OtlpStorageProvider
 
-__all__ = ["ManualClock", "RecordedTelemetry"]
-
 
 class ManualClock:
     """Monotonic seconds that stand still until `advance` is called; for every ``clock`` parameter."""

@@ -14,8 +14,6 @@ from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.base import ERROR_TYPES, RETRYABLE, Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.runtime.fork import ForkSafeLock
 
-__all__ = ["ScriptedJudge"]
-
 Reply = str | dict[str, Any]
 
 _LOCK = ForkSafeLock()

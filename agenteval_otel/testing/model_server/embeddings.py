@@ -10,8 +10,6 @@ from zlib import crc32
 
 from agenteval_otel.testing.model_server.reply import Exchange
 
-__all__ = ["plain"]
-
 _DIMENSIONS = 64
 _WORD = re.compile(r"\w+")
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from agenteval_otel.testing.model_server.reply import Exchange, pieces
 
-__all__ = ["events", "failure", "plain"]
-
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 _ERRORS = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",

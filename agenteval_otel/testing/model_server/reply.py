@@ -9,8 +9,6 @@ from pydantic import Field
 
 from agenteval_otel.models.value import Value
 
-__all__ = ["Exchange", "ModelReply", "RepliedCall", "pieces"]
-
 
 class RepliedCall(Value):
     """A tool call of the model.

@@ -6,8 +6,6 @@ from typing import Any
 
 from agenteval_otel.testing.model_server.reply import Exchange, pieces
 
-__all__ = ["events", "plain"]
-
 _CREATED = 1_750_000_000
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 

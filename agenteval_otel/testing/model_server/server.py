@@ -16,8 +16,6 @@ from typing import Any, Self
 from agenteval_otel.testing.model_server import completions, embeddings, messages, responses
 from agenteval_otel.testing.model_server.reply import Exchange, ModelReply
 
-__all__ = ["ModelServer"]
-
 Reply = str | ModelReply | Callable[[dict[str, Any]], "str | ModelReply"]
 
 _FORMATS = {
