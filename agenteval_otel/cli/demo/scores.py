@@ -90,7 +90,7 @@ class Verdict(NamedTuple):
 class Scores:
     """A storage provider that keeps totals, the latest verdicts, and the first breach of each criterion's objective.
 
-    `save_result` and `on_breach` run on threads of the pipeline, the screen reads on the event loop's.
+    `save_result` and `on_breach` run on threads of the pipeline; the screen reads on its own.
     """
 
     def __init__(self) -> None:

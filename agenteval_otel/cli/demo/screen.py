@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -21,7 +22,7 @@ from agenteval_otel.cli.figures import Glyphs, count_of, frequencies, glyphs_of,
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.semconv import NOT_SAMPLED
 
-_EVERY_S, _PROGRESS_S = 0.25, 4.0
+_DRAWN_PER_S, _PROGRESS_S = 4, 4.0
 _PASS_RATE = (
     "sum by (gen_ai_evaluation_name) (rate(agenteval_evaluation_weight_total",
     '    {gen_ai_evaluation_score_label="pass"}[1m]))',
@@ -78,13 +79,10 @@ class Delivery:
 
 
 async def show_live(run: Run, console: Console) -> None:
-    """Show the run on the terminal's alternate screen until cancelled."""
-    with Live(render(run, console), console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            began = time.perf_counter()
-            live.update(render(run, console), refresh=True)
-            # Drawing takes at most a tenth of the event loop's time.
-            await asyncio.sleep(max(_EVERY_S, 10 * (time.perf_counter() - began)))
+    """Show the run on the terminal's alternate screen until cancelled. A thread of `Live` draws it."""
+    shown = partial(render, run, console)
+    with Live(get_renderable=shown, console=console, screen=True, refresh_per_second=_DRAWN_PER_S):
+        await asyncio.Event().wait()
 
 
 async def print_progress(run: Run, console: Console) -> None:
