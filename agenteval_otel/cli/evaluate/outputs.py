@@ -25,6 +25,8 @@ KINDS: dict[str, type[Report]] = {
     "table": TableReport, "json": JsonReport, "junit": JUnitReport, "markdown": MarkdownReport,
 }  # fmt: skip
 _STDOUT = "-"
+# Readers that split text into lines by `str.splitlines` split here too.
+_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _JSON = TypeAdapter[Any](Any)
 
 
@@ -79,14 +81,15 @@ class Outputs:
 def result_line(aggregated: AggregatedEvaluationResult) -> str:
     """One line of ``--results``: everything, as storage providers write it."""
     try:
-        return aggregated.model_dump_json(by_alias=True, exclude_none=True)
+        line = aggregated.model_dump_json(by_alias=True, exclude_none=True)
     except ValueError:  # an evaluator's metadata may contain objects that JSON cannot represent
-        return without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
+        line = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
+    return line.translate(_LINE_BREAKS)
 
 
 def original_line(aggregated: AggregatedEvaluationResult) -> str:
     """One line in AgentDock's JSON form, in which a failed result carries its evaluator's filler score."""
-    return _JSON.dump_json(plain(aggregated.original_json())).decode()
+    return _JSON.dump_json(plain(aggregated.original_json())).decode().translate(_LINE_BREAKS)
 
 
 def _places(arguments: argparse.Namespace) -> list[_Place]:
