@@ -15,7 +15,7 @@ import time
 import weakref
 from typing import Any, Protocol
 
-from agenteval_otel.execution import let_processes_go
+from agenteval_otel.execution import forget_processes
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
@@ -93,7 +93,7 @@ def _at_exit() -> None:
     """Give what is pending its last moment: together at most `EXIT_TIMEOUT_S`, whatever hangs."""
     _ENDING.append(True)
     _deliver(last=True)
-    let_processes_go()
+    forget_processes()
 
 
 def _deliver(*, last: bool) -> None:

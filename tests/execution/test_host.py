@@ -26,12 +26,12 @@ PROGRAM = """
     watch_exit()  # as a pipeline does with its first answer
     executor, evaluator = Executor(live=True), Computing()
     worker = asyncio.run(one(evaluator))["pid"]
-    fork_server = executor._processes._server.process._pid
+    fork_server = executor._supervisor.server.pid
     if sys.argv[1] == "fork":
         pid = os.fork()
         if pid == 0:
             own = asyncio.run(one(evaluator))["pid"]
-            os._exit(0 if own != worker and executor._processes._server.process._pid != fork_server else 1)
+            os._exit(0 if own != worker and executor._supervisor.server.pid != fork_server else 1)
         print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
         print("same", asyncio.run(one(evaluator))["pid"] == worker, flush=True)
     print("pids", fork_server, worker, flush=True)

@@ -65,11 +65,11 @@ def test_who_ignores_cancellation_is_left_behind(caplog: pytest.LogCaptureFixtur
                 await run(executor, evaluator)
             words.append(caught.value.error_type)
         tasks = executor._loops[asyncio.get_running_loop()].tasks
-        assert (executor.state(evaluator).strikes, len(tasks.left_behind)) == (MAX_STRIKES, MAX_STRIKES)
+        assert (executor.state(evaluator).strikes, len(tasks.started)) == (MAX_STRIKES, MAX_STRIKES)
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         release.set_result(None)
         await asyncio.wait(left)
-        assert not tasks.left_behind
+        assert not tasks.started
         return words
 
     executor = Executor(live=False)

@@ -12,7 +12,7 @@ import pytest
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func
-from agenteval_otel.execution import Executor, processes
+from agenteval_otel.execution import Executor, supervisor
 from agenteval_otel.execution.launch import Unavailable, _python
 from agenteval_otel.execution.portable import with_environment
 from agenteval_otel.models import EvaluationInput, ToolCall
@@ -36,12 +36,12 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
     """Meanwhile evaluations run here without waiting, and the log says so once; after the pause there is a worker."""
 
     async def work(executor: Executor) -> None:
-        assert executor._processes is not None
+        assert executor._supervisor is not None
         with monkeypatch.context() as patch:
-            patch.setattr(processes, "Server", no_more)
+            patch.setattr(supervisor, "ForkServer", no_more)
             for _ in range(4):
                 assert await place(executor) == os.getpid()
-                executor._processes._not_before = 0.0
+                executor._supervisor._not_before = 0.0
         assert await place(executor) != os.getpid()
 
     with_executor(work)
@@ -53,15 +53,15 @@ def test_it_never_gives_up_for_good() -> None:
     """However often the fork server is killed while it starts, evaluations are done, and later there is a worker."""
 
     async def work(executor: Executor) -> None:
-        assert executor._processes is not None
+        assert executor._supervisor is not None
         for _ in range(4):
             under_way = asyncio.ensure_future(place(executor))
-            while executor._processes._server is None and not under_way.done():
+            while executor._supervisor.server is None and not under_way.done():
                 await asyncio.wait({under_way}, timeout=0.01)
-            if executor._processes._server is not None:
+            if executor._supervisor.server is not None:
                 os.kill(fork_server_of(executor), signal.SIGKILL)
             assert (await asyncio.wait_for(under_way, 20.0)) > 0
-        executor._processes._not_before = 0.0
+        executor._supervisor._not_before = 0.0
         assert await place(executor) != os.getpid()
 
     with_executor(work)
@@ -82,7 +82,7 @@ def test_a_module_that_ends_the_fork_server_is_to_blame(
         for _ in range(3):
             outcome, *_ = await asyncio.gather(one(executor, fatal), return_exceptions=True)
             assert isinstance(outcome, EvaluationError) or executor.mode(fatal) == "process"
-        executor._processes._not_before = 0.0  # type: ignore[union-attr]
+        executor._supervisor._not_before = 0.0  # type: ignore[union-attr]
         assert await place(executor) > 0
 
     with_executor(work)
@@ -168,7 +168,7 @@ def test_an_evaluator_ends_what_it_started() -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/oom_score_adj"), reason="Linux only")
 def test_the_kernel_takes_it_before_the_host() -> None:
-    """When memory runs out, the worker goes first, and then the fork server."""
+    """When memory runs out, the worker and the fork server end before the host."""
 
     def points(pid: int) -> str:
         return Path(f"/proc/{pid}/oom_score_adj").read_text().strip()
@@ -177,7 +177,7 @@ def test_the_kernel_takes_it_before_the_host() -> None:
         worker = await place(executor)
         return [points(worker), points(fork_server_of(executor))]
 
-    assert with_executor(work) == ["1000", "900"]
+    assert with_executor(work) == ["1000", "1000"]
 
 
 def test_no_sitecustomize_of_the_hosts_runs_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
