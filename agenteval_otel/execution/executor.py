@@ -34,15 +34,15 @@ class ModeLoad(NamedTuple):
 
     Attributes:
         waiting: Evaluations that wait or run.
-        seconds: How long these take together, as their evaluators usually do.
+        waiting_s: How long these take together, as their evaluators usually do.
+        submitted_s: The same of all evaluations so far.
         at_once: How many run at the same time.
-        submitted: How many there were so far.
     """
 
     waiting: int
-    seconds: float
+    waiting_s: float
+    submitted_s: float
     at_once: int
-    submitted: int = 0
 
 
 class Executor:
@@ -68,8 +68,8 @@ class Executor:
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = weakref.WeakKeyDictionary()
         self._threads = Threads(_deliver, rests=self._live)
         self._waiting = dict.fromkeys(("thread", "process", "async"), 0)
-        self._seconds = dict.fromkeys(self._waiting, 0.0)
-        self._submitted = dict.fromkeys(self._waiting, 0)
+        self._waiting_s = dict.fromkeys(self._waiting, 0.0)
+        self._submitted_s = dict.fromkeys(self._waiting, 0.0)
 
     def __repr__(self) -> str:
         return f"<Executor {self._threads!r} {self._supervisor!r}>"
@@ -171,7 +171,7 @@ class Executor:
         """What waits or runs in each mode."""
         at_once = {"thread": 1, "process": 1, "async": self._async_concurrency}
         return {
-            mode: ModeLoad(count, max(0.0, self._seconds[mode]), at_once[mode], self._submitted[mode])
+            mode: ModeLoad(count, max(0.0, self._waiting_s[mode]), self._submitted_s[mode], at_once[mode])
             for mode, count in self._waiting.items()
         }
 
@@ -193,8 +193,8 @@ class Executor:
         job.limit_s = job.evaluator.timeout_s or (ASYNC_TIMEOUT_S if is_async else TIMEOUT_S)
         job.mode, job.expected_s = mode, state.usual_s
         self._waiting[mode] += 1
-        self._submitted[mode] += 1
-        self._seconds[mode] += job.expected_s
+        self._waiting_s[mode] += job.expected_s
+        self._submitted_s[mode] += job.expected_s
         of_loop = self._of(job.loop)
         job.deliveries = of_loop.deliveries
         try:
@@ -235,7 +235,7 @@ class Executor:
         if mode is None:
             return False
         self._waiting[mode] -= 1
-        self._seconds[mode] -= job.expected_s
+        self._waiting_s[mode] -= job.expected_s
         return True
 
     def _of(self, loop: asyncio.AbstractEventLoop) -> _OfLoop:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
 from agenteval_otel.pipeline.dispatcher import Process
 from agenteval_otel.runtime.event_loop import new_loop
-from agenteval_otel.runtime.reentrancy import EVALUATION, Evaluation, EvaluationThread
+from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationScope, EvaluationThread
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 __all__ = ["MAX_LIST", "Entry", "Marker", "Pool", "Worker"]
@@ -101,7 +101,7 @@ class Worker:
         """Those that wait for what is under evaluation."""
         self._present: dict[int, Entry] = {}
         self._idle_s = 0.0
-        self._evaluation = Evaluation()
+        self._evaluation = EvaluationScope()
         self._closing = self._ticking = self.looking = False
         self._last_call = self._rested = 0.0
         self._work_s = _WORK_S
@@ -241,7 +241,7 @@ class Worker:
             return
         calls = [call for call, _ in taken.values()]
         self._work_s = _FULL_WORK_S if len(calls) == MAX_LIST else _WORK_S
-        evaluation = self._evaluation = Evaluation()
+        evaluation = self._evaluation = EvaluationScope()
         EVALUATION.set(evaluation)
         began = self.beat = self._rested = self._last_call = time.monotonic()
         self._idle_s, process = 0.0, self._pool.process
@@ -292,7 +292,7 @@ class Worker:
         else:
             self._ticking = False
 
-    def _finished(self, evaluation: Evaluation, future: asyncio.Future[str]) -> None:
+    def _finished(self, evaluation: EvaluationScope, future: asyncio.Future[str]) -> None:
         entry = self.running.pop(future, None)
         evaluation.closed()
         self.beat = time.monotonic()

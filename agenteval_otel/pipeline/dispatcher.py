@@ -85,8 +85,8 @@ class Dispatcher(Component, contract="dispatcher"):
         """
 
     def state(self) -> dict[str, int]:
-        """Gauges of the queue: ``size`` in calls, ``bytes`` and ``max_bytes``."""
-        return {"size": 0, "bytes": 0, "max_bytes": 0}
+        """Gauges of the queue: ``size`` in calls, of which ``waiting`` have not begun, ``bytes`` and ``max_bytes``."""
+        return {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": 0}
 
 
 class InlineDispatcher(Dispatcher, type="inline"):

@@ -36,8 +36,7 @@ LEVELS: Final = ("full", "reduced", "no model calls", "off")
 LOOK_EVERY_S: Final = 0.25
 _REDUCE_AFTER_S: Final = 1.0
 _REDUCE_EVERY_S: Final = 0.5
-_RECOVER_AFTER_S: Final = 1.0
-_RECOVER_SLOWLY_AFTER_S: Final = 4.0
+_RECOVER_AFTER_S: Final = 2.0
 _RECOVER_BELOW: Final = 0.75
 _LAG_WINDOW_S: Final = 5.0
 _LAG_QUANTILE: Final = 0.9
@@ -45,8 +44,7 @@ _LAG_LEAST_COUNT: Final = 8
 _LITTLE_WORK: Final = 1 / 8
 _GAUGE_WINDOW_S: Final = 60.0
 _NO_LOOK_S: Final = 5.0
-_IGNORE_S: Final = 60.0
-_MAX_IGNORE_S: Final = 600.0
+_IGNORE_S: Final = 300.0
 
 
 class LoadSheddingSettings(BaseModel, metaclass=Explained):
@@ -117,12 +115,11 @@ class LoadShedder:
         self._set(FULL, 1.0)
         self._moved_at = self._looked_at = self._passed_at = -math.inf
         self._above_since = self._below_since = math.inf
-        self._recover_after_s = _RECOVER_AFTER_S
         self._drain: deque[tuple[float, float]] = deque(maxlen=5)
         self._dropped: int | None = None
         self._late_s = 0.0
         self._late_before: float | None = None
-        self._ignore_lag_until, self._ignore_lag_s = -math.inf, _IGNORE_S
+        self._ignore_lag_until = -math.inf
         self._loop_lag.reset()
 
     def thin(self, decision: SamplingDecision, randomness: int) -> SamplingDecision:
@@ -196,14 +193,13 @@ class LoadShedder:
         if bound_s is None or not counts or len(late) < _LAG_LEAST_COUNT:
             return None
         if self._late_s <= bound_s:
-            self._late_before, self._ignore_lag_s = None, _IGNORE_S
+            self._late_before = None
             return None
         if self._late_before is None:
             self._late_before = self._late_s
         elif self._rate <= _LITTLE_WORK and work.drain_s < LOOK_EVERY_S and self._late_s > 0.7 * self._late_before:
             # Little work, no backlog, and the loop is as late as before: the host's own work makes it late.
-            self._late_before, self._late_s, self._ignore_lag_until = None, 0.0, now + self._ignore_lag_s
-            self._ignore_lag_s = min(_MAX_IGNORE_S, 2 * self._ignore_lag_s)
+            self._late_before, self._late_s, self._ignore_lag_until = None, 0.0, now + _IGNORE_S
             return None
         return _Overload("loop_lag", self._late_s, bound_s, OFF)
 
@@ -231,9 +227,6 @@ class LoadShedder:
         else:
             return
         self._moved_at = now
-        # A queue that overflows fills again within moments, and what model calls or the loop suffer shows late.
-        soon = overload.measure != "queue_full" and self.level == REDUCED
-        self._recover_after_s = _RECOVER_AFTER_S if soon else _RECOVER_SLOWLY_AFTER_S
         if self.level != before:
             log.warning(
                 "sampling_reduced", part=LEVELS[self.level], level=self.level, keep=self.keep,
@@ -245,7 +238,7 @@ class LoadShedder:
         if before == FULL:
             return
         self._below_since = min(self._below_since, now)
-        if now - max(self._below_since, self._moved_at) < self._recover_after_s:
+        if now - max(self._below_since, self._moved_at) < _RECOVER_AFTER_S:
             return
         self._moved_at = now
         if before > REDUCED:

@@ -316,31 +316,26 @@ class _Load:
         settings: LoadSheddingSettings | None,
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
+        modes = executor.waiting()
         # Only so many answers are under evaluation.
         most = dispatcher.concurrency if isinstance(dispatcher, PoolDispatcher) else 1
-        self._meters = {mode: CostMeter(min(load.at_once, most)) for mode, load in executor.waiting().items()}
-        self._submitted = dict.fromkeys(self._meters, 0)
+        self._meter = CostMeter({mode: min(load.at_once, most) for mode, load in modes.items()})
+        self._submitted_s = {mode: load.submitted_s for mode, load in modes.items()}
         self._looking: Any = None
         self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
 
     def work(self) -> Work:
         """What is queued and under evaluation; from any thread."""
-        size, dropped = self._dispatcher.state()["size"], self._accounting.outcomes()[DROPPED_QUEUE_FULL]
-        modes = self._executor.waiting()
-        # Those whose evaluations wait or run are in the queue's size too.
-        begun = max(modes[mode].waiting / max(1.0, meter.async_per_answer) for mode, meter in self._meters.items())
-        queued = max(0, size - round(begun))
-        works = [meter.work(queued, async_pending=modes[mode].waiting) for mode, meter in self._meters.items()]
-        return Work(size, works[0].inline_s, max(work.async_s for work in works), dropped)
+        state, dropped = self._dispatcher.state(), self._accounting.outcomes()[DROPPED_QUEUE_FULL]
+        waiting_s = {mode: load.waiting_s for mode, load in self._executor.waiting().items()}
+        return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)
 
     def note(self, calls: int, seconds: float) -> None:
         """The background thread took so long for some calls in a row; on its event loop."""
-        for mode, load in self._executor.waiting().items():
-            meter, before = self._meters[mode], self._submitted[mode]
-            self._submitted[mode] = load.submitted
-            meter.note(calls, seconds, max(0, load.submitted - before))
-            if load.waiting:
-                meter.note_async(load.seconds / load.waiting)
+        before = self._submitted_s
+        self._submitted_s = {mode: load.submitted_s for mode, load in self._executor.waiting().items()}
+        started_s = {mode: max(0.0, total_s - before[mode]) for mode, total_s in self._submitted_s.items()}
+        self._meter.note(calls, seconds, started_s)
         loop = asyncio.get_running_loop()
         if self._looking is not loop:
             self._looking = loop

@@ -85,7 +85,8 @@ class PoolDispatcher(Dispatcher, type="pool"):
         self._pool.retire()
 
     def state(self) -> dict[str, int]:
-        return {"size": self._pool.items, "bytes": self._pool.bytes, "max_bytes": self.max_bytes}
+        pool = self._pool
+        return {"size": pool.items, "waiting": len(pool.queue), "bytes": pool.bytes, "max_bytes": self.max_bytes}
 
 
 class _Pool:

@@ -156,6 +156,6 @@ def test_the_executor_knows_what_waits() -> None:
     waiting, usual_s = asyncio.run(work())
     executor.close()
     assert (waiting.waiting, waiting.at_once) == (2, 1)
-    assert waiting.seconds == pytest.approx(2 * usual_s)
+    assert waiting.waiting_s == pytest.approx(2 * usual_s)
     assert usual_s >= 0.04
     assert executor.waiting()["thread"].waiting == 0

@@ -225,28 +225,24 @@ def test_a_failure_leaves_sampling_full() -> None:
 
 def test_one_slow_answer_does_not_spoil_the_estimate() -> None:
     """A first answer that imports a library and one pause of the process leave the estimate near the usual cost."""
-    meter = CostMeter()
-    meter.note(1, 0.5)
+    meter = CostMeter({"async": 1})
+    meter.note(1, 0.5, {})
     for number in range(100):
-        meter.note(1, 5.0 if number == 50 else 0.001)
-    assert meter.work(5_000).drain_s == pytest.approx(5.0, rel=0.2)
+        meter.note(1, 5.0 if number == 50 else 0.001, {})
+    assert meter.drain_s(5_000, {"async": 0.0}) == pytest.approx(5.0, rel=0.2)
 
 
 def test_a_lasting_change_of_cost_is_followed() -> None:
     """Answers that become fifty times as expensive show in the estimate after some dozens."""
-    meter = CostMeter()
+    meter = CostMeter({"async": 1})
     for cost_s in [0.001] * 50 + [0.05] * 150:
-        meter.note(1, cost_s)
-    assert meter.work(100).inline_s == pytest.approx(5.0, rel=0.2)
+        meter.note(1, cost_s, {})
+    assert meter.drain_s(100, {"async": 0.0}) == pytest.approx(5.0, rel=0.2)
 
 
 def test_judges_drain_side_by_side() -> None:
     """Three evaluations of two seconds for each answer, eight at once: forty answers take half a minute."""
-    meter = CostMeter(concurrency=8)
+    meter = CostMeter({"async": 8})
     for _ in range(100):
-        meter.note(10, 0.01, async_evaluations=30)
-        meter.note_async(2.0)
-    work = meter.work(40, async_pending=8)
-    assert work.async_s == pytest.approx((40 * 3 + 8) * 2.0 / 8)
-    assert work.drain_s == work.async_s
-    assert work.queued == 48
+        meter.note(10, 0.01, {"async": 30 * 2.0})
+    assert meter.drain_s(40, {"async": 8 * 2.0}) == pytest.approx((40 * 3 + 8) * 2.0 / 8)

@@ -60,7 +60,7 @@ def test_the_newest_is_dropped_when_items_run_out() -> None:
     pool = pool_of(record, max_items=3)
     assert [pool.submit(call, 1) for call in ("blocking", "a", "b", "c", "d")] == [True, True, True, False, False]
     assert record.settled == [("c", "dropped_queue_full"), ("d", "dropped_queue_full")]
-    assert pool.state() == {"size": 3, "bytes": 3, "max_bytes": pool.max_bytes}
+    assert pool.state() == {"size": 3, "waiting": 2, "bytes": 3, "max_bytes": pool.max_bytes}
     record.leave.set()
     assert pool.flush(10)
     assert pool.submit("e", 1)
@@ -78,7 +78,7 @@ def test_the_newest_is_dropped_when_bytes_run_out() -> None:
     assert record.settled == [("b", "dropped_queue_full")]
     record.leave.set()
     assert pool.shutdown(10)
-    assert pool.state() == {"size": 0, "bytes": 0, "max_bytes": 1_000}
+    assert pool.state() == {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": 1_000}
 
 
 def test_flush_tells_the_truth_about_a_hung_call() -> None:
