@@ -18,8 +18,6 @@ from agenteval_otel.runtime.event_loop import new_loop
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationScope, EvaluationThread
 from agenteval_otel.semconv import PIPELINE_FAILED
 
-__all__ = ["MAX_LIST", "Entry", "Marker", "Pool", "Worker"]
-
 _END_S = 1.0
 # How long the thread works before it rests, because whoever waits for the interpreter gets it at once then instead of
 # after the 5 ms that it lets a busy thread have: for long where many calls wait, as a rest takes its time.
@@ -48,19 +46,8 @@ class Marker:
         self.reached = threading.Event()
 
 
-class Limits(Protocol):
-    """What `PoolDispatcher` is set to."""
-
-    @property
-    def concurrency(self) -> int: ...
-    @property
-    def linger_s(self) -> float: ...
-    @property
-    def stall_s(self) -> float: ...
-
-
 class Pool(Protocol):
-    """The pool, as its worker and its watchdog know it."""
+    """The pool, as its worker knows it."""
 
     queue: deque[Entry | Marker]
     worker: Worker | None
@@ -68,13 +55,12 @@ class Pool(Protocol):
     process: Process | None
     has_room: Callable[[], bool]
     on_work: Callable[[int, float], None]
+    concurrency: int
+    linger_s: float
+    stall_s: float
 
-    @property
-    def settings(self) -> Limits: ...
     def watch(self) -> None: ...
-    def is_idle(self) -> bool: ...
     def close(self, entry: Entry, outcome: str) -> bool: ...
-    def replace(self, worker: Worker, held_s: float) -> None: ...
     def take_back(self, entries: Sequence[Entry]) -> None: ...
 
 
@@ -93,7 +79,7 @@ class Worker:
     """
 
     def __init__(self, pool: Pool) -> None:
-        self._pool, self._queue, self._settings = pool, pool.queue, pool.settings
+        self._pool, self._queue = pool, pool.queue
         self.running: dict[asyncio.Future[str], Entry] = {}
         self.sleeping = self.superseded = self.failed = False
         self.beat = time.monotonic()
@@ -122,7 +108,7 @@ class Worker:
             return  # not begun yet: it looks at the queue first thing
         try:
             # In a context of its own: a timer would hold the caller's.
-            after_s = self._settings.linger_s if linger else 0.0
+            after_s = self._pool.linger_s if linger else 0.0
             loop.call_soon_threadsafe(self._rise, after_s, context=contextvars.Context())
         except RuntimeError:
             return  # its loop is closed: the watchdog, or the next call, starts another
@@ -195,9 +181,9 @@ class Worker:
                 self._pool.watch()
                 if not self._pool.has_room():
                     loop.call_later(_ROOM_AGAIN_S, awake.set)
-                elif len(self.running) < self._settings.concurrency:
+                elif len(self.running) < self._pool.concurrency:
                     self._work_off()
-                    if self._queue and len(self.running) < self._settings.concurrency:
+                    if self._queue and len(self.running) < self._pool.concurrency:
                         await asyncio.sleep(0)  # what waits for the loop gets its turn
                         continue
             if self._closing and not self._queue and not self.running:
@@ -211,7 +197,7 @@ class Worker:
 
     def _look_again(self) -> bool:
         """Whether calls came lately: then the queue is looked at by a timer, and nobody has to wake the loop."""
-        linger_s = self._settings.linger_s
+        linger_s = self._pool.linger_s
         if self._closing or linger_s <= 0 or time.monotonic() - self._last_call >= _LOOK_FOR_S:
             return False
         if not self.looking:
@@ -227,7 +213,7 @@ class Worker:
     def _work_off(self) -> None:
         """Process a list of calls, with rests."""
         queue, taken = self._queue, self._present
-        most = min(MAX_LIST, self._settings.concurrency - len(self.running))
+        most = min(MAX_LIST, self._pool.concurrency - len(self.running))
         while queue and len(taken) < most:
             entry = queue.popleft()
             if isinstance(entry, Marker):
@@ -288,7 +274,7 @@ class Worker:
         """The heartbeat: while calls are under evaluation a loop that turns says so."""
         self.beat = time.monotonic()
         if self.running and not self.superseded:
-            asyncio.get_running_loop().call_later(min(_TICK_S, self._settings.stall_s / 4), self._tick)
+            asyncio.get_running_loop().call_later(min(_TICK_S, self._pool.stall_s / 4), self._tick)
         else:
             self._ticking = False
 

@@ -14,8 +14,6 @@ from typing import Any
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
 from agenteval_otel.runtime.worker import Worker, settle
 
-__all__ = ["DaemonExecutor"]
-
 MAX_THREADS = 8
 _MAX_WAITING = 10_000
 _IDLE_S = 5.0

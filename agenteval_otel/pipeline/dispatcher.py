@@ -18,8 +18,6 @@ from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 
-__all__ = ["Dispatcher", "InlineDispatcher", "Process", "Settle", "Stall", "process_each"]
-
 Process = Callable[[Sequence[Any], Done, Callable[[], None]], None]
 """Evaluates a list of captured calls: each is given to `done`, once. Between two steps it calls the third argument,
 which lets whoever waits for the interpreter have it, and may raise to end a thread that another one has replaced."""

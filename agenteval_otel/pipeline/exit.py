@@ -19,8 +19,6 @@ from agenteval_otel.execution import forget_processes
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
-__all__ = ["EXIT_TIMEOUT_S", "LIVE", "WATCHED", "handle_sigterm", "living", "watch_exit", "watch_exit_again"]
-
 EXIT_TIMEOUT_S = 2.0
 
 

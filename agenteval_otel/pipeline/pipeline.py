@@ -43,8 +43,6 @@ from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter
 
-__all__ = ["OPEN_SPAN_BYTES", "Pipeline"]
-
 OPEN_SPAN_BYTES: Final = 6_400
 """About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will wait with it."""
 _LOOK_AGAIN_S: Final = 0.005

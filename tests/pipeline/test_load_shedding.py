@@ -188,9 +188,10 @@ def test_it_wants_to_look_until_sampling_is_full() -> None:
     """Idle and full it needs no further look; reduced it does."""
     load = Simulated()
     assert not load.shedder.look()
-    load.shedder._set(REDUCED, 0.5)
+    load.run(20.0, 1_000)
+    load.queued = 0
     assert load.shedder.look()
-    load.look(12)
+    load.run(60.0)
     assert not load.shedder.look()
 
 
