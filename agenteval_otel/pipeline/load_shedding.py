@@ -203,6 +203,7 @@ class LoadShedder:
     def _move(self, now: float, work: Work, overload: _Overload | None) -> None:
         level, rate, since_s = self.level, self._rate, now - self._moved_at
         bounds = (work.drain_s, self.settings.max_drain_s), (self._late_s, self.settings.max_loop_lag_s)
+        is_near_bound = any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds)
         if overload is not None:
             if since_s < _REDUCE_EVERY_S:
                 return
@@ -212,9 +213,11 @@ class LoadShedder:
                 self._set(max(NO_MODEL_CALLS, level + 1), rate)
             else:
                 return
-        elif any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds):
-            return
-        elif level == FULL or since_s < _RECOVER_AFTER_S:
+        elif (
+            any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds)
+            or level == FULL
+            or since_s < _RECOVER_AFTER_S
+        ):
             return
         elif level > REDUCED:
             self._set(level - 1, rate)
