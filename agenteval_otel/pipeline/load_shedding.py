@@ -201,37 +201,39 @@ class LoadShedder:
         return _Overload("loop_lag", self._late_s, bound_s, OFF)
 
     def _move(self, now: float, work: Work, overload: _Overload | None) -> None:
-        level, rate, since_s = self.level, self._rate, now - self._moved_at
-        bounds = (work.drain_s, self.settings.max_drain_s), (self._late_s, self.settings.max_loop_lag_s)
-        is_near_bound = any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds)
-        if overload is not None:
-            if since_s < _REDUCE_EVERY_S:
-                return
-            if rate > self.settings.min_rate:
-                self._set(REDUCED, max(self.settings.min_rate, rate / 2))
-            elif level < overload.max_level:
-                self._set(max(NO_MODEL_CALLS, level + 1), rate)
-            else:
-                return
-        elif (
-            any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds)
-            or level == FULL
-            or since_s < _RECOVER_AFTER_S
-        ):
+        before, since_s = self.level, now - self._moved_at
+        step = self._recovered(since_s, work) if overload is None else self._reduced(since_s, overload)
+        if step is None:
             return
-        elif level > REDUCED:
-            self._set(level - 1, rate)
-        else:
-            self._set(FULL if rate >= 0.5 else REDUCED, min(1.0, 2 * rate))
+        self._set(*step)
         self._moved_at = now
-        if self.level == level:
+        if self.level == before:
             return
         facts: dict[str, Any] = {"part": LEVELS[self.level], "level": self.level, "keep": self.keep}
         if overload is None:
-            log.warning("sampling_recovered", **facts, before=LEVELS[level])
+            log.warning("sampling_recovered", **facts, before=LEVELS[before])
         else:
             value, bound = round(overload.value, 4), overload.bound
             log.warning("sampling_reduced", **facts, measure=overload.measure, value=value, bound=bound)
+
+    def _reduced(self, since_s: float, overload: _Overload) -> tuple[int, float] | None:
+        """The next level and rate under this overload; None to stay."""
+        if since_s < _REDUCE_EVERY_S:
+            return None
+        if self._rate > self.settings.min_rate:
+            return REDUCED, max(self.settings.min_rate, self._rate / 2)
+        return (max(NO_MODEL_CALLS, self.level + 1), self._rate) if self.level < overload.max_level else None
+
+    def _recovered(self, since_s: float, work: Work) -> tuple[int, float] | None:
+        """The next level and rate where both measures are well below their bounds; None to stay."""
+        bounds = (work.drain_s, self.settings.max_drain_s), (self._late_s, self.settings.max_loop_lag_s)
+        is_near = any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds)
+        if self.level == FULL or is_near or since_s < _RECOVER_AFTER_S:
+            return None
+        if self.level > REDUCED:
+            return self.level - 1, self._rate
+        rate = min(1.0, 2 * self._rate)
+        return (FULL if rate == 1.0 else REDUCED), rate
 
     def _set(self, level: int, rate: float) -> None:
         self.level, self._rate = level, rate
