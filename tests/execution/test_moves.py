@@ -13,7 +13,7 @@ from agenteval_otel.evaluators import Evaluator, Func
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.threads import CPU_SHARE
 from agenteval_otel.models import EvaluationInput, Score
-from tests.execution.support import run
+from tests.execution.support import run, with_executor
 from tests.testing import computing
 from tests.testing.doubles import Fixed, Free
 
@@ -22,12 +22,12 @@ def in_turn(executor: Executor, *evaluators: Any) -> list[Any]:
     """Each evaluator's result, one evaluation after the other."""
 
     async def work() -> list[Any]:
-        try:
-            return [(await run(executor, evaluator))[0] for evaluator in evaluators]
-        finally:
-            executor.close()
+        return [(await run(executor, evaluator))[0] for evaluator in evaluators]
 
-    return asyncio.run(work())
+    try:
+        return asyncio.run(work())
+    finally:
+        executor.close()
 
 
 def words(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -140,22 +140,16 @@ def test_threads_rest_between_evaluations_that_compute(caplog: pytest.LogCapture
 
 def test_the_executor_knows_what_waits() -> None:
     """Counts and seconds per execution, for load shedding."""
-    entered = threading.Event()
 
-    async def work() -> Any:
-        first = asyncio.ensure_future(run(executor, evaluator))
-        await first
+    async def work(executor: Executor) -> None:
+        await run(executor, evaluator)
         usual_s = executor.state(evaluator).usual_s
         two = [asyncio.ensure_future(run(executor, evaluator)) for _ in range(2)]
         await asyncio.sleep(0)
-        waiting = executor.waiting()["thread"]
+        load = executor.waiting()["thread"]
+        assert (load.waiting, load.waiting_s, load.at_once) == (2, pytest.approx(2 * usual_s), 1)
         await asyncio.wait(two)
-        return waiting, usual_s
+        assert executor.waiting()["thread"].waiting == 0
 
-    evaluator, executor = Fixed(action=lambda _: Score(value=entered.wait(0.05))), Executor(live=True)
-    waiting, usual_s = asyncio.run(work())
-    executor.close()
-    assert (waiting.waiting, waiting.at_once) == (2, 1)
-    assert waiting.waiting_s == pytest.approx(2 * usual_s)
-    assert usual_s >= 0.04
-    assert executor.waiting()["thread"].waiting == 0
+    evaluator = Fixed(action=lambda _: Score(value=threading.Event().wait(0.05)))
+    with_executor(work, live=True)

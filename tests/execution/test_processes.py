@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
 import re
@@ -12,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
+from tests.execution.support import with_executor as with_any_executor
 from tests.testing.computing import Computing, Filling, Looking, Secretive, Troubled, is_long
 from tests.testing.doubles import Fixed
 
@@ -39,17 +40,7 @@ BUILT_IN = [
 ]  # fmt: skip
 
 
-def with_executor(work: Any) -> Any:
-    """What the work gives, with an executor as a pipeline has it."""
-
-    async def run() -> Any:
-        executor = Executor(live=True)
-        try:
-            return await work(executor)
-        finally:
-            executor.close()
-
-    return asyncio.run(run())
+with_executor = partial(with_any_executor, live=True)
 
 
 def one(executor: Executor, evaluator: Evaluator, text: str = "text") -> Coroutine[Any, Any, list[EvaluationResult]]:
@@ -252,7 +243,7 @@ def test_what_was_taken_is_delivered_after_the_end_was_asked_for() -> None:
     ("evaluator", "why"),
     [
         (Func.of(lambda _: 1.0, criterion_name="c", execution="process"), "<lambda> is not what"),
-        (Func.of(functools.partial(is_long), execution="process"), "no name to import it by"),
+        (Func.of(partial(is_long), execution="process"), "no name to import it by"),
         (Fixed(action=lambda _: Score(value=1.0), execution="process"), "not in its dump"),
     ],
 )
