@@ -19,8 +19,8 @@ from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationScope, Evalu
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 _END_S = 1.0
-# How long the thread works before it rests, because whoever waits for the interpreter gets it at once then instead of
-# after the 5 ms that it lets a busy thread have: for long where many calls wait, as a rest takes its time.
+# How long the thread works before it rests: a thread that waits for the interpreter gets it at once then, instead of
+# after the 5 ms that a busy thread may keep it. Longer where many calls wait, as a rest takes its time.
 _WORK_S, _FULL_WORK_S, _REST_S = 5e-4, 2e-3, 5e-5
 MAX_LIST: Final = 32
 _TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
@@ -32,11 +32,11 @@ _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
 
 Entry = tuple[Any, int]
-"""A call in the queue and the bytes that it holds; a plain tuple, which the caller's thread makes without a call."""
+"""A call in the queue and its bytes; a plain tuple, which the caller's thread makes without calling a function."""
 
 
 class _Superseded(BaseException):
-    """Another thread took over what this one had begun."""
+    """Another thread took over from this one."""
 
 
 class Marker:
@@ -74,8 +74,9 @@ class Worker:
         beat: Monotonic seconds of the last sign of life.
         superseded: Another worker took over; this one ends when it comes back.
         failed: It has no event loop, and has ended.
-        looking: A timer will have it look at the queue: nobody has to wake it.
+        looking: A timer will have it look at the queue: no call has to wake it.
         running: What is under evaluation, by the task or future that is waited for.
+        markers: Those that wait for what is under evaluation.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -84,7 +85,6 @@ class Worker:
         self.sleeping = self.superseded = self.failed = False
         self.beat = time.monotonic()
         self.markers: list[Marker] = []
-        """Those that wait for what is under evaluation."""
         self._present: dict[int, Entry] = {}
         self._idle_s = 0.0
         self._evaluation = EvaluationScope()
@@ -105,13 +105,12 @@ class Worker:
             self.sleeping = False
         loop = self._loop
         if loop is None:
-            return  # not begun yet: it looks at the queue first thing
-        try:
-            # In a context of its own: a timer would hold the caller's.
+            return  # not started yet: it looks at the queue first thing
+        # Its loop may be closed: the watchdog, or the next call, starts another.
+        with contextlib.suppress(RuntimeError):
+            # In a context of its own: a timer would keep the caller's.
             after_s = self._pool.linger_s if linger else 0.0
             loop.call_soon_threadsafe(self._rise, after_s, context=contextvars.Context())
-        except RuntimeError:
-            return  # its loop is closed: the watchdog, or the next call, starts another
 
     def close(self, *, at_once: bool = False) -> None:
         """Ask the worker to end when the queue is empty; `at_once` without what is still under evaluation."""
@@ -128,7 +127,7 @@ class Worker:
         return [*list(self._present.values()), *list(self.running.values())]
 
     def present_task(self) -> Any:
-        """The task that runs at this moment, from another thread, which cannot know for sure; None while none does."""
+        """About the task that runs at this moment; from another thread."""
         return asyncio.current_task(self._loop) if self._loop is not None else None
 
     def _rise(self, after_s: float) -> None:
@@ -143,7 +142,7 @@ class Worker:
         try:
             loop = new_loop()
         except Exception:
-            # No file descriptor is left, or the host's policy or log handler raises: a later call tries again.
+            # No file descriptor is left, or the host's policy raises: a later call tries again.
             self._pool.not_before = time.monotonic() + _BIRTH_EVERY_S
             self.failed = True
             if self._pool.worker is self:
@@ -190,13 +189,13 @@ class Worker:
                 return
             if not self._queue and not self._look_again():
                 self.sleeping = True
-                if self._queue:  # came between the look and the flag: nobody will wake us for it
+                if self._queue:  # came between the look and the flag: no call wakes us for it
                     self.sleeping = False
                     continue
             await awake.wait()
 
     def _look_again(self) -> bool:
-        """Whether calls came lately: then the queue is looked at by a timer, and nobody has to wake the loop."""
+        """Whether calls came lately: then a timer looks at the queue, and no call has to wake the loop."""
         linger_s = self._pool.linger_s
         if self._closing or linger_s <= 0 or time.monotonic() - self._last_call >= _LOOK_FOR_S:
             return False
@@ -307,7 +306,7 @@ class Worker:
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what still runs and let it end: asyncio complains on the host's stderr of tasks that it finds undone."""
+    """Cancel what still runs and let it end: asyncio complains on the host's stderr of tasks that are pending."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
@@ -317,8 +316,7 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.wait(tasks, timeout=_END_S))
     for task in tasks:
         if not task.done():
-            # It takes no cancellation. Kept, because its end by the collector would be told on the host's stderr, as
-            # would what its coroutine undoes in a context that is not its own.
+            # It ignores its cancellation. Kept, because asyncio complains on the host's stderr when it is collected.
             _LEFT_BEHIND.append(task)
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif not task.cancelled():

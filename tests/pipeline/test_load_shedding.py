@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -139,36 +140,28 @@ def test_loop_lag_of_ours_at_the_least_rate_leads_to_off() -> None:
     assert loop.load.shedder.thin(SAMPLED, 0).outcome == SHED
 
 
+@pytest.mark.parametrize(
+    "settings", [{"enabled": False}, {"max_drain_s": None, "max_loop_lag_s": None, "capacity": 6_000}]
+)
+def test_without_a_bound_it_measures_and_reduces_nothing(settings: dict[str, Any]) -> None:
+    """Switched off, or without bounds, sampling stays full, and drain time is exported all the same."""
+    load = Simulated(**settings)
+    for _ in range(20):
+        load.shedder._loop_lag.add(1.0)
+    load.run(30.0, 1_000)
+    decision = SamplingDecision(True, None, "function")
+    assert load.shedder.thin(decision, 3) is decision
+    assert load.shedder.level == FULL
+    assert load.shedder.gauges()["drain_time"] == pytest.approx(load.queued / 200, rel=0.1)
+
+
 def test_loop_lag_without_work_of_ours_changes_nothing() -> None:
     """A late loop while nothing is queued leaves sampling full."""
     load = Simulated()
-    for _ in range(100):
+    for _ in range(50):
         load.shedder._loop_lag.add(1.0)
         load.look()
     assert load.shedder.level == FULL
-
-
-def test_switched_off_it_measures_and_reduces_nothing() -> None:
-    """With `enabled` false sampling stays full, and drain time is exported all the same."""
-    load = Simulated(enabled=False)
-    load.run(30.0, 1_000)
-    assert load.shedder.level == FULL
-    assert load.shedder.gauges()["drain_time"] == pytest.approx(30.0 * 800 / 200, rel=0.1)
-
-
-def test_a_bound_of_null_is_none() -> None:
-    """Each bound can be taken away."""
-    load = Simulated(max_drain_s=None, max_loop_lag_s=None, capacity=100)
-    for _ in range(20):
-        load.shedder._loop_lag.add(1.0)
-    load.run(20.0, 1_000)
-    assert load.shedder.level == FULL
-
-
-def test_at_full_a_decision_is_left_as_it_is() -> None:
-    """A caller that saw another level a moment ago gets its decision back."""
-    decision = SamplingDecision(True, None, "function")
-    assert Simulated().shedder.thin(decision, 3) is decision
 
 
 def test_one_call_a_second_goes_on_when_nobody_looks() -> None:
