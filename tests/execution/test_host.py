@@ -73,19 +73,12 @@ def gone(*pids: str) -> bool:
     return not any(map(is_there, pids))
 
 
-@pytest.mark.parametrize(("how", "code"), [("normal", 0), ("killed", -9)])
-def test_nothing_stays_when_the_host_ends(how: str, code: int) -> None:
-    """A host that ends, or is killed while its evaluator loops, leaves no process behind and no word on stderr."""
-    finished = run_program(PROGRAM, how, flags=("-W", "error"))
-    assert (finished.code, finished.stderr) == (code, "")
-    assert gone(*finished.lines("pids")[0].split())
-
-
-def test_nothing_stays_when_the_host_ends_while_a_module_is_imported(tmp_path: Path) -> None:
-    """A module of an evaluator's that never comes to its end there does not keep the processes."""
+@pytest.mark.parametrize(("how", "code"), [("normal", 0), ("killed", -9), ("importing", -9)])
+def test_nothing_stays_when_the_host_ends(how: str, code: int, tmp_path: Path) -> None:
+    """A host that ends, or is killed while its evaluator loops or is imported, leaves no process and no word."""
     (tmp_path / "endless.py").write_text(ENDLESS)
-    finished = run_program(PROGRAM, "importing", str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true")
-    assert (finished.code, finished.stderr) == (-9, "")
+    finished = run_program(PROGRAM, how, str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true")
+    assert (finished.code, finished.stderr) == (code, "")
     assert gone(*finished.lines("pids")[0].split())
 
 

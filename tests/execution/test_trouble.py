@@ -65,10 +65,10 @@ def test_it_never_gives_up_for_good() -> None:
     with_executor(work)
 
 
-def test_a_module_that_ends_the_fork_server_is_to_blame(
+def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An evaluator whose module ends the process that imports it has failed; others are evaluated."""
+    """Every answer is evaluated; the third time the evaluator goes to a thread, and others have a worker again."""
     (tmp_path / "fatal_module.py").write_text(
         "import os\nif os.environ.get('AGENTEVAL_ENABLED') == 'false':\n    os._exit(1)\n"
         "def fatal(evaluation_input):\n    return 1.0\n"
@@ -77,43 +77,35 @@ def test_a_module_that_ends_the_fork_server_is_to_blame(
     fatal = Func.of(__import__("fatal_module").fatal, execution="process")
 
     async def work(executor: Executor) -> None:
+        assert executor._supervisor is not None
         for _ in range(3):
-            outcome, *_ = await asyncio.gather(one(executor, fatal), return_exceptions=True)
-            assert isinstance(outcome, EvaluationError) or executor.mode(fatal) == "process"
-        executor._supervisor._not_before = 0.0  # type: ignore[union-attr]
-        assert await place(executor) > 0
+            assert (await one(executor, fatal))[0].score == 1.0
+            executor._supervisor._not_before = 0.0
+        assert executor.mode(fatal) == "thread"
+        assert await place(executor) != os.getpid()
 
     with_executor(work)
+    assert "it ends the process that imports it" in caplog.text
 
 
-def test_an_input_that_cannot_be_read_there_is_nobodys_fault() -> None:
-    """Nested deeper than JSON may be, it fails the evaluation alone: the worker stays, and no strike is counted."""
+def test_an_input_that_json_cannot_hold_is_no_strike() -> None:
+    """Nested deeper than JSON may be, it fails alone; without a JSON form, it is evaluated here. The worker stays."""
     nested: Any = 1
     for _ in range(220):
         nested = [nested]
     deep = EvaluationInput(response="x", tool_calls=[ToolCall(name="f", arguments=nested)])
-
-    async def work(executor: Executor) -> None:
-        evaluator = Computing()
-        before = (await one(executor, evaluator))[0].metadata
-        with pytest.raises(EvaluationError, match="cannot read its input"):
-            await executor.run(evaluator, deep, evaluator.criteria())
-        assert (await one(executor, evaluator))[0].metadata == before
-        assert executor.state(evaluator).strikes == 0
-
-    with_executor(work)
-
-
-def test_an_input_without_a_json_form_is_evaluated_here() -> None:
-    """What JSON cannot hold does not go there: this evaluation runs in a thread, the next one in the worker."""
     odd = EvaluationInput(response={"it": object()})
 
     async def work(executor: Executor) -> None:
         evaluator = Computing()
+        (before,) = await one(executor, evaluator)
+        with pytest.raises(EvaluationError, match="cannot read its input"):
+            await executor.run(evaluator, deep, evaluator.criteria())
         (here,) = await executor.run(evaluator, odd, evaluator.criteria())
-        (there,) = await one(executor, evaluator)
         assert (here.metadata or {})["pid"] == os.getpid()
-        assert (there.metadata or {})["pid"] != os.getpid()
+        (after,) = await one(executor, evaluator)
+        assert after.metadata == before.metadata
+        assert executor.state(evaluator).strikes == 0
 
     with_executor(work)
 

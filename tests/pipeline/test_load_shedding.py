@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel import Settings
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline.load import CostMeter
 from agenteval_otel.pipeline.load_shedding import FULL, NO_MODEL_CALLS, OFF, REDUCED, LoadShedder
 from agenteval_otel.runtime.log import log
@@ -240,3 +242,18 @@ def test_judges_drain_side_by_side() -> None:
     for _ in range(100):
         meter.note(10, 0.01, {"async": 30 * 2.0})
     assert meter.drain_s(40, {"async": 8 * 2.0}) == pytest.approx((40 * 3 + 8) * 2.0 / 8)
+
+
+@pytest.mark.parametrize(
+    ("section", "path"),
+    [
+        ({"max_drain_s": 0}, "load_shedding.max_drain_s"), ({"queue_share": 1}, "load_shedding.queue_share"),
+        ({"min_rate": 2}, "load_shedding.min_rate"),
+        ({"max_loop_lag_s": float("nan")}, "load_shedding.max_loop_lag_s"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_field(section: dict[str, float], path: str) -> None:
+    """A wrong bound and an unknown field fail at load, each with its path."""
+    with pytest.raises(ConfigurationError) as failure:
+        Settings(load_shedding=section)
+    assert [where for where, _ in failure.value.problems] == [path]
