@@ -51,6 +51,15 @@ class Worker:
         self.pid, self.channel, self.evaluators = pid, channel, evaluators
         self.lines, self.cpu_s = Lines(channel), 0.0
 
+    def wait_until_ready(self) -> None:
+        """Wait until it takes jobs.
+
+        Raises:
+            Gone: It ended, or takes too long.
+        """
+        if self.lines.read(lambda: readable(self.channel, _FORKING_S)) is None:
+            raise Gone
+
     def is_starved(self, limit_s: float) -> bool:
         """Whether it waits for the processor, or is stopped, and used less than half of the limit; seen on Linux."""
         try:
@@ -109,10 +118,7 @@ class ForkServer:
         if not data or not descriptors:
             raise Gone
         loaded = {number for number, problem in self.problems.items() if not problem}
-        worker = Worker(json.loads(data)[0], socket.socket(fileno=descriptors[0]), loaded)
-        if worker.lines.read(lambda: readable(worker.channel, _FORKING_S)) is None:
-            raise Gone
-        return worker
+        return Worker(json.loads(data)[0], socket.socket(fileno=descriptors[0]), loaded)
 
     def end_worker(self) -> None:
         """End its worker, where there is one."""

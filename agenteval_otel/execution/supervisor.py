@@ -153,6 +153,7 @@ class Supervisor:
                 self._end_worker(server)
         if self._worker is None:
             self._worker = server.fork()
+            self._worker.wait_until_ready()
         return self._worker
 
     def _exchange(self, server: ForkServer, worker: Worker, jobs: deque[Job]) -> None:
@@ -261,7 +262,8 @@ def _message(job: Job, before: Job | None) -> bytes:
     criteria, encoded = b"", b""
     if before is None or job.evaluation_input is not before.evaluation_input:
         encoded = encode_input(job.evaluation_input)
-    if before is None or job.criteria is not before.criteria or encoded:
-        of_input = job.criteria is job.evaluation_input.criteria
-        criteria = line(None if of_input else [criterion.model_dump(mode="json") for criterion in job.criteria])
-    return b"%d\n%b\n%b\n" % (job.state.number, criteria.rstrip(), encoded)
+    if job.criteria is job.evaluation_input.criteria:
+        criteria = b"null"
+    elif before is None or job.criteria is not before.criteria:
+        criteria = line([criterion.model_dump(mode="json") for criterion in job.criteria]).rstrip()
+    return b"%d\n%b\n%b\n" % (job.state.number, criteria, encoded)

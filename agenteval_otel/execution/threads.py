@@ -26,7 +26,7 @@ MAX_THREADS = 4
 """Threads at once, without those that were abandoned."""
 CPU_SHARE = 0.2
 """How much of a core a thread may use of the host's interpreter."""
-_COMPUTES_S, _MAX_REST_S = 1e-3, 2.0
+_COMPUTES_S = 1e-3
 _BACKLOG = 32
 
 
@@ -182,4 +182,4 @@ class _Thread(EvaluationThread):
                 f"{pool.jobs.qsize()} evaluations wait while threads of evaluators rest, which use {CPU_SHARE:.0%} of "
                 'a core at most; execution="process" uses another core; see docs/execution.md',
             )
-        pool.closing.wait(min(_MAX_REST_S, job.cpu_s * (1 / CPU_SHARE - 1)))
+        pool.closing.wait(job.cpu_s * (1 / CPU_SHARE - 1))

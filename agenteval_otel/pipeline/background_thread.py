@@ -50,7 +50,7 @@ class Pool(Protocol):
     """The pool, as its worker knows it."""
 
     queue: deque[Entry | Marker]
-    worker: Worker | None
+    worker: BackgroundThread | None
     not_before: float
     process: Process | None
     has_room: Callable[[], bool]
@@ -64,7 +64,7 @@ class Pool(Protocol):
     def take_back(self, entries: Sequence[Entry]) -> None: ...
 
 
-class Worker:
+class BackgroundThread:
     """Takes calls from the pool's queue and has them processed, a list at a time.
 
     It survives whatever evaluations do: an exception of one call settles that call, one that reaches the loop restarts
@@ -88,7 +88,7 @@ class Worker:
         self._present: dict[int, Entry] = {}
         self._idle_s = 0.0
         self._evaluation = EvaluationScope()
-        self._closing = self._ticking = self.looking = False
+        self._closing = self.looking = False
         self._last_call = self._rested = 0.0
         self._work_s = _WORK_S
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,7 +96,7 @@ class Worker:
         self.thread = EvaluationThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-background")
 
     def __repr__(self) -> str:
-        return f"<Worker running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
+        return f"<BackgroundThread running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
 
     def wake(self, *, linger: bool) -> None:
         """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it starts on them."""
@@ -175,39 +175,43 @@ class Worker:
         loop = asyncio.get_running_loop()
         while not self.superseded:
             self.beat = time.monotonic()
+            self.sleeping = self.looking = False
             awake.clear()
+            has_room = True
             if self._queue:
                 self._pool.watch()
-                if not self._pool.has_room():
-                    loop.call_later(_ROOM_AGAIN_S, awake.set)
-                elif len(self.running) < self._pool.concurrency:
+                has_room = self._pool.has_room()
+                if has_room and len(self.running) < self._pool.concurrency:
                     self._work_off()
                     if self._queue and len(self.running) < self._pool.concurrency:
                         await asyncio.sleep(0)  # what waits for the loop gets its turn
                         continue
             if self._closing and not self._queue and not self.running:
                 return
-            if not self._queue and not self._look_again():
-                self.sleeping = True
-                if self._queue:  # came between the look and the flag: no call wakes us for it
+            if not self._queue:
+                self.looking = self._expects_calls()
+                self.sleeping = not self.looking
+                if self.sleeping and self._queue:  # came between the look and the flag: no call wakes us for it
                     self.sleeping = False
                     continue
+            after_s = self._look_after_s(has_room=has_room)
+            timer = loop.call_later(after_s, awake.set) if after_s is not None else None
             await awake.wait()
+            if timer is not None:
+                timer.cancel()
 
-    def _look_again(self) -> bool:
+    def _expects_calls(self) -> bool:
         """Whether calls came lately: then a timer looks at the queue, and no call has to wake the loop."""
-        linger_s = self._pool.linger_s
-        if self._closing or linger_s <= 0 or time.monotonic() - self._last_call >= _LOOK_FOR_S:
-            return False
-        if not self.looking:
-            self.looking = True
-            asyncio.get_running_loop().call_later(max(linger_s, _LOOK_EVERY_S), self._looked)
-        return True
+        lately = time.monotonic() - self._last_call < _LOOK_FOR_S
+        return lately and not self._closing and self._pool.linger_s > 0
 
-    def _looked(self) -> None:
-        self.looking = False
-        if self._awake is not None:
-            self._awake.set()
+    def _look_after_s(self, *, has_room: bool) -> float | None:
+        """When to look again without being woken; a loop that turns while calls are under evaluation shows it so."""
+        if not has_room:
+            return _ROOM_AGAIN_S
+        if self.looking:
+            return max(self._pool.linger_s, _LOOK_EVERY_S)
+        return min(_TICK_S, self._pool.stall_s / 4) if self.running else None
 
     def _work_off(self) -> None:
         """Process a list of calls, with rests."""
@@ -265,17 +269,6 @@ class Worker:
         self.running[future] = entry
         self._evaluation.opened()
         future.add_done_callback(partial(self._finished, self._evaluation))
-        if not self._ticking:
-            self._ticking = True
-            self._tick()
-
-    def _tick(self) -> None:
-        """The heartbeat: while calls are under evaluation a loop that turns says so."""
-        self.beat = time.monotonic()
-        if self.running and not self.superseded:
-            asyncio.get_running_loop().call_later(min(_TICK_S, self._pool.stall_s / 4), self._tick)
-        else:
-            self._ticking = False
 
     def _finished(self, evaluation: EvaluationScope, future: asyncio.Future[str]) -> None:
         entry = self.running.pop(future, None)

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from agenteval_otel.components import Component
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline.background_thread import MAX_LIST, Entry, Marker, Worker
+from agenteval_otel.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry, Marker
 from agenteval_otel.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
@@ -112,7 +112,7 @@ class _Pool:
         # In a forked child too: the thread did not come along, and the parent evaluates what waits.
         self.queue: deque[Entry | Marker] = deque()
         self._open: dict[int, Entry] = {}
-        self.worker: Worker | None = None
+        self.worker: BackgroundThread | None = None
         self._thread: threading.Thread | None = None  # known before it runs, the worker only afterwards
         self._watchdog = _Watchdog(self)
         self._starting = threading.Lock()
@@ -209,7 +209,7 @@ class _Pool:
             if self.worker is None and self.process is not None and time.monotonic() >= self.not_before:
                 if in_sub_interpreter():
                     return False  # which takes the whole process along where it ends before its threads do
-                worker = Worker(self)
+                worker = BackgroundThread(self)
                 self._thread = worker.thread
                 worker.thread.start()
                 if not self._retired:
@@ -231,7 +231,7 @@ class _Pool:
         if self._watchdog.thread is None:
             self._watchdog.watch()
 
-    def replace(self, worker: Worker, held_s: float) -> None:
+    def replace(self, worker: BackgroundThread, held_s: float) -> None:
         """Another thread takes over from one that is held up, or has died: with what it had under way."""
         with self._starting:
             if self.worker is not worker or not self._may_replace():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.pipeline import PoolDispatcher, process_each
-from agenteval_otel.pipeline.background_thread import Worker
+from agenteval_otel.pipeline.background_thread import BackgroundThread
 from tests.pipeline.support import Record, eventually, pool_of
 
 
@@ -219,8 +219,8 @@ def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypat
     record = Record()
     pool = pool_of(record)
 
-    def started_slowly(of: Any) -> Worker:
-        worker = Worker(of)
+    def started_slowly(of: Any) -> BackgroundThread:
+        worker = BackgroundThread(of)
         start = worker.thread.start
 
         def start_and_be_held_up() -> None:
@@ -233,7 +233,7 @@ def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypat
         monkeypatch.setattr(worker.thread, "start", start_and_be_held_up)
         return worker
 
-    monkeypatch.setattr("agenteval_otel.pipeline.pool.Worker", started_slowly)
+    monkeypatch.setattr("agenteval_otel.pipeline.pool.BackgroundThread", started_slowly)
     assert pool.submit("a", 1)
     assert eventually(lambda: record.outcome_of("b") == "evaluated")
     assert pool.shutdown(10)
