@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from time import thread_time
 from typing import Any, NamedTuple
 
 from agenteval_otel.errors import EvaluationError
@@ -17,7 +16,7 @@ from agenteval_otel.execution.state import EvaluatorState
 from agenteval_otel.execution.supervisor import Supervisor
 from agenteval_otel.execution.tasks import Tasks
 from agenteval_otel.execution.threads import Threads
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
@@ -124,32 +123,6 @@ class Executor:
             self._leave(job)
 
         return cancel
-
-    async def run(
-        self, evaluator: Evaluator, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
-    ) -> list[EvaluationResult]:
-        """Run one evaluation, inline ones included, and wait for it.
-
-        Raises:
-            EvaluationError: See `start`.
-            Exception: Whatever the evaluator raised.
-        """
-        if self.mode(evaluator) == "inline":
-            begun = thread_time()
-            try:
-                return await evaluator.evaluate(evaluation_input, criteria)
-            finally:
-                self.ran_inline(evaluator, thread_time() - begun)
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        cancel = self.start(evaluator, evaluation_input, criteria, future.set_result)
-        try:
-            outcome = await future
-        except asyncio.CancelledError:
-            cancel()
-            raise
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome  # type: ignore[no-any-return]
 
     def ran_inline(self, evaluator: Evaluator, cpu_s: float) -> None:
         """The engine measured the CPU time of an inline evaluation (see `INLINE_SAMPLE`)."""

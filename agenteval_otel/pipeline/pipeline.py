@@ -51,21 +51,15 @@ _LOOK_AGAIN_S: Final = 0.005
 class Pipeline:
     """What happens to captured calls.
 
+    What is left out has its default: a `PoolDispatcher`, a `PatternRedactor`, the weighted mean.
+
     Args:
-        dispatcher: Where evaluations run; a `PoolDispatcher` when left out.
         sampler, evaluators, storage, criteria, escalation: What a handler gets that asks for nothing else.
         telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
-        accounting: Where calls are counted; its own when left out.
         own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agent_span_end: ``background`` ends that span on the background thread, with its scores, where the host's
             processors allow it; ``caller`` always ends it when the handler returns.
         agents: What differs for single agents, by the agent's name.
-        redactors: What is taken out of all that leaves the process; a `PatternRedactor` when left out.
-        load_shedding: When sampling is reduced; the defaults when left out.
-        aggregation: How the overall score is made; the weighted mean when left out.
-        ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
-        objectives: When an objective counts as breached, and who is called; the defaults when left out.
-        sampling: The unit of sampling, and what was sampled upstream; the defaults when left out.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
         shutdown_timeout_s: How long the process's exit may wait for what is pending.

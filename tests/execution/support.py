@@ -13,13 +13,14 @@ from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
+from tests.testing.evaluations import evaluate
 
 T = TypeVar("T")
 INPUT = EvaluationInput(response="text")
 
 
 async def run(executor: Executor, evaluator: Evaluator) -> list[EvaluationResult]:
-    return await executor.run(evaluator, INPUT, evaluator.criteria())
+    return await evaluate(executor, evaluator, INPUT)
 
 
 async def outcome(executor: Executor, evaluator: Evaluator) -> str:

@@ -18,10 +18,10 @@ PROGRAM = """
     from agenteval_otel.execution import Executor
     from agenteval_otel.pipeline.exit import watch_exit
     from tests.testing.computing import Computing, Troubled
+    from tests.testing.evaluations import evaluate
 
     async def one(evaluator, text="x"):
-        given = EvaluationInput(response=text)
-        return (await executor.run(evaluator, given, evaluator.criteria()))[0].metadata
+        return (await evaluate(executor, evaluator, EvaluationInput(response=text)))[0].metadata
 
     watch_exit()  # as a pipeline does with its first answer
     executor, evaluator = Executor(live=True), Computing()
@@ -88,9 +88,10 @@ CONFIGURING = """
     from agenteval_otel.execution import Executor
     from agenteval_otel.models import EvaluationInput
     from tests.testing.configuring import is_inert
+    from tests.testing.evaluations import evaluate
 
     executor, evaluator = Executor(live=True), Func.of(is_inert, execution="process")
-    (result,) = asyncio.run(executor.run(evaluator, EvaluationInput(response="x"), evaluator.criteria()))
+    (result,) = asyncio.run(evaluate(executor, evaluator, EvaluationInput(response="x")))
     executor.close()
     print("inert", result.score, executor.mode(evaluator), flush=True)
 """

@@ -27,6 +27,7 @@ from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
 from tests.execution.support import with_executor as with_any_executor
 from tests.testing.computing import Computing, Filling, Looking, Secretive, Troubled, is_long
 from tests.testing.doubles import Fixed
+from tests.testing.evaluations import evaluate
 
 BUILT_IN = [
     ResponseHealth(),
@@ -44,7 +45,7 @@ with_executor = partial(with_any_executor, live=True)
 
 
 def one(executor: Executor, evaluator: Evaluator, text: str = "text") -> Coroutine[Any, Any, list[EvaluationResult]]:
-    return executor.run(evaluator, EvaluationInput(response=text), evaluator.criteria())
+    return evaluate(executor, evaluator, EvaluationInput(response=text))
 
 
 async def said(executor: Executor, evaluator: Evaluator, text: str) -> str:

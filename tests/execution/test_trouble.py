@@ -17,6 +17,7 @@ from agenteval_otel.models import EvaluationInput, ToolCall
 from tests.execution.support import Starting
 from tests.execution.test_processes import fork_server_of, one, with_executor
 from tests.testing.computing import Computing, Troubled
+from tests.testing.evaluations import evaluate
 
 
 async def place(executor: Executor) -> int:
@@ -100,8 +101,8 @@ def test_an_input_that_json_cannot_hold_is_no_strike() -> None:
         evaluator = Computing()
         (before,) = await one(executor, evaluator)
         with pytest.raises(EvaluationError, match="cannot read its input"):
-            await executor.run(evaluator, deep, evaluator.criteria())
-        (here,) = await executor.run(evaluator, odd, evaluator.criteria())
+            await evaluate(executor, evaluator, deep)
+        (here,) = await evaluate(executor, evaluator, odd)
         assert (here.metadata or {})["pid"] == os.getpid()
         (after,) = await one(executor, evaluator)
         assert after.metadata == before.metadata
@@ -117,7 +118,7 @@ def test_criteria_of_each_input_reach_the_worker() -> None:
         evaluator = Computing()
         own = EvaluationInput(response="x", criteria=evaluator.criteria())
         asked = [own.criteria, [], list(own.criteria), own.criteria, []]
-        runs = [executor.run(evaluator, own, criteria) for criteria in asked]
+        runs = [evaluate(executor, evaluator, own, criteria) for criteria in asked]
         assert [len(results) for results in await asyncio.gather(*runs)] == [1, 0, 1, 1, 0]
 
     with_executor(work)
