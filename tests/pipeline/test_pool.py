@@ -88,7 +88,7 @@ def test_flush_tells_the_truth_about_a_hung_call() -> None:
 def test_a_flush_waits_for_what_came_before_it_only() -> None:
     """Calls that keep coming do not hold up a flush."""
     record = Record()
-    pool = pool_of(record)
+    pool = pool_of(record, max_items=2_000)
     stop = threading.Event()
 
     def keep_coming() -> None:
