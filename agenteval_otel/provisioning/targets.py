@@ -16,13 +16,13 @@ class Target(NamedTuple):
     """Something that can be provisioned.
 
     Attributes:
-        description: One line.
+        summary: One line.
         module: Whose ``files_of(plan, **options)`` returns the texts; imported late.
         folder: Where its files are, below the folder that the user chooses; empty for that folder itself.
         options: Options of ``files_of`` besides the plan, each with its meaning.
     """
 
-    description: str
+    summary: str
     module: str
     folder: str
     options: Mapping[str, str] = {}

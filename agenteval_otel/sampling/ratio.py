@@ -36,6 +36,9 @@ class RatioSampler(Sampler, type="ratio"):
 
     ratio: float = Field(default=1.0, ge=0, le=1)
 
+    def __str__(self) -> str:
+        return f"{self.ratio * 100:g} % of the calls"
+
     @cached_property
     def _threshold(self) -> int:
         return threshold_of(self.ratio)
@@ -80,6 +83,10 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     max_per_s: int = Field(default=10, ge=1)
     ratio: float = Field(default=1.0, ge=0, le=1)
     clock: Callable[[], float] = Field(default=time.monotonic, exclude=True, repr=False)
+
+    def __str__(self) -> str:
+        share = "all calls" if self.ratio == 1 else f"{self.ratio * 100:g} % of the calls"
+        return f"{share}, at most {self.max_per_s} a second"
 
     @cached_property
     def _windows(self) -> dict[int, _Window]:
