@@ -8,8 +8,6 @@ import urllib.request
 from agenteval_otel import EvaluationInput, Score, flush, monitor
 from agenteval_otel.evaluators import CriterionEvaluator
 
-__all__ = ["Asking", "ask"]
-
 
 class Asking(CriterionEvaluator, type="Asking"):
     """Asks the model whose address is the prompt, and waits for what its own process may make of that."""

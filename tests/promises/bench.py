@@ -13,8 +13,6 @@ from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_ERRORS, METRIC_RESULTS, METRIC_SCORE
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 
-__all__ = ["AN_ERROR", "A_SCORE", "NORMALIZED", "Bench", "assert_average", "assert_emitted", "assert_one_of_three"]
-
 AN_ERROR, A_SCORE = "error.type", ("gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
 NORMALIZED = "agenteval.evaluation.score.normalized"
 

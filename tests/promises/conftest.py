@@ -1,14 +1,15 @@
-"""How a promise test says what it measured, and how that is kept."""
+"""How a promise test records what it measured; and the receiver that many of them send to."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.promises import figures
+from tests.promises.receiver import Receiver
 from tests.promises.table import BY_CODE, code_of
 
 _MEASURED = pytest.StashKey[dict[str, list[str]]]()
@@ -28,6 +29,13 @@ def promise(request: pytest.FixtureRequest) -> figures.Recorder:
             print(f"{code}: {figure}")
 
     return record
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver of OTLP over HTTP that is well."""
+    with Receiver() as well:
+        yield well
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,8 +11,6 @@ from typing import Any
 
 import grpc
 
-__all__ = ["Echo", "grpc_echo", "http_echo"]
-
 
 class Echo:
     """Where a receiver listens, and the headers and bodies that it was given."""

@@ -15,8 +15,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ["FULL", "Entry", "Recorder", "folder", "read_all", "sized", "write"]
-
 FULL = os.environ.get("AGENTEVAL_PROMISES") == "full"
 """Whether the long forms run: ten minutes where the short ones take seconds."""
 VARIABLE = "AGENTEVAL_FIGURES"

@@ -17,8 +17,6 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 
-__all__ = ["HostSdk", "Keeper"]
-
 AGENT_SPAN = "invoke_agent "
 
 

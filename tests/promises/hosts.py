@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["HOST_ERRORS", "SHAPES", "Ended", "HostError", "Script", "drive", "end_of"]
-
 
 class HostError(BaseException):
     """An exception of the host's own that is no `Exception`."""

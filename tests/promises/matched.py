@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from agenteval_otel.evaluators import CriterionEvaluator, RuleBased
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 
-__all__ = ["Burning", "PlacedRules"]
-
 
 class PlacedRules(RuleBased, type="PlacedRules"):
     """`RuleBased`, with the process as the id in each result."""

@@ -19,8 +19,6 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
-__all__ = ["GRPC_FAULTS", "HTTP_FAULTS", "OtlpReceiver"]
-
 HTTP_FAULTS = ("refuse", "reset", "half-open", "trickle", "429", "503", "413", "400", "large answer")
 GRPC_FAULTS = ("refuse", "half-open", "UNAVAILABLE", "INVALID_ARGUMENT")
 LARGE_ANSWER = 64 * 1024 * 1024

@@ -12,8 +12,6 @@ from agenteval_otel.models import Score
 from agenteval_otel.storage.line_file import LineFile
 from agenteval_otel.storage.sql.database import Database
 
-__all__ = ["PATIENCE_S", "POISONS", "Poison", "storage_waits"]
-
 PATIENCE_S = 60.0
 """How long is waited for what a batch of calls comes to, however slow the machine is."""
 

@@ -11,8 +11,6 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["PROTOCOLS", "Program", "Step", "random_program", "walk"]
-
 THROWN: tuple[type[BaseException], ...] = (
     ValueError, StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, asyncio.CancelledError,
 )  # fmt: skip

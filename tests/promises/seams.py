@@ -37,11 +37,6 @@ from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 
-__all__ = [
-    "BACKGROUND_SEAMS", "CALLER_SEAMS", "COUNTING_SEAMS", "SEAM_ERRORS", "AskedRatio", "Faults", "KeptResults", "Seam",
-    "Unprintable", "injected_faults",
-]  # fmt: skip
-
 
 class Seam(NamedTuple):
     """Where a part of ours can be made to fail."""

@@ -396,56 +396,6 @@ def test_what_a_shutdown_gives_up_goes_silently(where: str, version: str) -> Non
     assert finished.lines("lost") == ["20 20"]
 
 
-NO_FILES = """
-    import os, resource, sys, threading, time
-    from agenteval_otel import accounting, configure, flush, monitor
-    from agenteval_otel.testing import RecordedTelemetry
-    telemetry = RecordedTelemetry()
-    answer = monitor(lambda: "an answer")
-    for _ in range(2):  # the second one is new, and everything is imported
-        configure(evaluators=["ResponseHealth"], storage=[telemetry.storage()], sample_rate=1.0)
-        if not accounting()["evaluated"]:
-            answer()
-            assert flush(10)
-    for thread in threading.enumerate():
-        if thread.name.startswith("agenteval-"):
-            thread.join(10)  # the first one's thread gives its loop back
-    held, (soft, hard) = [], resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-    def hold():  # again and again: on a busy machine something may be closed late
-        try:
-            while True:
-                held.append(os.open(os.devnull, os.O_RDONLY))
-        except OSError:
-            pass
-    hold()
-    for _ in range(int(sys.argv[1])):
-        hold()
-        answer()
-        time.sleep(0.02)
-    if flush(0.2):  # something was closed late after all, and our thread has its loop
-        os._exit(3)
-    for one in held:
-        os.close(one)
-    time.sleep(0.2)
-    answer()
-    print("flushed", flush(10), accounting()["evaluated"], flush=True)
-"""
-
-
-@pytest.mark.parametrize("version", pythons())
-@pytest.mark.parametrize("calls", [1, 100])
-def test_a_loop_that_cannot_be_made_is_made_later(calls: int, version: str) -> None:
-    """Without a file descriptor our thread has no event loop: nothing is said on stderr, and later all is evaluated."""
-    for _ in range(4):
-        finished = run_program(NO_FILES, str(calls), flags=FLAGS, python=pythons()[version])
-        if finished.code != 3:
-            break
-    assert finished.code == 0, finished.stderr
-    assert finished.stderr == ""
-    assert finished.lines("flushed") == [f"True {calls + 2}"]
-
-
 def test_an_inline_evaluation_leaves_the_hosts_loop_set() -> None:
     """Evaluating inline, outside of a running loop, leaves the thread's current event loop as the host has set it."""
     source = """

@@ -6,10 +6,7 @@ noisy machine.
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +20,7 @@ from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from tests.config.support import said
 from tests.promises.figures import Recorder
+from tests.promises.programs import run_program
 from tests.testing.doubles import Free, Keeping
 
 PASS_S, SLACK = 0.5e-6, 10
@@ -64,7 +62,7 @@ def test_a_call_that_is_switched_off_costs_next_to_nothing(promise: Recorder) ->
 
 
 @pytest.mark.parametrize(("value", "outcome"), [("false", "disabled"), ("true", "evaluated")])
-def test_the_variable_decides_at_start(value: str, outcome: str, tmp_path: Path) -> None:
+def test_the_variable_decides_at_start(value: str, outcome: str) -> None:
     """A process that starts with ``AGENTEVAL_ENABLED=false`` evaluates nothing and counts its calls."""
     script = (
         "from agenteval_otel import accounting, flush, monitor\n"
@@ -73,15 +71,11 @@ def test_the_variable_decides_at_start(value: str, outcome: str, tmp_path: Path)
         "flush(10)\n"
         "print({name: count for name, count in accounting().items() if count})\n"
     )
-    clean = {name: text for name, text in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
-    finished = subprocess.run(
-        [sys.executable, "-c", script], env={**clean, "AGENTEVAL_ENABLED": value}, cwd=tmp_path, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+    finished = run_program(script, AGENTEVAL_ENABLED=value)
     assert finished.stdout.strip() == str({outcome: 5}), finished.stderr
 
 
-def test_toggling_under_load_is_effective_at_once(tmp_path: Path, promise: Recorder) -> None:
+def test_toggling_under_load_is_effective_at_once(promise: Recorder) -> None:
     """While callers call and others toggle, nothing raises; the next call follows each switch; all add up."""
     configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0)
     handler = monitor(answer)

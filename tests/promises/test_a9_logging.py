@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import logging
-import statistics
 import sys
 import threading
 import time
@@ -247,10 +245,6 @@ class Raising(logging.Handler):
         raise RuntimeError("a handler of the host's")
 
 
-class OtherError(BaseException):
-    """No `Exception`."""
-
-
 def test_a_handler_that_is_monitored_itself_comes_to_an_end() -> None:
     """A log handler whose own work is monitored, and breaks, does not go round in circles."""
     pipeline = warned_from_everywhere("http://127.0.0.1:1", "http/protobuf")
@@ -365,58 +359,6 @@ def test_the_hosts_structlog_is_neither_used_nor_changed(name: str, caplog: pyte
         "event='part_failed' part='sampler' error_type='ValueError'"
     ]
     assert structlog.get_config() == configured
-
-
-@pytest.mark.sized
-def test_the_hosts_lines_cost_what_they_cost(promise: Recorder) -> None:
-    """Between our warnings and our failing exports the host's log calls take no longer at their 99th.
-
-    Evaluations themselves are waited for: their use of the interpreter is another promise's. Lines of a logger that
-    shares nothing with ours are measured in turns with the host's: what the machine takes, it takes of both.
-    """
-    apart = logging.getLogger("apart")
-    apart.propagate, apart.handlers = False, [logging.StreamHandler(io.StringIO())]
-    apart.setLevel(logging.INFO)
-
-    def seconds(work: Callable[[], None]) -> float:
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-
-    def lines_apart() -> None:
-        for _ in range(4):  # about as long as the host's line takes
-            apart.info("a line that nobody else has to do with")
-
-    def p99_s(pipelines: list[Pipeline]) -> tuple[float, float]:
-        """At the 99th, the host's line and how much more that is than the lines apart."""
-        handlers = [handler_of(pipeline) for pipeline in pipelines]
-        own, taken, plain = logging.getLogger("host"), [], []
-        for _ in range(20 if not FULL else 200):
-            for handler, pipeline in zip(handlers, pipelines, strict=True):
-                for _ in range(10):
-                    handler()
-                assert pipeline.dispatcher.flush(10.0)
-            for _ in range(100):
-                taken.append(seconds(lambda: own.info("a line of the host's")))
-                plain.append(seconds(lines_apart))
-        line, more = (statistics.quantiles(each, n=100)[98] for each in (taken, plain))
-        return line, line - more
-
-    rounds = []
-    with (
-        refused_port() as port,
-        exporting_handler(HttpLogs(endpoint=f"http://127.0.0.1:{port}/v1/logs")) as handler,
-        root_handlers(handler),
-    ):
-        for _ in range(3):
-            alone, alone_more = p99_s([])
-            pipeline = warned_from_everywhere(f"http://127.0.0.1:{port}", "http/protobuf")
-            beside, beside_more = p99_s([pipeline])
-            pipeline.shutdown(0.2)
-            rounds.append((beside_more - alone_more, beside, alone))
-    more, beside, alone = sorted(rounds)[1]
-    promise("A9", figure=f"the host's log call p99: {beside * 1e6:.0f} us beside us, {alone * 1e6:.0f} us alone")
-    assert more <= 50e-6 + alone / 2
 
 
 FORKED = """

@@ -23,7 +23,7 @@ from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.testing import InlineDispatcher, ModelReply, ModelServer, ScriptedJudge
 from tests.embedders.asking import failure as embedder_failure
 from tests.embedders.asking import hosted as hosted_embedder
-from tests.judges.asking import CANARY, GOOD, QUESTION, ask, failure, hosted
+from tests.judges.asking import CANARY, GOOD, QUESTION, failure, hosted
 from tests.promises.figures import Recorder
 
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
@@ -145,9 +145,3 @@ def test_the_books_of_judges_at_odd_places(tmp_path: Path) -> None:
         cache = judge.guarded().cache
         assert cache is not None
         cache.close()
-
-
-def test_ask_is_asked() -> None:
-    """The judge of these tests answers where nothing is wrong."""
-    with ModelServer([GOOD]) as server:
-        assert ask(hosted(AnthropicJudge, server)).answer["score"] == 4

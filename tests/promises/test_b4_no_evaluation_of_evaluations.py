@@ -21,7 +21,7 @@ from agenteval_otel import EvaluationInput, EvaluationRunConfig, monitor, run_ev
 from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher, ModelServer, RecordedTelemetry
+from agenteval_otel.testing import ModelServer, RecordedTelemetry
 from tests.promises.asking import Asking
 from tests.promises.figures import sized
 
@@ -202,17 +202,6 @@ def test_one_model_call_for_each_judged_call(
     assert asked == CALLS
     assert outcomes["host"]["evaluated"] == CALLS
     assert sum(outcomes["model client"].values()) == 0, "the judge's own calls are nobody's answers"
-
-
-@pytest.mark.parametrize(
-    "way", [directly, in_a_thread, in_an_executor, in_a_task, in_a_new_thread_with_its_context],
-    ids=lambda way: way.__name__,
-)  # fmt: skip
-def test_the_same_inline(way: Any, judging_with: Callable[[Any], Judging]) -> None:
-    """Also where evaluations run before the answer goes back."""
-    judging = judging_with(InlineDispatcher())
-    judging.way = way
-    assert judging.run(3) == 3
 
 
 def test_blocking_evaluators(judging_with: Callable[[Any], Judging], telemetry: RecordedTelemetry) -> None:

@@ -26,7 +26,7 @@ from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, JudgeR
 from agenteval_otel.judges.breaker import CircuitBreaker
 from agenteval_otel.judges.guarded import Guarded
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
-from tests.judges.asking import FORM, GOOD, hosted
+from tests.judges.asking import FORM, hosted
 from tests.promises.figures import Recorder, sized
 
 CALLS, AT_ONCE, FREE = sized(150, 1_000), 64, 2
@@ -190,55 +190,6 @@ def test_half_open_lets_one_probe_through(kind: type[Judge], promise: Recorder) 
         probes = asyncio.run(work(hosted(kind, server, breaker=None, max_retries=0)))
     assert probes == [1, 1, 1]
     promise("B6", figure=f"half open: 1 probe of {AT_ONCE} calls")
-
-
-@BOTH
-def test_a_probe_that_hangs_does_not_close_it(kind: type[Judge]) -> None:
-    """An endpoint that hangs when it is tried again is left alone again, for twice as long."""
-    clock = ManualClock()
-    gate = CircuitBreaker(BreakerSettings(), clock=clock)
-
-    async def work(judge: Judge) -> None:
-        guarded = Guarded(judge, breaker=gate)
-        assert (await _ask_all(guarded, 40, at_once=1)).count("breaker_open") >= 20
-        for open_s in (15, 30):
-            clock.advance(open_s + 0.1)
-            assert (await _ask_all(guarded, 10, at_once=1)) == ["timeout", *["breaker_open"] * 9]
-
-    with ModelServer([ModelReply(hangs="before")]) as server:
-        asyncio.run(work(hosted(kind, server, breaker=None, deadline_s=0.02)))
-
-
-def test_a_probe_that_is_cancelled_makes_room() -> None:
-    """Whoever is cancelled in the middle of the probe leaves the circuit half open, and the next call is the probe."""
-    clock, started = ManualClock(), asyncio.Event()
-    gate = CircuitBreaker(BreakerSettings(), clock=clock)
-    for _ in range(5):
-        gate.enter().failed(JudgeError("no", error_type="server_error", retryable=True))
-    clock.advance(16)
-
-    class Waits(Judge):
-        """Never answers."""
-
-        model: str = "m"
-
-        async def judge(self, request: JudgeRequest) -> Any:
-            started.set()
-            await asyncio.Event().wait()
-
-    async def work() -> str:
-        guarded = Guarded(Waits(), breaker=gate)
-        probe = asyncio.create_task(guarded.judge(_question(1)))
-        await started.wait()
-        probe.cancel()
-        await asyncio.gather(probe, return_exceptions=True)
-        assert gate.state == "half_open"
-        with ModelServer([GOOD]) as server:
-            verdict = await Guarded(hosted(AnthropicJudge, server, breaker=None), breaker=gate).judge(_question(2))
-        assert verdict.answer["score"] == 4
-        return gate.state
-
-    assert asyncio.run(work()) == "closed"
 
 
 def test_an_endpoint_that_hangs_past_the_lanes_limit_is_left_alone() -> None:

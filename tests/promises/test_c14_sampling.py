@@ -7,22 +7,15 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.span import TraceState
 
-from agenteval_otel import monitor
 from agenteval_otel.components import resolve
-from agenteval_otel.evaluators import Func
-from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import (
-    FunctionSampler,
-    RateLimitSampler,
     RatioSampler,
     Sampler,
     SamplingContext,
@@ -30,7 +23,6 @@ from agenteval_otel.sampling import (
     randomness_of,
 )
 from agenteval_otel.sampling.base import AnswerFacts
-from agenteval_otel.testing import InlineDispatcher, ManualClock, RecordedTelemetry
 from tests.backends.faults import black_hole
 from tests.promises.echoes import http_echo
 from tests.promises.figures import FULL, Recorder
@@ -122,19 +114,6 @@ def test_ratios_nest_and_agree_with_the_heads(draws: list[int]) -> None:
         before = taken
 
 
-@pytest.mark.parametrize("head", [0.25, 0.5, 1.0])
-def test_a_threshold_of_the_head_is_met(head: float) -> None:
-    """Of traces that consistent sampling kept at a threshold a smaller ratio takes its own share of all traces."""
-    threshold = round((1 - head) * (1 << 56))
-    entry = f"th:{f'{threshold:014x}'.rstrip('0') or '0'}"
-    kept = [one for one in trace_ids(IDS, 56) if one & ((1 << 56) - 1) >= threshold]
-    for ratio in (head / 4, head / 2, head):
-        ours = RatioSampler(ratio=ratio)
-        taken = sum(ours.decide(SamplingContext("a", randomness_of(in_trace(one, entry)))).sampled for one in kept)
-        assert abs(taken / IDS - ratio) <= 3 * math.sqrt(ratio * (1 - ratio) / IDS) + 1 / IDS
-    assert taken == len(kept)  # at the head's own ratio: all of them
-
-
 DECIDES = """
     import json, os, random, sys
     random.seed(0)
@@ -187,26 +166,6 @@ def test_every_process_decides_alike(version: str) -> None:
     assert len(json.loads(decisions.pop())) == 300 * (len(RATIOS) + len(RULES))
     assert len({finished.lines("draws")[0] for finished in runs}) == 3, "a host's seed makes all processes draw alike"
     assert {finished.lines("state")[0] for finished in runs} == {"True"}
-
-
-FORKS = """
-    import json, os, random, sys
-    random.seed(0)
-    import agenteval_otel.config
-    from agenteval_otel.sampling import randomness_of
-    randomness_of(None)
-    for _ in range(int(sys.argv[1])):
-        if os.fork() == 0:
-            print("draw", randomness_of(None), flush=True)
-            os._exit(0)
-        os.wait()
-"""
-
-
-def test_forked_children_draw_differently() -> None:
-    """Children of one parent, whose random state they share, do not sample the same calls of theirs."""
-    found = run_program(FORKS, "50").lines("draw")
-    assert len(found) == len(set(found)) == 50
 
 
 PRIVATE = """
@@ -326,86 +285,3 @@ def test_weighted_means_are_unbiased_where_plain_ones_are_not(name: str) -> None
     assert truth - plain > 10 * error
     spread = math.sqrt(math.fsum(weight * (weight - 1) for _, weight in kept))
     assert abs(weights - len(everybody)) <= 4 * spread + 1e-6 * len(everybody), "the weights do not add up to all"
-
-
-@pytest.mark.sized
-def test_a_rate_limits_probability_is_the_true_one() -> None:
-    """Under steady traffic each response is taken with the probability in force; losses say that theirs is unknown."""
-    clock, numbers = ManualClock(), random.Random(5)
-    sampler = RateLimitSampler(max_per_s=50, clock=clock)
-    seconds, per_s = 400 if not FULL else 4_000, 400
-    weights, taken, lost = 0.0, 0, 0
-    for second in range(seconds + 1):
-        decisions = [sampler.decide(SamplingContext("agent", numbers.getrandbits(64))) for _ in range(per_s)]
-        clock.advance(1.0)
-        if not second:
-            continue  # nothing is known of the traffic yet
-        for decision in decisions:
-            taken += decision.sampled
-            lost += decision.outcome == "rate_limited"
-            weights += 1 / (decision.probability or 1.0) if decision.sampled else 0.0
-    whole = seconds * per_s
-    print(f"C14 rate limit: {weights / whole:.4f} of the weight, {lost / (taken + lost):.4f} lost")
-    # What the ceiling stops is told as lost; with it the weights are those of all.
-    told = (weights + lost * per_s / (0.8 * 50)) / whole
-    assert abs(told - 1) <= 4 * math.sqrt(per_s / (0.8 * 50) / whole)
-    assert lost / (taken + lost) < 0.01
-
-
-class Kept:
-    """Storage that keeps, for each response, which criteria were scored with what probability."""
-
-    def __init__(self) -> None:
-        self.of: list[dict[str, float | None]] = []
-
-    async def save_result(self, aggregated: Any) -> None:
-        self.of.append({one.criterion_name: one.probability for one in aggregated.results if one.status == "scored"})
-
-
-@pytest.fixture
-def rated(telemetry: RecordedTelemetry) -> Iterator[tuple[Callable[[], Any], Kept]]:
-    """A handler at one half, with evaluators at all, three and one tenth of the calls."""
-
-    def passes(given: Any) -> bool:
-        return True
-
-    kept = Kept()
-    pipeline = Pipeline(
-        sampler=RatioSampler(ratio=0.5), dispatcher=InlineDispatcher(), storage=(kept,),
-        evaluators=tuple(
-            Func.of(passes, criterion_name=f"at_{rate:g}", sample_rate=rate) for rate in (1.0, 0.3, 0.1)
-        ),
-    )  # fmt: skip
-    yield monitor(pipeline=pipeline, agent="agent")(lambda: "an answer"), kept
-    pipeline.shutdown(5.0)
-
-
-@pytest.mark.sized
-def test_evaluators_rates_nest_and_their_probabilities_are_true(rated: tuple[Callable[[], Any], Kept]) -> None:
-    """Dear evaluators see a subset of what cheap ones see, each at its share of all calls, with that probability."""
-    handler, kept = rated
-    calls = 2_000 if not FULL else 20_000
-    for _ in range(calls):
-        handler()
-    names = ["at_1", "at_0.3", "at_0.1"]
-    assert all(list(one) == names[: len(one)] for one in kept.of)
-    for rate in (1.0, 0.3, 0.1):
-        found = [one[f"at_{rate:g}"] for one in kept.of if f"at_{rate:g}" in one]
-        true = min(0.5, rate)
-        assert all(probability == pytest.approx(true) for probability in found)
-        assert abs(len(found) / calls - true) <= 4 * math.sqrt(true * (1 - true) / calls)
-
-
-def test_a_functions_ratio_is_the_probability() -> None:
-    """Where a function gives the ratio itself, that is what is recorded and what happens."""
-    ratios, numbers, rounds = (0.05, 0.5, 0.95), random.Random(9), 4_000
-    sampler = FunctionSampler(function=lambda given: ratios[len(given.response_text) % len(ratios)])
-    for length, ratio in enumerate(ratios):
-        given = EvaluationInput(response="x" * (length + 3))
-        decisions = [
-            sampler.decide(SamplingContext("agent", numbers.getrandbits(64), AnswerFacts(0.1), given))
-            for _ in range(rounds)
-        ]
-        assert {decision.probability for decision in decisions} == {ratio}
-        share = sum(decision.sampled for decision in decisions) / rounds
-        assert abs(share - ratio) <= 4 * math.sqrt(ratio * (1 - ratio) / rounds)

@@ -273,16 +273,3 @@ def test_no_stream_is_used_up(make: Any) -> None:
     capture("answer", prompt=stream, facts={"metadata": {"x": stream}, "response": stream})
     capture(None, chunks=["a", stream])
     assert len(list(stream)) == 1
-
-
-def test_a_response_that_is_a_stream_is_not_read() -> None:
-    """A web framework's streaming response belongs to the server; one with its body at hand is an answer."""
-    from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
-
-    streaming = StreamingResponse(generator())
-    assert capture(streaming) is None
-    assert capture(JSONResponse({"answer": "Tomorrow.", "sources": []})).response == "Tomorrow."
-    completion = {"object": "chat.completion", "model": "m", "choices": [{"message": {"content": "Tomorrow."}}]}
-    assert capture(JSONResponse(completion)).model == "m"
-    assert capture(JSONResponse(["a"])).response == '["a"]'
-    assert capture(PlainTextResponse("Tomorrow.")).response == "Tomorrow."

@@ -15,8 +15,8 @@ from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.evaluators import Evaluator, Func
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.evaluators import Func
+from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import (
@@ -29,7 +29,6 @@ from agenteval_otel.semconv import (
     METRIC_WEIGHTED_SCORE,
 )  # fmt: skip
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.figures import Recorder
 from tests.promises.host_sdk import HostSdk
 from tests.promises.programs import run_program
@@ -185,44 +184,6 @@ def test_more_than_two_thousand_series(made: list[Any], promise: Recorder) -> No
     promise("C1", figure=f"{series} series of 25 agents, 10 criteria and 40 models: sums add up")
 
 
-class Surprising(Evaluator, type="Surprising"):
-    """Gives results for criteria that nobody has declared."""
-
-    names: tuple[str, ...] = ("surprise",)
-
-    def criteria(self) -> Sequence[EvaluationCriteria]:
-        """One criterion."""
-        return (EvaluationCriteria(name="declared", description="x"),)
-
-    async def evaluate(
-        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
-    ) -> list[EvaluationResult]:
-        """One result for each name."""
-        return [EvaluationResult(criterion_name=name, score=1.0, evaluator_type=self.type) for name in self.names]
-
-
-@pytest.mark.parametrize("names", [("surprise",), ("declared", "surprise"), ("\ud800", "declared"), ()])
-def test_results_of_criteria_that_nobody_declared(
-    names: tuple[str, ...], telemetry: RecordedTelemetry, made: list[Any]
-) -> None:
-    """A result for an undeclared criterion fails the evaluator's own criteria; it makes no series and no attribute."""
-    pipeline = Pipeline(
-        sampler=RatioSampler(), telemetry=telemetry.storage(),
-        evaluators=(Surprising(names=names), Func.of(is_even, criterion_name="even")),
-    )  # fmt: skip
-    made.append(pipeline)
-    handler = monitor(pipeline=pipeline, agent="agent")(lambda: "2")
-    for _ in range(20):
-        handler()
-    assert pipeline.flush(30)
-    results = pipeline.accounting.results
-    failed = "skipped" if not names else "failed"
-    assert (results["scored"], results[failed]) == (20, 20)
-    events = Counter((event.attributes[NAME], event.attributes.get("error.type")) for event in telemetry.events())
-    assert events == Counter({("even", None): 20} | ({("declared", "invalid_result"): 20} if names else {}))
-    assert {point.attributes[NAME] for point in telemetry.points(METRIC_RESULTS.name)} == {"even"}
-
-
 class Chosen(Sampler):
     """A sampler of the application: this decision for our spans, and everything of its own."""
 
@@ -308,41 +269,6 @@ def test_limits_of_the_sdk_from_the_environment(promise: Recorder) -> None:
     assert finished.lines("overall") == ["600"]
     assert finished.lines("evaluated") == ["True 600"]
     promise("C1", figure="a span queue of 64, eight attributes a span: 1,220 of 1,220 spans arrived")
-
-
-ANSWERS = {
-    "accents": "Füße, naïve, œuvre",
-    "wide": "漢字かな交じり文",
-    "emoji": "🙂👩‍👩‍👧‍👦",
-    "right to left": "שלום عالم",
-    "combined": "é" * 50,
-    "10 MB": "漢" * (10 * 1024 * 1024 // 3),
-    "10 MB of emoji": "🙂" * (10 * 1024 * 1024 // 4),
-}
-
-
-@pytest.mark.parametrize("kind", ANSWERS)
-def test_answers_of_any_script_and_size(kind: str, telemetry: RecordedTelemetry, made: list[Any]) -> None:
-    """With content captured, an answer arrives as it is, a long one as its beginning; it goes back whole."""
-    answer = ANSWERS[kind]
-    pipeline = Pipeline(
-        sampler=RatioSampler(), telemetry=telemetry.storage(content="span_and_event"),
-        evaluators=(Func.of(lambda found: len(found.response_text) > 2, criterion_name="long"),),
-    )  # fmt: skip
-    made.append(pipeline)
-    handler = monitor(pipeline=pipeline, agent="agent")(lambda prompt: answer)
-    assert handler("?") is answer
-    assert pipeline.flush(30)
-    (run_span,) = telemetry.spans("evaluation ")
-    assert run_span.attributes is not None
-    shown = str(run_span.attributes["gen_ai.full_nl_response"])
-    if len(answer) < 1_000:
-        assert shown == answer
-    else:
-        assert shown.startswith(answer[:1_000])
-        assert len(shown) < len(answer) / 8
-    (event,) = telemetry.events()
-    assert event.attributes[LABEL] == "pass"
 
 
 RELOADING = """

@@ -162,17 +162,6 @@ def test_each_failure_has_its_word(execution: str, bench: Bench) -> None:
         assert bench.kept.results[-1].overall_score is None, name
 
 
-def test_a_judge_that_hangs_has_its_word(bench: Bench) -> None:
-    """A time limit has its word too."""
-
-    async def hangs(given: EvaluationInput) -> bool:
-        await asyncio.Event().wait()
-        return True
-
-    (late,) = bench.judge(Func.of(hangs, timeout_s=0.02))
-    assert (late.status, late.error_type, late.score) == ("failed", "timeout", None)
-
-
 ANSWERS = (
     "NaN", "nan", "Infinity", "1e999", "-1e999", "8/10", "8 / 10", "18/20", "", " ", "ten",
     "```json\n{\"score\": 1}\n```",

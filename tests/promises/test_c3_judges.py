@@ -7,9 +7,6 @@ them as async evaluators of a live process, with its sixty-four places.
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -22,9 +19,10 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.execution import Executor
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, OpenAICompatibleJudge
-from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
+from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import hosted
 from tests.promises.figures import Recorder, sized
+from tests.promises.programs import run_program
 
 CALLS, HUNG, DEADLINE_S = sized(400, 1_000), 10, 1.5
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
@@ -130,31 +128,6 @@ def test_a_function_that_always_hangs_leaves_few_threads(promise: Recorder) -> N
     promise("C3", figure="a function that always hangs: 16 threads left behind")
 
 
-ENDINGS = [("function", kind) for kind in (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration)]
-
-
-@pytest.mark.parametrize(("form", "ending"), [*ENDINGS, ("coroutine", SystemExit)])
-def test_a_judge_that_wants_to_end_everything(form: str, ending: type[BaseException]) -> None:
-    """`SystemExit` and the like out of a judge of the program's own is that judgement's failure, and nobody else's."""
-
-    def ends(prompt: str) -> str:
-        raise ending
-
-    async def ends_later(prompt: str) -> str:
-        raise ending
-
-    bad = LLMJudge(judge=ends if form == "function" else ends_later, criterion_name="bad")
-    good = LLMJudge(judge=ScriptedJudge(fallback=GOOD), criterion_name="fine")
-
-    async def work() -> list[str]:
-        executor = Executor(live=True)
-        words = await asyncio.gather(*(_word_of(executor, one, _given(0, False)) for one in (bad, good) * 5))
-        executor.close()
-        return words
-
-    assert asyncio.run(work()) == ["server_error", "scored"] * 5
-
-
 _PROGRAM = """
 import threading
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, configure, monitor, run_evaluation_sync
@@ -175,10 +148,7 @@ raise SystemExit(3)
 def test_a_function_that_hangs_does_not_keep_the_process(promise: Recorder) -> None:
     """The process ends in time and with its own code, whatever its judges wait for."""
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False,
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (3, "timeout\n"), done.stderr
+    done = run_program(_PROGRAM)
+    assert (done.code, done.stdout) == (3, "timeout\n"), done.stderr
     assert "Traceback" not in done.stderr
     promise("C3", figure=f"a process with hung judges ended in {time.monotonic() - began:.1f} s, start included")

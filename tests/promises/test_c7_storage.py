@@ -7,7 +7,6 @@ rights that are lost, a pipe that nobody reads, and errors that `strace` injects
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -250,40 +249,6 @@ class Reader:
     def lines(self) -> tuple[list[dict[str, Any]], int]:
         """As `Host.lines`, of what came so far."""
         return parsed(bytes(self._text))
-
-
-def test_a_pipe_that_nobody_reads(host_at: Callable[[Path], Host], tmp_path: Path) -> None:
-    """Opening it is refused instead of waited for."""
-    path = tmp_path / "results.jsonl"
-    os.mkfifo(path)
-    host = host_at(path)
-    assert host.until(lambda: host.failures > 0, 5.0, "the refusal") < SEEN_S
-
-
-def test_a_file_that_is_removed_or_moved_away(host_at: Callable[[Path], Host], tmp_path: Path) -> None:
-    """The next result makes the file and its folder anew: none goes to a file that nobody sees."""
-    path = tmp_path / "deep" / "results.jsonl"
-    host = host_at(path)
-    for away in (lambda: shutil.rmtree(path.parent), path.unlink, lambda: path.rename(tmp_path / "old")):
-        host.call()
-        assert host.pipeline.flush(5.0)
-        away()
-        host.call(3)
-        assert host.pipeline.flush(5.0)
-        assert len(host.lines()[0]) == 3
-    assert len((tmp_path / "old").read_bytes().splitlines()) == 4
-
-
-def test_a_lock_that_somebody_holds(host_at: Callable[[Path], Host], tmp_path: Path) -> None:
-    """An advisory lock of another process on the file is not waited for: there is none of ours to take."""
-    path = tmp_path / "results.jsonl"
-    path.touch()
-    with path.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        host = host_at(path)
-        host.call(100)
-        assert host.pipeline.flush(5.0)
-        assert len(host.lines()[0]) == 100
 
 
 PROGRAM = """
