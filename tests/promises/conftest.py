@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.backends.fixtures import postgresql_binary_fixture, postgresql_fixture, postgresql_server_fixture
 from tests.promises import figures
 from tests.promises.receiver import Receiver
 from tests.promises.table import BY_CODE, code_of
+
+__all__ = ["postgresql_binary_fixture", "postgresql_fixture", "postgresql_server_fixture"]
 
 _MEASURED = pytest.StashKey[dict[str, list[str]]]()
 _OUTCOME = pytest.StashKey[tuple[str, float]]()

@@ -143,5 +143,4 @@ def test_the_books_of_judges_at_odd_places(tmp_path: Path) -> None:
         except JudgeError as error:
             pytest.fail(f"{place}: {error}")
         cache = judge.guarded().cache
-        assert cache is not None
         cache.close()

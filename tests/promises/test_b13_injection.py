@@ -124,7 +124,6 @@ def test_no_payload_leaves_the_data_of_any_rubric_of_the_package(promise: Record
     if not rubrics:
         pytest.skip("no rubrics of the package's own")
     for name, judge in rubrics.items():
-        assert isinstance(judge, LLMJudge)
         try:
             expected = _around(judge.question_for(HARMLESS)[0])
         except ValueError as error:

@@ -61,7 +61,6 @@ class Judging:
         """The evaluator of every monitored function, the client's included: a second generation goes on and on."""
 
         async def judge(given: Any) -> bool:
-            assert self.way is not None
             await self.way(self.ask)
             return True
 

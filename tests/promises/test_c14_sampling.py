@@ -260,7 +260,6 @@ def test_the_recorded_probability_is_the_true_one(name: str) -> None:
             continue
         assert len(recorded) == 1, f"{case} recorded {recorded}"
         probability = recorded.pop()
-        assert probability is not None
         error = math.sqrt(probability * (1 - probability) / rounds)
         assert abs(taken / rounds - probability) <= 4 * error, f"{case}: {taken / rounds} is not {probability}"
 

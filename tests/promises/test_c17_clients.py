@@ -117,7 +117,5 @@ def test_a_clients_span_stands_below_the_agent_span(
     # Anthropic's instrumentation does not make its span the current one: there the request names the agent span.
     parent = agent if client == "Anthropic" else of_client
     assert span_id == f"{parent.context.span_id:016x}"
-    assert agent.end_time is not None
-    assert of_client.end_time is not None
     assert agent.start_time <= of_client.start_time <= of_client.end_time <= agent.end_time + 1_000_000
     promise("C17", figure="instrumented clients: 1 of 1 spans below the agent span, and in the request")

@@ -206,7 +206,6 @@ class DueResults:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.count = 0
-        assert isinstance(pipeline.dispatcher, PoolDispatcher)
         pool = pipeline.dispatcher._pool
         settle = pool.settle
 

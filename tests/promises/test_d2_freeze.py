@@ -54,7 +54,6 @@ def until_stopped(process: subprocess.Popen[str]) -> list[str]:
     """Wait for the process to be stopped; what it said of its flush."""
     pid, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), f"{pid} ended: {status}"
-    assert process.stdout is not None
     return process.stdout.readline().split()
 
 
