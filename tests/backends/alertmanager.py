@@ -12,8 +12,6 @@ import yaml
 from .faults import LOOPBACK
 from .process import BackendProcess, Ports
 
-__all__ = ["Alert", "Alertmanager", "AlertmanagerPorts"]
-
 NOBODY: Mapping[str, Any] = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
 
 

@@ -21,20 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from .recipes import PROGRAMS, Program, Step, go_program
-
-__all__ = [
-    "BUILD_COMMAND",
-    "PROGRAMS",
-    "BuildError",
-    "Program",
-    "Step",
-    "build",
-    "cache_root",
-    "go_program",
-    "installed",
-    "main",
-]
+from .recipes import PROGRAMS, Program
 
 BUILD_COMMAND = "uv run python -m tests.backends.build"
 PROGRESS_EVERY_S = 15.0

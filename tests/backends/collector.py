@@ -17,8 +17,6 @@ from .faults import LOOPBACK
 from .process import BackendProcess, Ports
 from .received import Log, Metric, Received, Span
 
-__all__ = ["Collector", "CollectorPorts"]
-
 R = TypeVar("R", Span, Log, Metric)
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["Answering", "BlackHole", "answering", "black_hole", "free_ports", "refused_port"]
-
 LOOPBACK = "127.0.0.1"
 
 

@@ -17,8 +17,6 @@ from typing import Any
 from .faults import LOOPBACK
 from .process import BackendError, BackendProcess, Ports
 
-__all__ = ["Jaeger", "JaegerPorts", "JaegerSpan", "JaegerTrace"]
-
 TRACE_LIMIT = 1_500
 
 

@@ -17,8 +17,6 @@ import yaml
 from .faults import LOOPBACK
 from .process import BackendProcess, Ports
 
-__all__ = ["Loki", "LokiPorts", "LokiRecord"]
-
 SHIPPED_LOKI = Path(__file__).resolve().parents[2] / "collector-config" / "loki" / "loki.yaml"
 RECORD_LIMIT = 5_000
 

@@ -22,7 +22,6 @@ from .process import BackendError, BackendProcess, Ports
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PASSWORD", "PostgreSQL", "PostgreSQLPorts"]
 
 USER, PASSWORD, DATABASE = "agenteval", "pass/w@rd-canary", "results"
 _UNPRIVILEGED = ("postgres", "nobody")

@@ -21,8 +21,6 @@ from urllib.parse import urlencode
 
 from .faults import LOOPBACK, free_ports
 
-__all__ = ["BackendError", "BackendProcess", "Ports", "bare_environment", "http_get"]
-
 T = TypeVar("T")
 
 POLL_EVERY_S = 0.05

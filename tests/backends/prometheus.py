@@ -15,8 +15,6 @@ from .faults import LOOPBACK
 from .process import BackendProcess, Ports
 from .received import Exemplar
 
-__all__ = ["Prometheus", "PrometheusPorts", "Sample", "prometheus_names", "scraping"]
-
 _UNITS = {"s": "seconds", "By": "bytes", "1": ""}
 
 

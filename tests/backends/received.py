@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-__all__ = ["Exemplar", "Link", "Log", "Metric", "Point", "Received", "Span"]
-
 Attributes = dict[str, Any]
 _Json = Mapping[str, Any]
 T = TypeVar("T")

@@ -6,8 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PROGRAMS", "Program", "Step", "go_program", "python_program"]
-
 HERE = Path(__file__).resolve().parent
 PROMETHEUS = "github.com/prometheus/prometheus/cmd"
 ALERTMANAGER = "github.com/prometheus/alertmanager/cmd"

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from .faults import LOOPBACK
 
-__all__ = ["PostedAlert", "Webhook"]
-
 
 class PostedAlert(NamedTuple):
     """One alert of one post.

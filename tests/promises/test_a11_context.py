@@ -130,18 +130,3 @@ def assert_own_traces(telemetry: RecordedTelemetry, requests: Requests) -> None:
 def _some(requests: Requests, numbers: range) -> None:
     for number in numbers:
         copy_context().run(requests.one, number)
-
-
-def test_a_value_is_dead_as_soon_as_flushed(telemetry: RecordedTelemetry) -> None:
-    """Nothing of a request waits in the worker's loop, not even the timer of the wake-up that it caused."""
-    patient = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(linger_s=5.0),
-    )  # fmt: skip
-    requests = Requests(telemetry, patient)
-    for number in range(20):
-        copy_context().run(requests.one, number)
-        assert patient.flush(10.0)
-        gc.collect()
-        assert requests.alive[-1]() is None, f"request {number} is still held after its flush"
-    assert patient.shutdown(10.0)

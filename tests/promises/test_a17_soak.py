@@ -246,13 +246,20 @@ class Soak:
         )
 
 
-def test_twenty_seconds(promise: Callable[..., None]) -> None:
-    """Twenty seconds leave no trace that is larger than their noise."""
-    soak = Soak(SHORT_S)
-    promise("A17", figure=soak.figure(SHORT_S))
+@pytest.mark.parametrize(
+    ("seconds", "mb_a_minute", "bytes_an_evaluation"),
+    [(SHORT_S, SHORT_MB_A_MINUTE, SHORT_BYTES_AN_EVALUATION),
+     pytest.param(LONG_S, MB_A_MINUTE, BYTES_AN_EVALUATION, marks=pytest.mark.full)],
+)  # fmt: skip
+def test_nothing_grows(
+    seconds: float, mb_a_minute: float, bytes_an_evaluation: float, promise: Callable[..., None]
+) -> None:
+    """Twenty seconds, and in the long form ten minutes (or `AGENTEVAL_A17_SECONDS`), leave nothing behind."""
+    soak = Soak(seconds)
+    promise("A17", figure=soak.figure(seconds))
     soak.check_rest()
-    assert soak.memory.upper <= SHORT_MB_A_MINUTE, soak.report["samples"]
-    assert soak.bytes_an_evaluation <= SHORT_BYTES_AN_EVALUATION, soak.report["places"]
+    assert soak.memory.upper <= mb_a_minute, soak.report["samples"]
+    assert soak.bytes_an_evaluation <= bytes_an_evaluation, soak.report["places"]
 
 
 def test_a_leak_is_seen() -> None:
@@ -260,13 +267,3 @@ def test_a_leak_is_seen() -> None:
     soak = Soak(12.0, leak=1024)
     assert soak.memory.value - 2.2 * soak.memory.error > SHORT_MB_A_MINUTE
     assert soak.bytes_an_evaluation > SHORT_BYTES_AN_EVALUATION
-
-
-@pytest.mark.full
-def test_ten_minutes(promise: Callable[..., None]) -> None:
-    """Ten minutes (or `AGENTEVAL_A17_SECONDS`) leave nothing behind."""
-    soak = Soak(LONG_S)
-    promise("A17", figure=soak.figure(LONG_S))
-    soak.check_rest()
-    assert soak.memory.upper <= MB_A_MINUTE, soak.report["samples"]
-    assert soak.bytes_an_evaluation <= BYTES_AN_EVALUATION, soak.report["places"]

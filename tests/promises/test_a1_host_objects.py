@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import queue
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -184,35 +180,6 @@ def test_no_method_of_an_unknown_object_runs(make: Callable[[], Any], place: str
         assert seen.outcomes == {"evaluated": 1}
         assert "ok" in seen.last.response
     seen.pipeline.shutdown(5.0)
-
-
-def expired() -> Message:
-    """A row of which the session has thrown away every field."""
-    row = Message(content="said")
-    for name in ("id", "content", "note"):
-        del row.__dict__[name]
-    return row
-
-
-def not_answers() -> dict[str, Any]:
-    loop = asyncio.new_event_loop()
-    loop.close()
-    return {
-        "future": Future(), "asyncio future": asyncio.Future(loop=loop), "lock": threading.Lock(),
-        "event": threading.Event(), "thread": threading.Thread(), "function": not_answers, "builtin": len,
-        "method": Seen().pipeline.flush, "class": Seen, "module": sqlite3, "partial": functools.partial(len),
-        "queue": queue.Queue(), "iterator": iter([1]), "object": object(), "exception": ValueError("x"),
-        "row": Row(), "expired": expired(),
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", list(not_answers()))
-def test_what_is_no_answer_is_not_judged(name: str) -> None:
-    """Futures, locks, threads, functions, classes, modules and empty rows count as `capture_failed`, once."""
-    seen = Seen()
-    seen.monitor(lambda prompt: not_answers()[name])("asked")
-    assert (seen.outcomes, seen.inputs) == ({"capture_failed": 1}, [])
-    assert seen.pipeline.accounting.failures == {"capture": 1}
 
 
 FILES = """

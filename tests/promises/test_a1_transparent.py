@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.instrumentation import scope as scopes
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
@@ -39,12 +40,18 @@ from tests.promises.seams import (
 
 PROTOCOL_CASES = 1_500
 SITUATIONS = ("no trace", "span ends late", "in a trace", "not sampled", "not sampled in a handler", "disabled")
-LATE = {"load shedding", "takes late spans", "memory of open spans", "scores on the span", "end agent span late"}
-OWN_SPAN = {"randomness", "random numbers", "open agent span", "end agent span", "tracer now", "process id"}
+LATE = {
+    "LoadShedder.thin", "Providers.takes_late_spans", "MemoryPart.reserve", "live.score_attributes",
+    "live.end_agent_span",
+}  # fmt: skip
+OWN_SPAN = {
+    "handler.randomness_of", "Random.getrandbits", "handler.open_agent_span", "handler.end_agent_span",
+    "Emitter.tracer_now", "handler._pid",
+}  # fmt: skip
 NOT_MET = {
     "no trace": LATE,
-    "span ends late": {"is recording", "end agent span"},
-    "in a trace": {"span to context", "context attach", "context detach", "context current", *OWN_SPAN, *LATE},
+    "span ends late": {"Span.is_recording", "handler.end_agent_span"},
+    "in a trace": {seam.name for seam in CALLER_SEAMS if seam.owner is scopes} | OWN_SPAN | LATE,
 }
 """Seams that are not on the way of such calls."""
 

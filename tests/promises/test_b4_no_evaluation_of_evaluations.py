@@ -86,11 +86,6 @@ async def in_an_executor(ask: Ask) -> None:
     await asyncio.get_running_loop().run_in_executor(None, ask)
 
 
-async def in_an_executor_of_its_own(ask: Ask) -> None:
-    with ThreadPoolExecutor(1) as executor:
-        await asyncio.get_running_loop().run_in_executor(executor, ask)
-
-
 async def in_a_task(ask: Ask) -> None:
     async def work() -> None:
         ask()
@@ -149,15 +144,6 @@ async def in_a_thread_of_a_thread(ask: Ask) -> None:
     await _run_in_thread(outer)
 
 
-async def in_a_thread_of_an_executor(ask: Ask) -> None:
-    def outer() -> None:
-        inner = threading.Thread(target=ask)
-        inner.start()
-        inner.join(20.0)
-
-    await asyncio.get_running_loop().run_in_executor(None, outer)
-
-
 async def in_a_loop_of_its_own(ask: Ask) -> None:
     async def work() -> str:
         return ask()
@@ -166,9 +152,9 @@ async def in_a_loop_of_its_own(ask: Ask) -> None:
 
 
 WAYS = (
-    directly, in_a_thread, in_an_executor, in_an_executor_of_its_own, in_a_task, in_a_task_without_context,
+    directly, in_a_thread, in_an_executor, in_a_task, in_a_task_without_context,
     in_an_empty_context, in_a_host_context, in_a_new_thread, in_a_new_thread_with_its_context, in_a_thread_of_a_thread,
-    in_a_thread_of_an_executor, in_a_loop_of_its_own,
+    in_a_loop_of_its_own,
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,6 +22,7 @@ from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.promises.figures import Recorder
 from tests.promises.outages import OtlpReceiver
+from tests.promises.receiver import Receiver
 
 
 def _answer(number: int) -> str:
@@ -114,81 +116,63 @@ def test_what_the_end_of_the_process_leaves_is_counted(monkeypatch: pytest.Monke
         assert MEMORY.encoded_batches.used_bytes == 0
 
 
-def _traced(provider: TracerProvider) -> tuple[Pipeline, Callable[[int], str]]:
-    storage = OtlpStorageProvider(tracer_provider=provider, signals={"traces"})
+def _provider_with(kind: str) -> tuple[Any, str]:
+    """A provider of the host's, and the signal that goes through it."""
+    if kind == "logs":
+        logs = LoggerProvider(shutdown_on_exit=False)
+        logs.add_log_record_processor(SimpleLogRecordProcessor(InMemoryLogRecordExporter()))
+        return logs, "logs"
+    traces = TracerProvider(shutdown_on_exit=False)
+    if kind != "none":
+        processor = BatchSpanProcessor if kind == "batch" else SimpleSpanProcessor
+        traces.add_span_processor(processor(InMemorySpanExporter()))
+    return traces, "traces"
+
+
+@pytest.mark.parametrize("kind", ["simple", "batch", "logs", "none"])
+def test_a_host_provider_that_was_shut_down(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """After the host has shut its provider down nothing goes there, each item is counted, the SDK writes no warnings.
+
+    Behind a tracer provider without any processor a flush says no at once: nothing was handed over.
+    """
+    provider, signal = _provider_with(kind)
+    options: dict[str, Any] = (
+        {"logger_provider": provider, "signals": {"events"}} if signal == "logs"
+        else {"tracer_provider": provider, "signals": {"traces"}}
+    )  # fmt: skip
+    storage = OtlpStorageProvider(**options)
     pipeline = Pipeline(
         sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(storage,), dispatcher=InlineDispatcher()
-    )  # fmt: skip
-    return pipeline, monitor(pipeline=pipeline, agent="host")(_answer)
-
-
-@pytest.mark.parametrize("processor", [SimpleSpanProcessor, BatchSpanProcessor])
-def test_a_host_provider_that_was_shut_down(processor: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """After the host has shut its provider down no span goes there, each is counted, and the SDK writes no warnings."""
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(processor(InMemorySpanExporter()))
-    pipeline, handler = _traced(provider)
-    (storage,) = pipeline.providers
-    handler(1)
-    assert pipeline.flush(10) is True
-    provider.shutdown()
-    for number in range(50):
-        handler(number)
-    assert pipeline.flush(10) is False
-    assert storage.providers.lost[("traces", "provider_shut_down")] >= 50
-    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
-    pipeline.shutdown(5)
-
-
-def test_a_host_provider_without_processor_delivers_nothing() -> None:
-    """Behind a provider without any processor a flush says no: nothing was handed over to anybody."""
-    pipeline, handler = _traced(TracerProvider(shutdown_on_exit=False))
-    handler(1)
-    assert pipeline.flush(10) is False
-    pipeline.shutdown(5)
-
-
-def test_a_host_logger_provider_that_was_shut_down(caplog: pytest.LogCaptureFixture) -> None:
-    """The same for events."""
-    from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-
-    provider = LoggerProvider(shutdown_on_exit=False)
-    provider.add_log_record_processor(SimpleLogRecordProcessor(InMemoryLogRecordExporter()))
-    storage = OtlpStorageProvider(logger_provider=provider, signals={"events"})
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(storage,), dispatcher=InlineDispatcher()
-    )  # fmt: skip
+    )
     handler = monitor(pipeline=pipeline, agent="host")(_answer)
     handler(1)
-    assert pipeline.flush(10) is True
+    assert pipeline.flush(10) is (kind != "none")
     provider.shutdown()
-    handler(2)
-    assert pipeline.flush(10) is False
-    assert storage.providers.lost == {("logs", "provider_shut_down"): 1}
-    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
+    if kind != "none":
+        for number in range(50):
+            handler(number)
+        assert pipeline.flush(10) is False
+        assert storage.providers.lost[signal, "provider_shut_down"] >= 50
+        assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
     pipeline.shutdown(5)
 
 
 @pytest.mark.parametrize(("off", "path"), [("TRACES", "traces"), ("LOGS", "logs"), ("METRICS", "metrics")])
-def test_a_signal_that_is_switched_off(off: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_that_is_switched_off(
+    off: str, path: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With ``OTEL_<SIGNAL>_EXPORTER=none`` our own exporter sends the other signals and not that one."""
-    from tests.promises.receiver import Receiver
-
     monkeypatch.setenv(f"OTEL_{off}_EXPORTER", "none")
-    receiver = Receiver()
-    try:
-        storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol="http/protobuf")
-        pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(storage,), dispatcher=InlineDispatcher()
-        )  # fmt: skip
-        monitor(pipeline=pipeline, agent="host")(_answer)(1)
-        assert pipeline.flush(10) is True
-        pipeline.shutdown(5)
-        sent = {name for name, bodies in receiver.bodies.items() if bodies}
-        assert sent == {"/v1/traces", "/v1/logs", "/v1/metrics"} - {f"/v1/{path}"}
-        assert not storage.providers.nowhere
-        for signal in ("TRACES", "LOGS", "METRICS"):
-            monkeypatch.setenv(f"OTEL_{signal}_EXPORTER", "none")
-        assert storage.providers.nowhere
-    finally:
-        receiver.close()
+    storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol="http/protobuf")
+    pipeline = Pipeline(
+        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(storage,), dispatcher=InlineDispatcher()
+    )
+    monitor(pipeline=pipeline, agent="host")(_answer)(1)
+    assert pipeline.flush(10) is True
+    pipeline.shutdown(5)
+    sent = {name for name, bodies in receiver.bodies.items() if bodies}
+    assert sent == {"/v1/traces", "/v1/logs", "/v1/metrics"} - {f"/v1/{path}"}
+    assert not storage.providers.nowhere
+    for signal in ("TRACES", "LOGS", "METRICS"):
+        monkeypatch.setenv(f"OTEL_{signal}_EXPORTER", "none")
+    assert storage.providers.nowhere

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import random
@@ -234,34 +233,6 @@ def decide(sampler: Sampler, response: Response) -> SamplingDecision:
         decision = sampler.decide(SamplingContext(response.agent, response.randomness, response.answer, None, memo))
     assert decision.settled
     return decision
-
-
-@pytest.mark.parametrize("name", [*RULES, "ratio"])
-@pytest.mark.sized
-def test_the_recorded_probability_is_the_true_one(name: str) -> None:
-    """For each response the share of redraws that take it is the probability that its decision records.
-
-    Everything about the response is held and only its draw is thrown again (its conversation, where that draws).
-    """
-    sampler = resolve(Sampler, RULES.get(name, {"type": "ratio", "ratio": 0.3}))
-    numbers, rounds = random.Random(7), 40_000 if FULL else 4_000
-    for failed, slow, agent in itertools.product((False, True), (False, True), ("support", "billing")):
-        taken, recorded = 0, set()
-        for _ in range(rounds):
-            facts = AnswerFacts(
-                2.0 if slow else 0.1, "E" if failed else None, None, f"conversation {numbers.getrandbits(64)}"
-            )
-            decision = decide(sampler, Response(numbers.getrandbits(64), agent, facts, 0.0))
-            if decision.sampled and decision.applies:
-                taken += 1
-                recorded.add(decision.probability)
-        case = f"{name}: failed={failed} slow={slow} {agent}"
-        if not taken:
-            continue
-        assert len(recorded) == 1, f"{case} recorded {recorded}"
-        probability = recorded.pop()
-        error = math.sqrt(probability * (1 - probability) / rounds)
-        assert abs(taken / rounds - probability) <= 4 * error, f"{case}: {taken / rounds} is not {probability}"
 
 
 @pytest.mark.parametrize("name", ["any_of", "first_of", "rules for conversations"])

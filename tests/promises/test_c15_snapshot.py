@@ -148,6 +148,29 @@ def test_a_stream_whose_chunks_are_one_object(held: Held, kind: str, sync: bool)
     assert (given.response, state_of(given)) == (SAID, None)
 
 
+def test_calls_that_are_tried_again(held: Held) -> None:
+    """Each try is judged by what it gave itself, though one list is filled again and again."""
+    shared: list[str] = []
+    tries = iter(range(3))
+
+    @monitor(pipeline=held.pipeline)
+    def handler(prompt: str) -> Any:
+        number = next(tries)
+        shared[:] = [f"try {number}"]
+        if number == 1:
+            raise ConnectionError("again")
+        return shared
+
+    handler("asked")
+    with pytest.raises(ConnectionError):
+        handler("asked")
+    handler("asked")
+    shared.clear()
+    given = held.judged()
+    assert [one.response for one in given] == ['["try 0"]', '["try 2"]'], "an error is not judged by this evaluator"
+    assert [state_of(one) for one in given] == [None, None]
+
+
 def test_prompts_are_judged_as_they_were_asked(held: Held) -> None:
     """A conversation that goes on in the same list does not reach the input of the turn before."""
     conversation: list[Any] = [{"role": "user", "content": "one"}]

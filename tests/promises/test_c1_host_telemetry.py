@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
-from agenteval_otel import annotate, monitor
+from agenteval_otel import monitor
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline
@@ -154,36 +155,6 @@ def test_views_that_drop_or_rename(made: list[Any]) -> None:
     assert sum_of(found[METRIC_ERRORS.name], NAME) == {"even": 20}
 
 
-def test_more_than_two_thousand_series(made: list[Any], promise: Recorder) -> None:
-    """Many agents, criteria and made-up models: series stay bounded for each criterion of an agent, sums add up."""
-    metrics = Metrics()
-    evaluators = [Func.of(is_even, criterion_name=f"even_{number}") for number in range(10)]
-    pipeline = pipeline_with(made, metrics, *evaluators)
-    calls = 0
-    for agent in range(25):
-
-        def answer(number: int) -> str:
-            annotate(model=f"model-{number}")
-            return str(number)
-
-        handler = monitor(pipeline=pipeline, agent=f"agent-{agent}")(answer)
-        for number in range(0, 40):
-            handler(number)
-            calls += 1
-    assert pipeline.flush(60)
-    found = metrics.collect()
-    ours = {name: points for name, points in found.items() if name.startswith(("gen_ai.evaluation", "agenteval.eval"))}
-    series = sum(map(len, ours.values()))
-    assert series > 2_000
-    per_criterion: Counter[Any] = Counter()
-    for points in ours.values():
-        per_criterion.update((point.attributes.get(NAME), point.attributes.get(AGENT)) for point in points)
-    assert max(count for (name, agent), count in per_criterion.items() if name and agent) <= 40
-    assert sum(sum_of(found[METRIC_RESULTS.name], LABEL).values()) == 10 * calls * 0.9
-    assert sum(sum_of(found[METRIC_RESPONSES.name], AGENT).values()) == calls
-    promise("C1", figure=f"{series} series of 25 agents, 10 criteria and 40 models: sums add up")
-
-
 class Chosen(Sampler):
     """A sampler of the application: this decision for our spans, and everything of its own."""
 
@@ -201,8 +172,7 @@ class Chosen(Sampler):
 @pytest.mark.parametrize("decision", [Decision.DROP, Decision.RECORD_ONLY])
 def test_a_sampler_of_the_host_that_drops_our_spans(decision: Decision, prefixes: tuple[str, ...]) -> None:
     """Spans that the host does not want are not written; every answer has its event, in its trace, and is counted."""
-    host = HostSdk(sampler=Chosen(decision, prefixes))
-    try:
+    with closing(HostSdk(sampler=Chosen(decision, prefixes))) as host:
         pipeline = host.pipeline(Func.of(is_even, criterion_name="even"))
         handler = monitor(pipeline=pipeline, agent="agent")(lambda: "2")
         for _ in range(50):
@@ -210,9 +180,7 @@ def test_a_sampler_of_the_host_that_drops_our_spans(decision: Decision, prefixes
         assert pipeline.flush(30)
         assert pipeline.accounting.outcomes()["evaluated"] == 50
         assert pipeline.accounting.failures == {}
-        written = {
-            prefix: len(host.spans(prefix)) for prefix in ("invoke_agent", "evaluation ")
-        }  # fmt: skip
+        written = {prefix: len(host.spans(prefix)) for prefix in ("invoke_agent", "evaluation ")}
         # Below an agent span that is not sampled there is no run span either.
         dropped = {*prefixes, *(("evaluation ",) if "invoke_agent" in prefixes else ())}
         assert written == {prefix: 0 if prefix in dropped else 50 for prefix in written}
@@ -220,8 +188,6 @@ def test_a_sampler_of_the_host_that_drops_our_spans(decision: Decision, prefixes
         assert len(events) == 50
         assert len({event.trace_id for event in events if event.trace_id}) == 50
         assert {event.attributes[LABEL] for event in events} == {"pass"}
-    finally:
-        host.close()
 
 
 LIMITED = """
@@ -269,63 +235,3 @@ def test_limits_of_the_sdk_from_the_environment(promise: Recorder) -> None:
     assert finished.lines("overall") == ["600"]
     assert finished.lines("evaluated") == ["True 600"]
     promise("C1", figure="a span queue of 64, eight attributes a span: 1,220 of 1,220 spans arrived")
-
-
-RELOADING = """
-    import json, sys, threading, time
-    from pathlib import Path
-    from agenteval_otel import accounting, configure, flush, monitor, reload
-
-    path, over = Path(sys.argv[1]), threading.Event()
-    def write(turn):
-        rate, kinds = (1.0, "[ResponseHealth]") if turn % 2 else (0.5, "[ResponseHealth, ExactMatch]")
-        path.write_text(f"sample_rate: {rate}\\nevaluators: {kinds}\\n")
-    write(0)
-    configure(path)
-    handlers = [monitor(agent=f"agent-{number}")(lambda: "an answer") for number in range(4)]
-    calls = [0] * 4
-    def call(number):
-        while not over.is_set():
-            handlers[number]()
-            calls[number] += 1
-            over.wait(0.0005)
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for turn in range(1, 31):
-        write(turn)
-        reload()
-        if turn % 3 == 0:
-            path.write_text("evaluators: [NoSuchEvaluator]")
-            try:
-                reload()
-            except Exception as error:
-                print("refused", type(error).__name__)
-        over.wait(0.02)
-    over.set()
-    for thread in threads:
-        thread.join()
-    print("flushed", flush(30))
-    outcomes = accounting()
-    print("lost", json.dumps({name: outcomes[name] for name in outcomes if name not in ("evaluated", "not_sampled")}))
-    print("equal", sum(outcomes.values()) == sum(calls), outcomes["evaluated"] > 0, sum(calls))
-    def threads():
-        return sum(thread.name == "agenteval-background" for thread in threading.enumerate())
-    last, pause = time.monotonic() + 30, threading.Event()
-    while threads() > 2 and time.monotonic() < last:
-        pause.wait(0.01)
-    print("threads", threads())
-"""
-
-
-def test_reload_under_load(tmp_path: Any, promise: Recorder) -> None:
-    """Thirty reloads, wrong ones between, while four threads call: every call has one outcome, and none is lost."""
-    finished = run_program(RELOADING, str(tmp_path / "settings.yaml"), timeout_s=110.0)
-    assert finished.code == 0, finished.stderr
-    assert finished.lines("flushed") == ["True"]
-    assert len(finished.lines("refused")) in (0, 10)
-    assert set(json.loads(finished.lines("lost")[0]).values()) == {0}
-    equal, evaluated, calls = finished.lines("equal")[0].split()
-    assert (equal, evaluated) == ("True", "True")
-    assert int(finished.lines("threads")[0]) <= 2, "pipelines that were replaced keep no thread"
-    promise("C1", figure=f"30 reloads under load: {calls} calls, {calls} outcomes")

@@ -169,6 +169,20 @@ def unmount(folder: Path) -> None:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def test_a_file_that_is_removed_or_moved_away(host_with: Callable[..., Host], tmp_path: Path) -> None:
+    """The next result makes the file and its folder anew: none goes to a file that nobody sees."""
+    path = tmp_path / "deep" / "results.jsonl"
+    host = host_with(path)
+    for away in (lambda: shutil.rmtree(path.parent), path.unlink, lambda: path.rename(tmp_path / "old")):
+        host.call()
+        assert host.pipeline.flush(5.0)
+        away()
+        host.call(3)
+        assert host.pipeline.flush(5.0)
+        assert host.saved() == (3, 0)
+    assert len((tmp_path / "old").read_bytes().splitlines()) == 4
+
+
 # SQLite needs room for a write-ahead log, and for little more.
 @pytest.mark.parametrize(("name", "size", "torn"), [("results.jsonl", "4m", 1), ("results.db", "24m", 0)])
 def test_a_full_disk(
