@@ -17,8 +17,6 @@ NOBODY: Mapping[str, Any] = {"route": {"receiver": "nobody"}, "receivers": [{"na
 
 @dataclass(frozen=True)
 class AlertmanagerPorts(Ports):
-    """Where an Alertmanager listens on 127.0.0.1."""
-
     web: int
 
 
@@ -59,7 +57,6 @@ class Alertmanager(BackendProcess):
 
     @property
     def url(self) -> str:
-        """What `amtool --alertmanager.url` takes."""
         return f"http://{self.address}"
 
     def alerts(self) -> list[Alert]:

@@ -40,7 +40,6 @@ def cache_root() -> Path:
 
 
 def executable_path(program: Program, root: Path | None = None) -> Path:
-    """Where the program is, or will be once it is built."""
     kept = Path(program.executable).relative_to(program.keeps) if program.keeps else Path(program.executable).name
     return (root or cache_root()) / program.key / kept
 

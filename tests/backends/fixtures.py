@@ -85,7 +85,6 @@ def loki_fixture(loki_binary: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def postgresql_server_fixture(
     postgresql_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PostgreSQL]:
-    """One running PostgreSQL for the whole session."""
     server = PostgreSQL(postgresql_binary, tmp_path_factory.mktemp("postgresql"))
     try:
         with running(server) as started:

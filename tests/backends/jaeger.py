@@ -22,8 +22,6 @@ TRACE_LIMIT = 1_500
 
 @dataclass(frozen=True)
 class JaegerPorts(Ports):
-    """Where a Jaeger listens on 127.0.0.1."""
-
     otlp_grpc: int
     otlp_http: int
     query_http: int
@@ -64,7 +62,6 @@ class JaegerTrace:
     spans: tuple[JaegerSpan, ...]
 
     def warnings(self) -> list[str]:
-        """All warnings, each behind the name of its span."""
         return [f"{span.name}: {warning}" for span in self.spans for warning in span.warnings]
 
     def orphans(self) -> list[str]:
@@ -97,7 +94,6 @@ class Jaeger(BackendProcess):
         return f"{LOOPBACK}:{self.ports.otlp_grpc}"
 
     def services(self) -> list[str]:
-        """The names of the services that have sent spans."""
         return self._get_json(self.ports.query_http, "/api/services")["data"] or []
 
     def traces(

@@ -66,7 +66,6 @@ class PostgreSQL(BackendProcess):
             return list(found.fetchall()) if found.description else []
 
     def empty(self) -> None:
-        """Take all tables away."""
         self.query("DROP SCHEMA public CASCADE")
         self.query("CREATE SCHEMA public")
 
@@ -79,7 +78,6 @@ class PostgreSQL(BackendProcess):
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let them go on."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
@@ -93,7 +91,6 @@ class PostgreSQL(BackendProcess):
         super().stop()
 
     def remove(self) -> None:
-        """Stop it for good, and delete its data."""
         self.stop()
         shutil.rmtree(self._home, ignore_errors=True)
 

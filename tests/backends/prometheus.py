@@ -20,8 +20,6 @@ _UNITS = {"s": "seconds", "By": "bytes", "1": ""}
 
 @dataclass(frozen=True)
 class PrometheusPorts(Ports):
-    """Where a Prometheus listens on 127.0.0.1."""
-
     web: int
 
 
@@ -52,7 +50,6 @@ class Prometheus(BackendProcess):
 
     @property
     def url(self) -> str:
-        """What `promtool query` takes."""
         return f"http://{LOOPBACK}:{self.ports.web}"
 
     @property

@@ -19,8 +19,6 @@ _TEMPORALITY = {1: "delta", 2: "cumulative"}
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A span's link; ids in lower-case hexadecimal."""
-
     trace_id: str
     span_id: str
     attributes: Attributes
@@ -65,8 +63,6 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """One measured value with the span it was measured in."""
-
     value: float
     trace_id: str
     span_id: str
@@ -109,8 +105,6 @@ class Metric:
 
 @dataclass(slots=True)
 class Received:
-    """Everything read so far, in the order of arrival."""
-
     spans: list[Span] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)

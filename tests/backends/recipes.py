@@ -51,7 +51,6 @@ class Program:
         return f"{self.name}-{self.version}-{decides.hexdigest()[:12]}"
 
     def command(self, step: Step) -> list[str]:
-        """The step's command with the placeholders filled in."""
         return [part.format(version=self.version, recipe=self.recipe) for part in step.command]
 
 

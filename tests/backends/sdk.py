@@ -31,8 +31,6 @@ SCORE = 0.75
 
 @dataclass(frozen=True)
 class Sdk:
-    """One provider for each signal."""
-
     tracers: TracerProvider
     loggers: LoggerProvider
     meters: MeterProvider
@@ -71,8 +69,6 @@ def _exporters(collector: Collector, protocol: str) -> tuple[SpanExporter, LogRe
 
 @dataclass(frozen=True)
 class Sent:
-    """The ids of the one span that a test sent."""
-
     trace_id: str
     span_id: str
 

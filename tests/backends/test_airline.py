@@ -28,7 +28,6 @@ CRITERIA = ("response_health", "short_enough", "courtesy", "calls_or_answers")
 
 
 def calls_or_answers(evaluation_input: EvaluationInput) -> Score:
-    """Whether the turn did something: a tool call or text."""
     acted = bool(evaluation_input.tool_calls) or bool(evaluation_input.response_text.strip())
     return Score(value=acted, reason_code=None if acted else "idle")
 

@@ -27,13 +27,11 @@ WRITES_A_PROGRAM = "import pathlib; pathlib.Path('made').write_text('program')"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of programs."""
     monkeypatch.setenv("AGENTEVAL_BACKENDS", str(tmp_path))
     return tmp_path
 
 
 def program(script: str) -> Program:
-    """A program whose one build step is a Python script."""
     step = Step("the tool", (sys.executable, "-c", script))
     return Program(name="tool", version="1.0", executable="made", needs=(sys.executable,), steps=(step,))
 

@@ -67,7 +67,6 @@ def send_span(
     below: SpanContext | None = None,
     status: StatusCode | None = None,
 ) -> SpanContext:
-    """One span, below another where one is given."""
     parent = set_span_in_context(api.NonRecordingSpan(below)) if below else None
     span = sdk.tracers.get_tracer("fleet").start_span(name, context=parent, attributes=attributes)
     if status is not None:

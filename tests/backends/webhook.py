@@ -58,7 +58,6 @@ class Webhook:
         ]
 
     def firing(self, **labels: str) -> list[PostedAlert]:
-        """The alerts that began to fire and have these labels."""
         return [one for one in self.alerts if one.status == "firing" and labels.items() <= dict(one.labels).items()]
 
 

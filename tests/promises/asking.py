@@ -15,7 +15,6 @@ class Asking(CriterionEvaluator, type="Asking"):
     criterion_name: str = "asked"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """1.0 when the model has answered."""
         ask(prompt=evaluation_input.prompt or "")
         flush(2.0)
         return Score(value=1.0)
@@ -23,7 +22,6 @@ class Asking(CriterionEvaluator, type="Asking"):
 
 @monitor(agent="model client", evaluators=[Asking()], sample_rate=1.0)
 def ask(prompt: str) -> str:
-    """Ask the model at that address."""
     body = json.dumps({"model": "judge", "messages": []}).encode()
     with urllib.request.urlopen(urllib.request.Request(f"{prompt}/messages", body), timeout=10) as answer:
         return str(answer.status)

@@ -18,15 +18,12 @@ NORMALIZED = "agenteval.evaluation.score.normalized"
 
 
 class Kept:
-    """A storage provider that keeps what it gets."""
-
     type = "kept"
 
     def __init__(self) -> None:
         self.results: list[Any] = []
 
     async def save_result(self, aggregated: Any) -> None:
-        """Keep it."""
         self.results.append(aggregated)
 
 
@@ -41,13 +38,11 @@ class Bench:
         )  # fmt: skip
 
     def judge(self, evaluator: Evaluator) -> list[EvaluationResult]:
-        """The results of one answer."""
         self.calls += 1
         monitor(pipeline=self.pipeline, agent="agent", evaluators=[evaluator])(lambda: "an answer")()
         return list(self.kept.results[-1].results) if len(self.kept.results) == self.calls else []
 
     def close(self) -> None:
-        """End the threads."""
         self.pipeline.shutdown(5.0)
 
 

@@ -36,7 +36,6 @@ def promise(request: pytest.FixtureRequest) -> figures.Recorder:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """A receiver of OTLP over HTTP that is well."""
     with Receiver() as well:
         yield well
 

@@ -21,7 +21,6 @@ class Echo:
         self.bodies = b""
 
     def given(self, name: str) -> set[str]:
-        """The values of a header, over all requests."""
         return {headers[name] for headers in self.headers if name in headers}
 
 

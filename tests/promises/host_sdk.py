@@ -85,17 +85,14 @@ class HostSdk:
         return made
 
     def spans(self, prefix: str = AGENT_SPAN) -> list[ReadableSpan]:
-        """What is exported, after a flush."""
         assert self.tracer_provider.force_flush()
         return [span for span in self.exporter.spans if span.name.startswith(prefix)]
 
     def events(self) -> list[Any]:
-        """The log records of the events, after a flush."""
         self.logger_provider.force_flush()
         return [record.log_record for record in self._logs.get_finished_logs()]
 
     def close(self) -> None:
-        """Shut everything down."""
         for pipeline in self._pipelines:
             pipeline.shutdown(2.0)
         self.tracer_provider.shutdown()

@@ -24,15 +24,12 @@ class Script:
         self.error: BaseException | None = None
 
     def end(self) -> Any:
-        """Answer or raise."""
         if self.error is not None:
             raise self.error
         return self.answer
 
 
 class Ended(NamedTuple):
-    """How a call ended: its answer, or what it raised."""
-
     value: Any
     error: BaseException | None
 

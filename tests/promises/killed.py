@@ -99,8 +99,6 @@ _PROGRAM = """
 
 
 class Killed(NamedTuple):
-    """What came of it."""
-
     told: list[str]
     killed: int
     stderr: str

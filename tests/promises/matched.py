@@ -26,7 +26,6 @@ class Burning(CriterionEvaluator, type="Burning"):
     criterion_name: str = "burning"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Compute."""
         last = time.process_time() + 0.1
         while time.process_time() < last:
             pass

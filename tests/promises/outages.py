@@ -63,7 +63,6 @@ class OtlpReceiver:
         self._deafen()
 
     def breaks(self, fault: str) -> None:
-        """From now on it does this."""
         self.fault = fault
         if fault == "refuse" or (fault == "half-open" and self.protocol == "grpc"):
             self._deafen()
@@ -74,7 +73,6 @@ class OtlpReceiver:
                 self._holder.listen(128)  # the system completes connections, and nobody takes them
 
     def heals(self) -> None:
-        """From now on it is well."""
         self.fault = None
         if self._holder is not None:
             self._holder.close()

@@ -25,7 +25,6 @@ _PROBE = "import platform, agenteval_otel.config; print(platform.python_version(
 
 @functools.cache
 def pythons() -> dict[str, str]:
-    """Interpreters by version."""
     found = {platform.python_version(): sys.executable}
     for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         probe = subprocess.run(

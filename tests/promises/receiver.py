@@ -79,12 +79,10 @@ class Receiver:
         return [resource for request in requests for resource in getattr(request, name)]
 
     def events(self) -> list[Any]:
-        """The log records so far."""
         scopes = [scope for resource in self.resources("logs") for scope in resource.scope_logs]
         return [record for scope in scopes for record in scope.log_records]
 
     def spans(self) -> list[Any]:
-        """The spans so far."""
         return [span for resource in self.resources("traces") for scope in resource.scope_spans for span in scope.spans]
 
     def newest(self, metric: str) -> dict[str, list[Any]]:
@@ -107,6 +105,5 @@ class Receiver:
 
 
 def instance_of(resource: Any) -> str:
-    """The id of the process that exported a resource."""
     pairs = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
     return pairs.get("service.instance.id", "")

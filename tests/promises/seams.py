@@ -39,16 +39,12 @@ from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 
 
 class Seam(NamedTuple):
-    """Where a part of ours can be made to fail."""
-
     name: str
     owner: Any
     attribute: str
 
 
 class Unprintable(Exception):
-    """An exception that cannot even be shown."""
-
     def __str__(self) -> str:
         raise RuntimeError("not shown")
 
@@ -157,11 +153,9 @@ class Faults:
         self.armed = frozenset({seam.name, "aggregate"} if seam.name in _SECOND_SEAMS else {seam.name})
 
     def disarm(self) -> None:
-        """No seam raises."""
         self.armed = frozenset()
 
     def around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The original, unless its seam is armed."""
 
         @functools.wraps(original, updated=())
         def seam(*args: Any, **kwargs: Any) -> Any:

@@ -248,7 +248,6 @@ CASES = [(scenario, shape) for scenario, shapes in SCENARIOS.items() for shape i
 
 
 def complaints(program: Finished) -> dict[str, int]:
-    """How often each of the words stands on its stderr."""
     return {word: program.stderr.count(word) for word in WORDS}
 
 

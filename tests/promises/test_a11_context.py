@@ -53,7 +53,6 @@ class Requests:
         yield str(number)
 
     def enter(self, number: int) -> Any:
-        """Fill the present context; gives the request's span."""
         value = Value()
         self.alive.append(weakref.ref(value))
         REQUEST.set(value)
@@ -64,13 +63,11 @@ class Requests:
         return span
 
     def one(self, number: int) -> None:
-        """A request outside of an event loop."""
         span = self.enter(number)
         assert self.sync(number) if number % 2 else list(self.stream(number))
         span.end()
 
     async def one_of_a_loop(self, number: int) -> None:
-        """A request as a task."""
         span = self.enter(number)
         assert await self.coroutine(number)
         span.end()

@@ -163,7 +163,6 @@ def is_new_logger(line: str) -> bool:
 
 
 def noted(step: str, version: str) -> Noted:
-    """What the program noted after a step."""
     finished = run_program(SOURCE, step, python=pythons()[version], AGENTEVAL_ENABLED="1")
     assert finished.code == 0, finished.stderr
     if step != "called":

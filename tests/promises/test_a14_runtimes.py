@@ -135,7 +135,6 @@ RUNTIMES = {
 
 
 def program_of(odd: Odd) -> str:
-    """The smoke with what is odd in its place."""
     parts = {name: textwrap.dedent(getattr(odd, name)).strip() for name in ("after_import", "before_calls")}
     lines = textwrap.dedent(SMOKE)
     body = lines.format(**parts, also=odd.also, run=odd.run)

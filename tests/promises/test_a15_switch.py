@@ -163,7 +163,6 @@ PROGRAM = """
 
 
 def counts(target: Path, **env: str) -> dict[str, tuple[int, int]]:
-    """Evaluations and disabled calls of each case."""
     finished = run_program(PROGRAM, str(FEW), str(target), **env)
     assert finished.code == 0, finished.stderr
     lines = [line.split() for line in finished.stdout.splitlines() if line.count(" ") == 2]

@@ -112,7 +112,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths of everything inside of a document."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [one for key, item in inside for one in [(*path, key), *places(item, (*path, key))]]
 
@@ -125,7 +124,6 @@ def at(document: Any, path: tuple[Any, ...]) -> Any:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> dict[str, Any]:
-    """A right document with one to four things done to it."""
     document = copy.deepcopy(RIGHT)
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3, 4]))):
         if paths := places(document):
@@ -321,7 +319,6 @@ def start(work: Callable[[int], None], count: int, raised: list[BaseException]) 
 
 
 def rewrite(file: Path, text: str | None) -> None:
-    """Replace the file in one step; None takes it away."""
     if text is None:
         file.unlink(missing_ok=True)
         return

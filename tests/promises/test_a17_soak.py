@@ -210,8 +210,6 @@ class Slope:
 
 
 class Soak:
-    """A run of the load, and what it showed."""
-
     def __init__(self, seconds: float, *, leak: int = 0) -> None:
         finished = run_program(PROGRAM, str(seconds), str(leak), timeout_s=3 * seconds + 240)
         assert finished.code == 0, finished.stderr[-3_000:]
@@ -236,7 +234,6 @@ class Soak:
         assert failures == {"storage:faulty": self.report["unsaved"]}
 
     def figure(self, seconds: float) -> str:
-        """What was measured, in words."""
         report = self.report
         return (
             f"{seconds:g} s, {report['calls_s']:.0f} calls/s of which {report['outcomes']['evaluated']} evaluated, "

@@ -89,13 +89,11 @@ class Rig:
         )  # fmt: skip
 
     def close(self) -> None:
-        """End what was begun for this rig alone."""
         if self.situation == "span ends late":
             self.pipeline.providers[0].tracer_provider.shutdown()
 
     @contextmanager
     def scene(self) -> Iterator[None]:
-        """The host's surroundings of a call."""
         if self.situation != "in a trace":
             yield
             return
@@ -109,7 +107,6 @@ class Rig:
         error: type[BaseException] | None,
         seam: tuple[Seam, type[Exception]],
     ) -> str | None:
-        """One case; gives what was wrong with it."""
         self.script.answer, self.script.error = (answer := [object()]), (raised := error() if error else None)
         with self.scene():
             faults.arm(*seam)
@@ -124,7 +121,6 @@ class Rig:
         return drive(self.handlers[shape], "question")
 
     def counted(self) -> int:
-        """The sum of all outcomes."""
         return sum(self.pipeline.accounting.outcomes().values())
 
 

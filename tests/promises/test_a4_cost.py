@@ -59,7 +59,6 @@ def hung(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
 
 @pytest.fixture
 def full(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
-    """A pipeline whose queue is full."""
     made = Pipeline(
         sampler=RatioSampler(), evaluators=(Func.of(hangs),), storage=(telemetry.storage(),),
         dispatcher=PoolDispatcher(max_items=1), load_shedding=LoadSheddingSettings(enabled=False),

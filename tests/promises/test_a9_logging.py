@@ -96,8 +96,6 @@ def exporting_handler(exporter: Any, *, batched: bool = True) -> Iterator[loggin
 
 
 class Fussy(RatioSampler, type="fussy"):
-    """Breaks at every tenth call."""
-
     def decide(self, context: SamplingContext) -> SamplingDecision:
         if context.randomness % 10 == 0:
             raise RuntimeError("sampler")
@@ -105,8 +103,6 @@ class Fussy(RatioSampler, type="fussy"):
 
 
 class Broken:
-    """Storage that never saves."""
-
     type = "broken"
 
     async def save_result(self, aggregated: Any) -> None:

@@ -234,7 +234,6 @@ ARGUED = {
 
 
 def _calls(file: Path) -> Iterator[tuple[str, str]]:
-    """Every call and import of a file that could run data."""
     name = str(file.relative_to(PACKAGE))
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call):

@@ -43,7 +43,6 @@ def forms(key: str = KEY) -> set[str]:
 
 
 def assert_hidden(*shown: object) -> None:
-    """None of its forms is in any of the texts."""
     for text in map(str, shown):
         found = [form for form in forms() if form in text]
         assert not found, f"{found} in {text[:400]}"
@@ -146,8 +145,6 @@ def test_nothing_shows_the_key(how: str, version: str, echo: tuple[str, Echo], p
 
 
 class Vault(EvaluationStorageProvider, type="vault"):
-    """A user's own storage with secrets of every kind."""
-
     api_key: str | None = None
     base_url: str = "http://localhost"
     options: dict[str, Any] = Field(default_factory=dict)

@@ -226,8 +226,6 @@ def test_evaluators_in_the_process_see_the_original_and_everything_that_leaves_i
 
 
 class Breaking(Redactor, type="breaking"):
-    """Raises for every text that names a key."""
-
     def redact(self, text: str) -> str:
         if "key" in text:
             raise ValueError(text)

@@ -79,7 +79,6 @@ def _question(number: int) -> JudgeRequest:
 
 
 async def _ask_all(judge: Any, calls: int, at_once: int = AT_ONCE) -> list[str]:
-    """The words of so many failures."""
     places, words = asyncio.Semaphore(at_once), []
 
     async def one(number: int) -> None:

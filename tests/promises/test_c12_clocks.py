@@ -129,8 +129,6 @@ def test_steps_of_the_wall_clock_change_no_duration(step: str, version: str, pro
 
 
 class Slow(socketserver.StreamRequestHandler):
-    """Answers half a second after it was connected to."""
-
     def handle(self) -> None:
         threading.Event().wait(0.5)
         self.wfile.write(b"good")

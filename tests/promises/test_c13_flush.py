@@ -58,7 +58,6 @@ def half_open() -> Iterator[BlackHole]:
 
 @pytest.fixture(autouse=True)
 def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that has written nothing yet."""
     monkeypatch.setattr(log, "_last", {})
 
 

@@ -56,7 +56,6 @@ RULES = {
 
 
 def trace_ids(count: int, seed: int) -> list[int]:
-    """Random trace ids, always the same ones."""
     numbers = random.Random(seed)
     return [numbers.getrandbits(128) or 1 for _ in range(count)]
 

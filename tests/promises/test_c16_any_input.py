@@ -47,8 +47,6 @@ WORDS = (
 
 
 class Hostile:
-    """An object that raises wherever it is touched."""
-
     def __getattribute__(self, name: str) -> Any:
         raise RuntimeError("touched")
 
@@ -65,15 +63,11 @@ class Hostile:
 
 
 class Everything:
-    """An object that has every field that one asks it for."""
-
     def __getattr__(self, name: str) -> Any:
         return Everything() if not name.startswith("__") else object.__getattribute__(self, name)
 
 
 class Endless(dict[str, Any]):
-    """A mapping that gives itself for every key."""
-
     def get(self, key: Any, default: Any = None) -> Any:
         return self
 
@@ -112,7 +106,6 @@ class Late(NamedTuple):
 
 
 def made_of(value: Any) -> Any:
-    """The value with everything made that is late."""
     kind = type(value)
     if kind is Late:
         return value.make()

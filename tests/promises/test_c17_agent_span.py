@@ -369,15 +369,11 @@ class Naming(SpanProcessor):
 
 
 class Batching(BatchSpanProcessor):
-    """The SDK's, with a start of its own."""
-
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         span.set_attribute("tenant", "a")
 
 
 class Wrapping(SpanProcessor):
-    """Stands before another one, as Logfire's do."""
-
     def __init__(self, exporter: Any) -> None:
         self._processor = BatchSpanProcessor(exporter)
 
@@ -415,8 +411,6 @@ class Standing:
 
 
 class Strange:
-    """A provider of which nothing can be seen."""
-
     def __init__(self, provider: Any) -> None:
         self.get_tracer, self.force_flush = provider.get_tracer, provider.force_flush
 

@@ -26,8 +26,6 @@ _turn = itertools.count()
 
 
 class FaultySampler(RatioSampler, type="faulty"):
-    """Every seventh decision raises, every fifth is no."""
-
     def decide(self, context: Any) -> SamplingDecision:
         turn = next(_turn)
         if turn % 7 == 0:
@@ -53,12 +51,10 @@ FAULTS: tuple[Any, ...] = (
 
 
 def faulty(given: Any) -> Any:
-    """A blocking evaluator that does all of these."""
     return FAULTS[next(_turn) % len(FAULTS)]()
 
 
 async def one_turn() -> None:
-    """Let the loop turn once."""
     loop = asyncio.get_running_loop()
     turned = loop.create_future()
     loop.call_soon(turned.set_result, None)
@@ -75,12 +71,9 @@ async def faulty_model(given: Any) -> Any:
 
 
 class FaultyStorage:
-    """Fails, by turns with errors of every kind."""
-
     type = "faulty"
 
     async def save_result(self, aggregated: Any) -> None:
-        """Raise at two of five."""
         turn = next(_turn)
         if turn % 5 == 1:
             raise OSError("disk full")

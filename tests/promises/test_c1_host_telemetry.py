@@ -69,13 +69,11 @@ class Metrics:
         ]  # fmt: skip
 
     def collect(self) -> dict[str, list[Any]]:
-        """The data points of every metric, as collected now."""
         return (self.collections() or [{}])[-1]
 
 
 @pytest.fixture
 def made() -> Iterator[list[Any]]:
-    """What a test has made and what is shut down after it."""
     every: list[Any] = []
     yield every
     for one in every:
@@ -90,7 +88,6 @@ def pipeline_with(made: list[Any], metrics: Metrics, *evaluators: Any) -> Pipeli
 
 
 def is_even(evaluation_input: EvaluationInput) -> bool:
-    """Passes every other answer; raises for every tenth."""
     number = int(evaluation_input.response_text)
     if number % 10 == 9:
         raise ValueError("ninth")

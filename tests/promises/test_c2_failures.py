@@ -39,8 +39,6 @@ def _raises(error: BaseException) -> Any:
 
 
 class Lying(str):
-    """Text whose methods raise."""
-
     def __len__(self) -> int:
         raise RuntimeError("hostile")
 
@@ -49,8 +47,6 @@ class Lying(str):
 
 
 class LyingNumber(float):
-    """A number whose methods raise."""
-
     def __le__(self, other: Any) -> bool:
         raise RuntimeError("hostile")
 
@@ -58,8 +54,6 @@ class LyingNumber(float):
 
 
 class LyingScore(Score):
-    """A score whose value cannot be read."""
-
     @property
     def value(self) -> Any:  # type: ignore[override]
         raise RuntimeError("hostile")
@@ -91,8 +85,6 @@ CLASSES: dict[str, tuple[Callable[[], Any], str | None]] = {
 
 
 class Free(CriterionEvaluator, type="c2.Free"):
-    """Does inline what it is told."""
-
     criterion_name: str = "judged"
     act: Any = Field(exclude=True, repr=False)
 
@@ -223,7 +215,6 @@ _DEFAULTS = {
 
 
 def _some_act(dice: random.Random) -> Callable[[], Any]:
-    """What an evaluator of one criterion does."""
     kind = dice.randrange(5)
     if kind == 0:
         act, _ = dice.choice(list(CLASSES.values()))

@@ -51,8 +51,6 @@ LARGE = "poisoned " + "x" * (10 * 1024 * 1024)
 
 
 class Hostile:
-    """Raises from every method that careless code calls."""
-
     def __str__(self) -> str:
         raise RuntimeError("hostile")
 
@@ -60,8 +58,6 @@ class Hostile:
 
 
 class HostileError(Exception):
-    """An exception that cannot be shown."""
-
     def __str__(self) -> str:
         raise RuntimeError("hostile")
 
@@ -150,7 +146,6 @@ class Judged(CriterionEvaluator, type="Judged"):
         return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """1.0, or whatever the poison gives."""
         if self.poison is not None and self.poison.judge is not None and "poisoned" in evaluation_input.response_text:
             found: Score = self.poison.judge()
             return found

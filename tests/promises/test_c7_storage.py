@@ -275,8 +275,6 @@ def test_a_disk_that_hangs(host_with: Callable[..., Host], tmp_path: Path, promi
 
 
 class Reader:
-    """Reads a pipe on a thread while it may."""
-
     def __init__(self, path: Path) -> None:
         self.reads, self.text = threading.Event(), bytearray()
         self.reads.set()

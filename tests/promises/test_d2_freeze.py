@@ -78,7 +78,6 @@ def test_nothing_is_left_in_a_frozen_process(seconds: int, receiver: Receiver, p
 
 
 def response_ids(receiver: Receiver) -> list[str]:
-    """The answer that each event at the receiver is about."""
     return [
         pair.value.string_value
         for event in receiver.events() for pair in event.attributes if pair.key == "gen_ai.response.id"

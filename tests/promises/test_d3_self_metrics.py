@@ -28,12 +28,10 @@ _turn = itertools.count()
 
 
 def verdict(given: Any) -> bool:
-    """Passes two of three."""
     return next(_turn) % 3 > 0
 
 
 def broken(given: Any) -> bool:
-    """Fails one of two, in one of two ways."""
     turn = next(_turn)
     if turn % 4 == 0:
         raise ValueError("no")
@@ -43,7 +41,6 @@ def broken(given: Any) -> bool:
 
 
 async def judged(given: Any) -> bool:
-    """Awaits, as a judge does."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     loop.call_later(0.01, done.set_result, True)

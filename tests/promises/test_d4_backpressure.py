@@ -49,15 +49,12 @@ def pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
 
 
 class Load:
-    """Calls at a rate, as evenly as this machine lets one."""
-
     def __init__(self, pipeline: Pipeline) -> None:
         self._handler = monitor(pipeline=pipeline, agent="support")(lambda question: "An answer.")
         self._pipeline = pipeline
         self.calls = 0
 
     def go_on(self, seconds: float, calls_per_s: float) -> dict[str, int]:
-        """What became of the calls of so many seconds."""
         before, pause = self._pipeline.accounting.outcomes(), threading.Event()
         began, made = time.monotonic(), 0
         while (passed := time.monotonic() - began) < seconds:
