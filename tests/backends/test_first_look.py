@@ -160,27 +160,6 @@ def test_pass_and_fail_add_up(seen: Seen, way: str) -> None:
     assert sum(value for (_, label), value in by_label.items() if label == "fail") > 0
 
 
-@pytest.mark.parametrize("way", ["scraped", "direct"])
-def test_failing_answers_are_found_in_jaeger(seen: Seen, way: str) -> None:
-    """For each criterion, Jaeger finds by tag exactly as many failing evaluations as Prometheus counts."""
-    prometheus, service = seen.of(way)
-    failed = prometheus.query(
-        f'sum by ({NAME}) (agenteval_evaluation_results_total{{job="{service}",{LABEL}="fail"}}) > 0'
-    )
-    assert failed
-    for sample in failed:
-        tag = {semconv.criterion_label(sample.labels[NAME]): semconv.LABEL_FAIL}
-        traces = seen.jaeger.wait_for(
-            lambda jaeger, tag=tag, sample=sample: _at_least(sample.value, jaeger.traces(service, tags=tag), tag),
-            ARRIVAL_LIMIT_S,
-        )
-        spans = _carrying(tag, traces)
-        assert len(spans) == sample.value
-        assert all(span.name.startswith("evaluation ") and span.parents for span in spans)
-        score = semconv.criterion_score(sample.labels[NAME])
-        assert all(isinstance(span.tags[score], int | float) for span in spans)
-
-
 def _carrying(tags: dict[str, str], traces: list[JaegerTrace]) -> list[JaegerSpan]:
     return [span for trace in traces for span in trace.spans if tags.items() <= dict(span.tags).items()]
 
@@ -188,19 +167,6 @@ def _carrying(tags: dict[str, str], traces: list[JaegerTrace]) -> list[JaegerSpa
 def _at_least(count: float, traces: list[JaegerTrace], tags: dict[str, str]) -> list[JaegerTrace]:
     """The traces, once that many of their spans carry the tags."""
     return traces if len(_carrying(tags, traces)) >= count else []
-
-
-@pytest.mark.parametrize("service", [DEMO, SHOP])
-def test_jaeger_holds_nothing_against_the_traces(seen: Seen, service: str) -> None:
-    """No span has a warning (clock skew above all), and every parent is in its trace."""
-    traces = seen.jaeger.wait_for(
-        lambda jaeger: (found := jaeger.traces(service)) and not any(trace.orphans() for trace in found) and found,
-        ARRIVAL_LIMIT_S,
-    )
-    assert [warning for trace in traces for warning in trace.warnings()] == []
-    assert {len({span.service for span in trace.spans}) for trace in traces} == {1}
-    # The application's spans and the evaluation stand in one trace.
-    assert any({"POST /support", "POST /ask"} & {span.name for span in trace.spans} for trace in traces)
 
 
 @pytest.mark.parametrize("way", ["scraped", "direct"])

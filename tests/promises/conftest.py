@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.fixtures import postgresql_binary_fixture, postgresql_fixture, postgresql_server_fixture
 from tests.promises import figures
+from tests.promises.bench import Bench
 from tests.promises.receiver import Receiver
 from tests.promises.table import BY_CODE, code_of
 
@@ -38,6 +40,13 @@ def promise(request: pytest.FixtureRequest) -> figures.Recorder:
 def receiver() -> Iterator[Receiver]:
     with Receiver() as well:
         yield well
+
+
+@pytest.fixture
+def bench(telemetry: RecordedTelemetry) -> Iterator[Bench]:
+    made = Bench(telemetry)
+    yield made
+    made.close()
 
 
 @pytest.hookimpl(wrapper=True)

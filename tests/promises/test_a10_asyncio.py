@@ -274,66 +274,6 @@ def test_the_program_sees_nothing_of_ours(version: str, scenario: str, shape: st
     promise("A10", figure=f"{evaluated} of {calls} scored, 0 lines of ours on stderr")
 
 
-HUNG = """
-    import asyncio, gc, sys, threading, time
-    from agenteval_otel import monitor
-    from agenteval_otel.evaluators import Func
-    from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-    from agenteval_otel.sampling import RatioSampler
-    from agenteval_otel.testing import RecordedTelemetry
-    where, never = sys.argv[1], threading.Event()
-
-    async def hang(*_):
-        while True:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                pass
-
-    async def slow(*_):
-        await asyncio.sleep(1000)
-
-    def blocks(given):
-        never.wait(2.0)
-        raise ValueError("late")
-
-    class Storage:
-        save_result = staticmethod(hang if where == "stubborn storage" else slow)
-
-    telemetry = RecordedTelemetry()
-    def passes(given):
-        return True
-
-    judge = {"stubborn judge": hang, "judge": slow, "blocking judge": blocks}.get(where, passes)
-    storage = (telemetry.storage(),) if "judge" in where else (telemetry.storage(), Storage())
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(Func.of(judge),), storage=storage, own_span="always",
-        dispatcher=PoolDispatcher(),
-    )
-    answer = monitor(pipeline=pipeline)(lambda: "an answer")
-    for _ in range(20):
-        answer()
-    assert not pipeline.flush(0.5)
-    assert not pipeline.shutdown(0.5)
-    over = time.monotonic() + 4.0
-    while time.monotonic() < over:
-        gc.collect()
-        time.sleep(0.1)
-    outcomes = pipeline.accounting.outcomes()
-    print("lost", sum(outcomes.values()), outcomes["dropped_shutdown"], flush=True)
-"""
-
-
-@pytest.mark.parametrize("version", pythons())
-@pytest.mark.parametrize("where", ["judge", "stubborn judge", "blocking judge", "storage", "stubborn storage"])
-def test_what_a_shutdown_gives_up_goes_silently(where: str, version: str) -> None:
-    """Evaluations that a shutdown cannot wait for are counted; no task of theirs complains afterwards."""
-    finished = run_program(HUNG, where, flags=FLAGS, python=pythons()[version], PYTHONASYNCIODEBUG="1")
-    assert finished.code == 0, finished.stderr
-    assert finished.stderr == ""
-    assert finished.lines("lost") == ["20 20"]
-
-
 def test_an_inline_evaluation_leaves_the_hosts_loop_set() -> None:
     """Evaluating inline, outside of a running loop, leaves the thread's current event loop as the host has set it."""
     source = """

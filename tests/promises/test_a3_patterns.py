@@ -30,7 +30,7 @@ PROGRAM = """
     patterns, sizes = json.loads(sys.argv[1]), json.loads(sys.argv[2])
     from agenteval_otel import flush, monitor, configure
     from agenteval_otel.storage import EvaluationStorageProvider
-    from tests.promises.matched import Burning, PlacedRules
+    from tests.promises.importable import Burning, PlacedRules
 
     kept = []
 

@@ -40,7 +40,7 @@ class Failing:
 
 
 def raising(error: Exception) -> Any:
-    def action(_: EvaluationInput) -> Any:
+    def action(*_: Any) -> Any:
         raise error
 
     return action
@@ -91,7 +91,11 @@ def run(endpoint: str, path: Path, **storage: Any) -> None:
     def breaking(messages: list[dict[str, str]]) -> str:
         raise RuntimeError(CANARY["handler error"])
 
-    @monitor(pipeline=pipeline, agent="support", capture=raising_capture)
+    @monitor(
+        pipeline=pipeline,
+        agent="support",
+        capture=lambda arguments, answer: raising(ValueError(CANARY["capture"]))(None),
+    )
     def uncaptured(messages: list[dict[str, str]]) -> str:
         return "fine"
 
@@ -106,10 +110,6 @@ def run(endpoint: str, path: Path, **storage: Any) -> None:
         otel_context.detach(token)
     assert not pipeline.flush(10.0), "one of the providers cannot save"
     pipeline.shutdown(10.0)
-
-
-def raising_capture(arguments: Any, answer: Any) -> Any:
-    raise ValueError(CANARY["capture"])
 
 
 def forms_of(text: str) -> list[bytes]:

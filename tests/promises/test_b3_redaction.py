@@ -195,6 +195,14 @@ def piped(*storage: Any, redactors: Any = None) -> Pipeline:
     )  # fmt: skip
 
 
+def outputs(kept: Keeping, telemetry: RecordedTelemetry) -> tuple[str, str, str]:
+    """What left: as stored, in spans and in events."""
+    spans, events = (
+        [dict(item.attributes or {}) for item in items] for items in (telemetry.spans(), telemetry.events())
+    )
+    return kept.saved[0].model_dump_json(), json.dumps(spans), json.dumps(events)
+
+
 def test_evaluators_in_the_process_see_the_original_and_everything_that_leaves_is_redacted(
     telemetry: RecordedTelemetry,
 ) -> None:
@@ -215,10 +223,7 @@ def test_evaluators_in_the_process_see_the_original_and_everything_that_leaves_i
         assert shown[execution].response_text == f"your key is {KEY}, mail to {MAIL}"
     assert shown["model"].response_text == "your key is [SECRET], mail to [EMAIL]"
     assert shown["model"].prompt == "who is [EMAIL]?"
-    saved = kept.saved[0].model_dump_json()
-    spans = json.dumps([dict(span.attributes or {}) for span in telemetry.spans()])
-    events = json.dumps([dict(event.attributes or {}) for event in telemetry.events()])
-    for out in (saved, spans, events):
+    for out in outputs(kept, telemetry):
         assert "[SECRET]" in out
         assert KEY not in out
         assert MAIL not in out
@@ -242,11 +247,7 @@ def test_a_redactor_that_breaks_drops_the_field_and_is_counted(telemetry: Record
         answer("what is it?")
     pipeline.shutdown(5.0)
     assert dict(SEEN)["model"].response == "[redaction failed]"
-    everything = (
-        kept.saved[0].model_dump_json()
-        + json.dumps([dict(span.attributes or {}) for span in telemetry.spans()])
-        + json.dumps([dict(event.attributes or {}) for event in telemetry.events()])
-    )
+    everything = "".join(outputs(kept, telemetry))
     assert KEY not in everything
     assert "[redaction failed]" in everything
     assert [result.score for result in kept.results] == [1.0, 1.0, 1.0]

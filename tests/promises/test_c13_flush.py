@@ -142,32 +142,6 @@ def test_yes_means_exported(receiver: Receiver, pipeline_with: Callable[..., Pip
     promise("C13", figure=f"yes: {events} of {ANSWERS} events and run spans were there")
 
 
-def test_a_flush_does_not_take_an_earlier_ones_answer(
-    receiver: Receiver, pipeline_with: Callable[..., Pipeline]
-) -> None:
-    """A flush that finds an earlier one under way waits for what came after that one too."""
-    pipeline = pipeline_with(endpoint=receiver.endpoint, protocol="http/protobuf")
-    (storage,) = pipeline.providers
-    handler = handler_of(pipeline)
-    handler("The first question?")
-    assert pipeline.dispatcher.flush(10)
-    entered, release, original = threading.Event(), threading.Event(), storage.providers.flush_here
-
-    def delayed() -> None:
-        original()
-        entered.set()
-        release.wait(30)
-
-    storage.providers.flush_here = delayed
-    assert not pipeline.flush(0.05)
-    assert entered.wait(10)
-    del storage.providers.flush_here
-    handler("The second question?")
-    threading.Timer(0.2, release.set).start()
-    assert pipeline.flush(30)
-    assert len(receiver.events()) == 2
-
-
 # --- replies ---------------------------------------------------------------------------------------------------------
 
 REJECTION, REMARK = ExportLogsServiceResponse(), ExportLogsServiceResponse()

@@ -5,27 +5,21 @@ from __future__ import annotations
 import json
 import math
 import random
-import statistics
-from typing import NamedTuple
 
 import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.span import TraceState
 
-from agenteval_otel.components import resolve
 from agenteval_otel.sampling import (
     RatioSampler,
-    Sampler,
     SamplingContext,
-    SamplingDecision,
     randomness_of,
 )
-from agenteval_otel.sampling.base import AnswerFacts
 from tests.backends.faults import black_hole
-from tests.promises.echoes import http_echo
-from tests.promises.figures import FULL, Recorder
+from tests.promises.figures import Recorder
 from tests.promises.programs import pythons, run_program
+from tests.promises.receiver import Receiver
 
 IDS = 100_000
 RATIOS = (0.001, 0.01, 0.1, 0.5, 0.9)
@@ -196,61 +190,6 @@ def test_the_hosts_generator_stays_where_it_was(protocol: str) -> None:
         with black_hole() as hole:
             finished = run_program(PRIVATE, hole.endpoint, protocol)
     else:
-        with http_echo(200) as echo:
-            finished = run_program(PRIVATE, f"http://127.0.0.1:{echo.port}", protocol)
+        with Receiver() as receiver:
+            finished = run_program(PRIVATE, receiver.endpoint, protocol)
     assert finished.lines("state") == ["True"], finished.stderr
-
-
-class Response(NamedTuple):
-    """A response of the population: its draw, what is known of it afterwards, and its true score."""
-
-    randomness: int
-    agent: str
-    answer: AnswerFacts
-    score: float
-
-
-def population(count: int, seed: int) -> list[Response]:
-    """Responses of which one in twenty failed and one in ten is slow; those score worse than the others."""
-    numbers = random.Random(seed)
-    found = []
-    for _ in range(count):
-        failed, slow = numbers.random() < 0.05, numbers.random() < 0.10
-        score = min(1.0, max(0.0, numbers.gauss(0.2 if failed else 0.5 if slow else 0.8, 0.1)))
-        facts = AnswerFacts(
-            2.0 if slow else 0.1, "TimeoutError" if failed else None, None, f"c{numbers.getrandbits(64):016x}"
-        )
-        found.append(Response(numbers.getrandbits(64), numbers.choice(("support", "billing", "search")), facts, score))
-    return found
-
-
-def decide(sampler: Sampler, response: Response) -> SamplingDecision:
-    """As the door asks: before the answer, and again after it while the decision is not settled."""
-    memo: dict[int, SamplingDecision] = {}
-    decision = sampler.decide(SamplingContext(response.agent, response.randomness, None, None, memo))
-    if not decision.settled:
-        decision = sampler.decide(SamplingContext(response.agent, response.randomness, response.answer, None, memo))
-    assert decision.settled
-    return decision
-
-
-@pytest.mark.parametrize("name", ["any_of", "first_of", "rules for conversations"])
-@pytest.mark.sized
-def test_weighted_means_are_unbiased_where_plain_ones_are_not(name: str) -> None:
-    """Failures are taken more often than others: the plain mean says too little, the weighted one the truth."""
-    sampler, everybody = resolve(Sampler, RULES[name]), population(60_000 if not FULL else 400_000, 3)
-    truth = statistics.fmean(response.score for response in everybody)
-    kept = [
-        (response.score, 1 / decision.probability)
-        for response in everybody
-        if (decision := decide(sampler, response)).sampled and decision.probability
-    ]
-    weights = math.fsum(weight for _, weight in kept)
-    weighted = math.fsum(score * weight for score, weight in kept) / weights
-    error = math.sqrt(math.fsum((weight * (score - weighted)) ** 2 for score, weight in kept)) / weights
-    plain = statistics.fmean(score for score, _ in kept)
-    print(f"C14 {name}: truth {truth:.4f}, weighted {weighted:.4f} +- {error:.4f}, plain {plain:.4f}, n {len(kept)}")
-    assert abs(weighted - truth) <= 4 * error
-    assert truth - plain > 10 * error
-    spread = math.sqrt(math.fsum(weight * (weight - 1) for _, weight in kept))
-    assert abs(weights - len(everybody)) <= 4 * spread + 1e-6 * len(everybody), "the weights do not add up to all"

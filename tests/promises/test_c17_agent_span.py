@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def host() -> Iterator[HostSdk]:
         yield made
 
 
-class Held:
+class Holding:
     """An evaluator that holds the background thread until it is released, and a dispatcher that lets it."""
 
     def __init__(self) -> None:
@@ -57,8 +58,8 @@ class Held:
 
 
 @pytest.fixture
-def held() -> Iterator[Held]:
-    made = Held()
+def holding() -> Iterator[Holding]:
+    made = Holding()
     yield made
     made.release.set()
 
@@ -86,15 +87,15 @@ def once(host: HostSdk, calls: int) -> list[Any]:
     return spans
 
 
-def test_it_ends_in_the_background_with_its_true_end_and_itsscores(host: HostSdk, held: Held) -> None:
+def test_it_ends_in_the_background_with_its_true_end_and_itsscores(host: HostSdk, holding: Holding) -> None:
     """Nothing is written before the background thread has evaluated; then the span has the end that the call had."""
-    pipeline = held.pipeline(host, Free(criterion_name="tone", value=1.0))
+    pipeline = holding.pipeline(host, Free(criterion_name="tone", value=1.0))
     handler = answers(pipeline, 1)
     handler("another question")
     called_ns = time.time_ns()
-    assert held.entered.wait(HANG_S)
+    assert holding.entered.wait(HANG_S)
     assert host.spans() == []
-    held.release.set()
+    holding.release.set()
     assert pipeline.flush(HANG_S)
     for span in once(host, 2):
         assert span.end_time <= called_ns + 1_000_000
@@ -109,22 +110,22 @@ def test_it_ends_in_the_background_with_its_true_end_and_itsscores(host: HostSdk
 # --- whatever becomes of the evaluation ------------------------------------------------------------------------------
 
 
-def test_the_queue_is_full(host: HostSdk, held: Held, promise: Recorder) -> None:
+def test_the_queue_is_full(host: HostSdk, holding: Holding, promise: Recorder) -> None:
     """What finds no room in the queue ends on the caller's thread, at once."""
-    pipeline = held.pipeline(host, max_items=4)
+    pipeline = holding.pipeline(host, max_items=4)
     answers(pipeline)
     dropped = pipeline.accounting.outcomes()["dropped_queue_full"]
     assert dropped == CALLS - 4
     assert len(host.spans()) == dropped
-    held.release.set()
+    holding.release.set()
     assert pipeline.flush(HANG_S)
     once(host, CALLS)
     promise("C17", figure=f"queue full: {CALLS} of {CALLS}")
 
 
-def test_no_memory_is_left_for_open_spans(host: HostSdk, held: Held) -> None:
+def test_no_memory_is_left_for_open_spans(host: HostSdk, holding: Holding) -> None:
     """Where the spans that wait have no room any more, they end on the caller's thread, and the call is evaluated."""
-    pipeline = held.pipeline(host)
+    pipeline = holding.pipeline(host)
     before = MEMORY.open_spans.used_bytes
     room = MEMORY.open_spans.max_bytes - before
     assert MEMORY.open_spans.reserve(room)
@@ -133,7 +134,7 @@ def test_no_memory_is_left_for_open_spans(host: HostSdk, held: Held) -> None:
         assert len(host.spans()) == CALLS
     finally:
         MEMORY.open_spans.release(room)
-    held.release.set()
+    holding.release.set()
     assert pipeline.flush(HANG_S)
     once(host, CALLS)
     assert len(host.spans("evaluation ")) == CALLS
@@ -201,16 +202,16 @@ def test_an_evaluator_fails(host: HostSdk, evaluator: Any) -> None:
         assert "gen_ai.evaluation.fixed.score" not in span.attributes
 
 
-def test_an_evaluator_holds_the_background_thread(host: HostSdk, held: Held) -> None:
+def test_an_evaluator_holds_the_background_thread(host: HostSdk, holding: Holding) -> None:
     """The thread is replaced, and every span is written while the one that hangs still hangs."""
 
     def hangs_once(evaluation_input: Any) -> float:
-        return 0.5 if held.entered.is_set() else held.score(evaluation_input)
+        return 0.5 if holding.entered.is_set() else holding.score(evaluation_input)
 
     pipeline = host.pipeline(Free(action=hangs_once), dispatcher=PoolDispatcher(stall_s=0.1))
     answers(pipeline)
     assert pipeline.flush(HANG_S)
-    assert not held.release.is_set()
+    assert not holding.release.is_set()
     once(host, CALLS)
 
 
@@ -282,13 +283,13 @@ def test_another_part_fails(host: HostSdk, where: str) -> None:
     once(host, 10)
 
 
-def test_a_shutdown_comes_between(host: HostSdk, held: Held) -> None:
+def test_a_shutdown_comes_between(host: HostSdk, holding: Holding) -> None:
     """What a shutdown drops, and what comes after it, has its span."""
-    pipeline = held.pipeline(host)
+    pipeline = holding.pipeline(host)
     handler = answers(pipeline)
     assert not pipeline.shutdown(0.2)
     handler("too late")
-    held.release.set()
+    holding.release.set()
     assert pipeline.accounting.outcomes()["dropped_shutdown"] == CALLS + 1
     once(host, CALLS + 1)
 
@@ -397,46 +398,38 @@ def langfuse(exporter: Any) -> Any:
     )  # fmt: skip
 
 
-class Standing:
+def standing(provider: Any) -> Any:
     """A provider that stands before the SDK's, as Logfire's does; `provider` is what it is called there."""
-
-    def __init__(self, provider: Any) -> None:
-        self.provider = provider
-
-    def get_tracer(self, *args: Any, **fields: Any) -> Any:
-        return self.provider.get_tracer(*args, **fields)
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return bool(self.provider.force_flush(timeout_millis))
+    return SimpleNamespace(provider=provider, get_tracer=provider.get_tracer, force_flush=provider.force_flush)
 
 
-class Strange:
-    def __init__(self, provider: Any) -> None:
-        self.get_tracer, self.force_flush = provider.get_tracer, provider.force_flush
+def strange(provider: Any) -> Any:
+    """A provider of which nothing can be seen."""
+    return SimpleNamespace(get_tracer=provider.get_tracer, force_flush=provider.force_flush)
 
 
 @pytest.mark.parametrize(
     ("processor", "wrap", "setting", "late"),
     [
         (BatchSpanProcessor, None, "background", True), (BatchSpanProcessor, None, "caller", False),
-        (BatchSpanProcessor, Standing, "background", True), (BatchSpanProcessor, Strange, "background", False),
+        (BatchSpanProcessor, standing, "background", True), (BatchSpanProcessor, strange, "background", False),
         (SimpleSpanProcessor, None, "background", False), (Batching, None, "background", False),
-        (Wrapping, None, "background", False), (Wrapping, Standing, "background", False),
+        (Wrapping, None, "background", False), (Wrapping, standing, "background", False),
         (langfuse, None, "background", False),
     ],
     ids=["the SDK's", "by setting", "the SDK's behind a provider", "unseen", "simple", "a subclass with on_start",
          "a wrapper", "a wrapper behind a provider", "Langfuse's"],
 )  # fmt: skip
 def test_where_the_span_ends(
-    processor: Any, wrap: Any, setting: str, late: bool, held: Held, promise: Recorder
+    processor: Any, wrap: Any, setting: str, late: bool, holding: Holding, promise: Recorder
 ) -> None:
     """On the background thread behind the SDK's batch processors; else before the handler's answer is back."""
     with closing(HostSdk(processor=processor)) as host:
         provider = None if wrap is None else wrap(host.tracer_provider)
-        pipeline = held.pipeline(host, tracer_provider=provider, agent_span_end=setting)
+        pipeline = holding.pipeline(host, tracer_provider=provider, agent_span_end=setting)
         answers(pipeline, 1)
         assert len(host.spans()) == (0 if late else 1)
-        held.release.set()
+        holding.release.set()
         assert pipeline.flush(HANG_S)
         (span,), (run,) = host.spans(), host.spans("evaluation ")
         assert ("gen_ai.evaluation.fixed.score" in span.attributes) is late
@@ -445,9 +438,9 @@ def test_where_the_span_ends(
         promise("C17", figure="8 kinds of processors: each span once, on the thread where it may end")
 
 
-def test_a_processor_that_is_added_later_is_noticed(host: HostSdk, held: Held) -> None:
+def test_a_processor_that_is_added_later_is_noticed(host: HostSdk, holding: Holding) -> None:
     """The next call's span ends on the caller's thread, so that the processor sees start and end there."""
-    pipeline = held.pipeline(host)
+    pipeline = holding.pipeline(host)
     handler = answers(pipeline, 1)
     assert host.spans() == []
     added = Naming()
@@ -456,6 +449,6 @@ def test_a_processor_that_is_added_later_is_noticed(host: HostSdk, held: Held) -
     assert added.ended_on == [threading.get_ident()]
     (span,) = host.spans()
     assert span.attributes["tenant"] == "a"
-    held.release.set()
+    holding.release.set()
     assert pipeline.flush(HANG_S)
     once(host, 2)

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import Counter as SdkCounter
+from opentelemetry.sdk.metrics import Histogram, MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
+from opentelemetry.sdk.metrics.view import View
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from agenteval_otel import monitor
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Func, ResponseHealth
+from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler, SamplingDecision
+from agenteval_otel.semconv import (
+    METRIC_ERRORS,
+    METRIC_LAG,
+    METRIC_RESPONSES,
+    METRIC_RESULTS,
+    METRIC_SCORE,
+    METRIC_WEIGHT,
+    METRIC_WEIGHTED_SCORE,
+)  # fmt: skip
+from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.figures import Recorder, sized
+from tests.promises.host_sdk import HostSdk
+from tests.promises.programs import run_program
 
 SECONDS = sized(10, 300)
 TIMEOUT_S = 0.05
@@ -54,19 +75,12 @@ def faulty(given: Any) -> Any:
     return FAULTS[next(_turn) % len(FAULTS)]()
 
 
-async def one_turn() -> None:
-    loop = asyncio.get_running_loop()
-    turned = loop.create_future()
-    loop.call_soon(turned.set_result, None)
-    await turned
-
-
 async def faulty_model(given: Any) -> Any:
     """An awaiting evaluator that does all of these, and hangs at times."""
     turn = next(_turn)
     if turn % 50 == 0:
         await asyncio.Event().wait()
-    await one_turn()
+    await asyncio.sleep(0)
     return FAULTS[turn % len(FAULTS)]()
 
 
@@ -144,7 +158,7 @@ def _function(fails: bool) -> str:
 
 
 async def _coroutine() -> str:
-    await one_turn()
+    await asyncio.sleep(0)
     return "an answer"
 
 
@@ -208,3 +222,183 @@ class DueResults:
             settle(call, outcome)
 
         pool.settle = counted
+
+
+# --- the application's own SDK ----------------------------------------------------------------------------------------
+
+NAME, LABEL, AGENT = "gen_ai.evaluation.name", "gen_ai.evaluation.score.label", "gen_ai.agent.name"
+DELTA = dict.fromkeys((SdkCounter, ObservableCounter, Histogram), AggregationTemporality.DELTA)
+
+
+class Reader(InMemoryMetricReader):
+    """Keeps every collection: a flush collects too, and what it took is not there again under delta temporality."""
+
+    def __init__(self, temporality: dict[type, AggregationTemporality]) -> None:
+        self.collected: list[Any] = []
+        super().__init__(preferred_temporality=temporality)
+
+    def _receive_metrics(self, metrics_data: Any, *_: Any, **__: Any) -> None:
+        self.collected.append(metrics_data)
+
+
+class Metrics:
+    """An application's meter provider, and what its reader collects."""
+
+    def __init__(self, *views: View, temporality: Mapping[type, AggregationTemporality] | None = None) -> None:
+        self._reader = Reader(dict(temporality or {}))
+        self.provider = MeterProvider([self._reader], views=views, shutdown_on_exit=False)
+
+    def collections(self) -> list[dict[str, list[Any]]]:
+        """The data points of every metric, for each collection so far; the last is made now."""
+        self._reader.collect()
+        return [
+            {
+                metric.name: list(metric.data.data_points)
+                for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics
+                for metric in scope.metrics
+            }
+            for data in self._reader.collected
+        ]  # fmt: skip
+
+    def collect(self) -> dict[str, list[Any]]:
+        return (self.collections() or [{}])[-1]
+
+
+@pytest.fixture
+def made() -> Iterator[list[Any]]:
+    every: list[Any] = []
+    yield every
+    for one in every:
+        one.shutdown(5.0) if isinstance(one, Pipeline) else one.shutdown()
+
+
+def pipeline_with(made: list[Any], metrics: Metrics, *evaluators: Any) -> Pipeline:
+    provider = OtlpStorageProvider(meter_provider=metrics.provider, signals={"metrics"})
+    pipeline = Pipeline(sampler=RatioSampler(), evaluators=evaluators, telemetry=provider)
+    made += [pipeline, metrics.provider]
+    return pipeline
+
+
+def is_even(evaluation_input: EvaluationInput) -> bool:
+    number = int(evaluation_input.response_text)
+    if number % 10 == 9:
+        raise ValueError("ninth")
+    return number % 2 == 0
+
+
+def sum_of(points: Sequence[Any], *names: str) -> dict[Any, float]:
+    """The values by these attributes; counts of histograms."""
+    sums: Counter[Any] = Counter()
+    for point in points:
+        key = tuple(point.attributes.get(name) for name in names)
+        sums[key[0] if len(key) == 1 else key] += point.count if hasattr(point, "count") else point.value
+    return dict(sums)
+
+
+def test_delta_temporality(made: list[Any], promise: Recorder) -> None:
+    """Under delta temporality the collected parts of every counter and histogram add up to the totals."""
+    metrics = Metrics(temporality=DELTA)
+    pipeline = pipeline_with(made, metrics, Func.of(is_even, criterion_name="even"))
+    handler = monitor(pipeline=pipeline, agent="agent")(lambda number: str(number))
+    sums: dict[str, Counter[Any]] = {}
+    for turn in range(5):
+        for number in range(100 * turn):
+            handler(number)
+        assert pipeline.flush(30)
+        metrics.collect()
+    for name, points in (pair for collection in metrics.collections() for pair in collection.items()):
+        by = {METRIC_RESULTS.name: LABEL, METRIC_RESPONSES.name: "agenteval.outcome"}.get(name, NAME)
+        sums.setdefault(name, Counter()).update(sum_of(points, by))
+    calls = 1_000
+    outcomes, results = pipeline.accounting.outcomes(), pipeline.accounting.results
+    assert (outcomes["evaluated"], results["scored"], results["failed"]) == (calls, 900, 100)
+    assert sums[METRIC_RESULTS.name] == {"pass": 500, "fail": 400}
+    assert sums[METRIC_RESPONSES.name]["evaluated"] == calls
+    assert sums[METRIC_ERRORS.name] == {"even": 100}
+    assert sums[METRIC_SCORE.name] == {"even": 900}
+    assert sums[METRIC_WEIGHT.name]["even"] == 900
+    assert sums[METRIC_WEIGHTED_SCORE.name]["even"] == 500
+    assert sums[METRIC_LAG.name].total() == calls
+    promise("C1", figure=f"delta temporality: {calls} calls in 5 collections add up")
+
+
+class Chosen(Sampler):
+    """A sampler of the application: this decision for our spans, and everything of its own."""
+
+    def __init__(self, decision: Decision, prefixes: tuple[str, ...]) -> None:
+        self._decision, self._prefixes = decision, prefixes
+
+    def should_sample(self, parent_context: Any, trace_id: int, name: str, *args: Any, **kwargs: Any) -> SamplingResult:
+        return SamplingResult(self._decision if name.startswith(self._prefixes) else Decision.RECORD_AND_SAMPLE)
+
+    def get_description(self) -> str:
+        return "chosen"
+
+
+@pytest.mark.parametrize("prefixes", [("invoke_agent",), ("evaluation ",), ("invoke_agent", "evaluation ")])
+@pytest.mark.parametrize("decision", [Decision.DROP, Decision.RECORD_ONLY])
+def test_a_sampler_of_the_host_that_drops_our_spans(decision: Decision, prefixes: tuple[str, ...]) -> None:
+    """Spans that the host does not want are not written; every answer has its event, in its trace, and is counted."""
+    with closing(HostSdk(sampler=Chosen(decision, prefixes))) as host:
+        pipeline = host.pipeline(Func.of(is_even, criterion_name="even"))
+        handler = monitor(pipeline=pipeline, agent="agent")(lambda: "2")
+        for _ in range(50):
+            handler()
+        assert pipeline.flush(30)
+        assert pipeline.accounting.outcomes()["evaluated"] == 50
+        assert pipeline.accounting.failures == {}
+        written = {prefix: len(host.spans(prefix)) for prefix in ("invoke_agent", "evaluation ")}
+        # Below an agent span that is not sampled there is no run span either.
+        dropped = {*prefixes, *(("evaluation ",) if "invoke_agent" in prefixes else ())}
+        assert written == {prefix: 0 if prefix in dropped else 50 for prefix in written}
+        events = host.events()
+        assert len(events) == 50
+        assert len({event.trace_id for event in events if event.trace_id}) == 50
+        assert {event.attributes[LABEL] for event in events} == {"pass"}
+
+
+LIMITED = """
+    import json, sys
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from agenteval_otel import accounting, configure, flush, monitor
+    from agenteval_otel.evaluators import Func
+    from tests.promises.host_sdk import Keeper
+
+    keeper = Keeper(0.02)
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(keeper))
+    trace.set_tracer_provider(provider)
+    tracer = trace.get_tracer("host")
+    evaluators = [Func.of(lambda found: True, criterion_name=f"criterion_{number}") for number in range(10)]
+    configure(evaluators=evaluators, sample_rate=1.0)
+    answer = monitor(agent="agent")(lambda: "an answer")
+    for number in range(600):
+        answer()
+        if number % 30 == 0:
+            tracer.start_span("host").end()
+    evaluated = flush(60)
+    provider.force_flush()
+    names = [span.name.split()[0] for span in keeper.spans]
+    runs = [span for span in keeper.spans if span.name.startswith("evaluation ")]
+    print("names", json.dumps({name: names.count(name) for name in set(names)}))
+    print("attributes", max(len(span.attributes) for span in keeper.spans))
+    print("overall", sum("agenteval.evaluation.overall_score" in span.attributes for span in runs))
+    print("evaluated", evaluated, accounting()["evaluated"])
+"""
+
+
+def test_limits_of_the_sdk_from_the_environment(promise: Recorder) -> None:
+    """A span queue of 64 and eight attributes a span: every span arrives, the host's too, with what matters on it."""
+    finished = run_program(
+        LIMITED, timeout_s=110.0, OTEL_BSP_MAX_QUEUE_SIZE="64", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="32",
+        OTEL_BSP_SCHEDULE_DELAY="100", OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="8", OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT="64",
+    )  # fmt: skip
+    assert finished.code == 0, finished.stderr
+    names: dict[str, int] = json.loads(finished.lines("names")[0])
+    assert names == {"invoke_agent": 600, "evaluation": 600, "host": 20}
+    assert finished.lines("attributes") == ["8"]
+    assert finished.lines("overall") == ["600"]
+    assert finished.lines("evaluated") == ["True 600"]
+    promise("C1", figure="a span queue of 64, eight attributes a span: 1,220 of 1,220 spans arrived")

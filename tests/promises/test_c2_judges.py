@@ -15,7 +15,7 @@ import pytest
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.judges import ERROR_TYPES, AnthropicJudge, Judge, OpenAICompatibleJudge
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry, ScriptedJudge
+from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.judges.asking import hosted
 from tests.judges.test_failures import ONE_TRY, RETRIED
 from tests.promises.bench import AN_ERROR, Bench, assert_average, assert_emitted, assert_one_of_three
@@ -56,15 +56,8 @@ TOLD = ("out of range", "no score", "two objects", "a name twice", "NaN", "refus
 """Those that the provider told the usage of."""
 
 
-@pytest.fixture
-def bench(telemetry: RecordedTelemetry) -> Any:
-    made = Bench(telemetry)
-    yield made
-    made.close()
-
-
-def judged_by(judge: Judge, **fields: Any) -> LLMJudge:
-    return LLMJudge(judge=judge, criterion_name="helpful", scale="likert5", **fields)
+def judged_by(judge: Judge) -> LLMJudge:
+    return LLMJudge(judge=judge, criterion_name="helpful", scale="likert5")
 
 
 @BOTH
@@ -126,7 +119,7 @@ def test_fuzzed_answers_of_a_judge(bench: Bench, promise: Recorder) -> None:
         scale, text = dice.choice(list(SCALES)), some_output(dice)
         result = _one(bench, evaluators[scale])
         assert_one_of_three(result)
-        assert_average(bench.kept.results[-1])
+        assert_average(bench.kept.saved[-1])
         expected = honest(text, SCALES[scale][1])
         if result.status == "scored":
             assert _equal(result.score, expected), f"output {number} on {scale}: {text[:300]!r} gave {result.score!r}"
