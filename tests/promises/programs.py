@@ -14,7 +14,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,3 +93,18 @@ def run_program(source: str, *arguments: str, timeout_s: float = 60.0, stdin: st
     finished = Finished(process.returncode, stdout, stderr, None)
     printed = finished.lines("main_ended")
     return finished._replace(exit_s=ended - float(printed[-1])) if printed else finished
+
+
+def children() -> set[int]:
+    """The child processes of this process."""
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):
+        with suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:  # the thread may end
+            found.update(map(int, listed.read().split()))
+    return found
+
+
+def rss() -> int:
+    """What this process holds in memory, in bytes."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

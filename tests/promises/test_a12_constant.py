@@ -18,13 +18,14 @@ from tests.promises.receiver import Receiver
 MORE_THREADS = 2
 """What may run beside the one worker: the SDK's exporting threads are counted before."""
 PROGRAM = """
-    import contextlib, gc, json, os, sys, threading, time
+    import gc, json, os, sys, threading, time
     kind, rounds, folder, target = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     from agenteval_otel import accounting, configure, flush, monitor, reload
     from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth
     from agenteval_otel.pipeline import Pipeline
     from agenteval_otel.sampling import RatioSampler
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+    from tests.promises.programs import children
 
     def ends(given):
         return given.response.endswith("answer")
@@ -71,16 +72,9 @@ PROGRAM = """
         handler("question")
         flush(10.0)
 
-    def children():
-        found = []
-        for task in os.listdir("/proc/self/task"):
-            with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{task}/children") as file:
-                found += file.read().split()
-        return len(found)
-
     def now():
         gc.collect()
-        return [len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), children()]
+        return [len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), len(children())]
 
     def settled(goal, within_s=15.0):
         # What was replaced ends by itself, in the background: it is looked at until it has, or until it must have.

@@ -42,6 +42,7 @@ PROGRAM = r"""
     from agenteval_otel.evaluators import Func, ResponseHealth
     from agenteval_otel.config import current_pipeline
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+    from tests.promises.programs import rss
     RATE, SHARE, BURST_S = 2_000, 0.04, 0.02
     turn, stored, unsaved = itertools.count(), itertools.count(), 0
 
@@ -134,10 +135,7 @@ PROGRAM = r"""
                     pass
 
     def held():
-        with open("/proc/self/statm") as file:
-            pages = int(file.read().split()[1])
-        return [time.monotonic(), pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/task")),
-                len(os.listdir("/proc/self/fd"))]
+        return [time.monotonic(), rss(), len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))]
 
     def load(until, samples):
         due, pause = time.monotonic(), threading.Event()

@@ -24,8 +24,7 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.promises.figures import Recorder
-from tests.promises.hosts import HOST_ERRORS, SHAPES, Ended, Script, drive, end_of
-from tests.promises.protocols import PROTOCOLS, random_program, walk
+from tests.promises.hosts import HOST_ERRORS, PROTOCOLS, SHAPES, Ended, Script, drive, end_of, random_program, walk
 from tests.promises.seams import (
     BACKGROUND_SEAMS,
     CALLER_SEAMS,

@@ -22,15 +22,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from agenteval_otel import Settings, configure, monitor
+from agenteval_otel import Settings, monitor
 from agenteval_otel.components import Component, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.runtime.masking import is_secret, mask_text, split_address
+from agenteval_otel.runtime.masking import is_secret, mask, mask_known, mask_text, split_address
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
-from agenteval_otel.telemetry import OtlpTarget
 from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
 from tests.promises.figures import Recorder
 from tests.promises.programs import pythons, run_program
@@ -336,18 +335,6 @@ def test_the_check_command_hides_them(text: str, form: str, tmp_path: Path) -> N
     assert_hidden(finished.stdout, finished.stderr)
 
 
-def test_variables_are_not_kept_in_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key that stands only in the environment is in no repr, dump or error of the settings."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{USER}@127.0.0.1:1")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Bearer%20{quote(KEY)}")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    settings = Settings()
-    assert_hidden(repr(settings), settings.model_dump(), repr(OtlpTarget()), vars(OtlpTarget()))
-    with pytest.raises(ConfigurationError) as caught:
-        configure(evaluators=["NoSuchEvaluator"])
-    assert_hidden(caught.value, "".join(traceback.format_exception(caught.value)))
-
-
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=6, max_size=40))
 def test_no_user_part_stays_in_an_address(user: str) -> None:
     """Whatever stands before the @ of an address is neither in its masked text nor in what is connected to."""
@@ -371,3 +358,34 @@ def test_every_part_of_ours_dumps_without_secrets() -> None:
     assert "OtlpStorageProvider.headers" in named
     made = OtlpStorageProvider(endpoint=f"http://{USER}@h", headers={"a": KEY})
     assert_hidden(repr(made), made.model_dump(), made.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [("api_key", True), ("apiKey", True), ("X-Api-Key", True), ("OPENAI_API_KEY", True), ("password", True),
+     ("clientSecret", True), ("aws_secret_access_key", True), ("access_token", True), ("headers", True),
+     ("Authorization", True), ("max_tokens", False), ("token_limit", False), ("key", False), ("keywords", False),
+     ("tokens_per_day", False), ("secretary", False), ("", False)],
+)  # fmt: skip
+def test_a_name_says_whether_it_is_a_secret(name: str, secret: bool) -> None:
+    """By its last word, in any spelling; words that only hold such a word are none."""
+    assert is_secret(name) is secret
+
+
+@given(st.text(min_size=4, max_size=30), st.text(max_size=50), st.text(max_size=50))
+def test_known_secrets_are_taken_out_of_any_text(secret: str, before: str, after: str) -> None:
+    """A secret that is known goes, wherever it stands."""
+    assert secret not in mask_known(f"{before}{secret}{after}", [secret]) or secret in f"{before}***{after}"
+
+
+def test_masking_copies_and_leaves_the_rest() -> None:
+    """What is masked is a copy; containers keep their kind, what was not said stays unsaid, depth is bounded."""
+    given = {"headers": {"a": KEY, "b": None, "c": ""}, "tags": ("x", {"password": 7}), "flag": True}
+    assert mask(given) == {
+        "headers": {"a": "***", "b": None, "c": ""}, "tags": ("x", {"password": "***"}), "flag": True,
+    }  # fmt: skip
+    assert given["headers"] == {"a": KEY, "b": None, "c": ""}
+    deep: Any = KEY
+    for _ in range(100):
+        deep = [deep]
+    assert_hidden(mask(deep, "secret"), mask({"password": deep}))

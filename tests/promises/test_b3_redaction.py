@@ -255,6 +255,25 @@ def test_a_redactor_that_breaks_drops_the_field_and_is_counted(telemetry: Record
     assert pipeline.accounting.outcomes()["evaluated"] == 1
 
 
+def test_ids_are_redacted_with_content_off_too(telemetry: RecordedTelemetry) -> None:
+    """An address used as a conversation's or a session's id does not leave as one."""
+    kept = Keeping()
+    pipeline = piped(telemetry.storage(), kept)
+
+    @monitor(pipeline=pipeline, agent="support", capture=lambda arguments, answer: {
+        "conversation_id": MAIL, "session_id": MAIL, "response_id": "+1 415 555 0132", "model": MAIL,
+    })  # fmt: skip
+    def handler(question: str) -> str:
+        return "fine"
+
+    handler("?")
+    pipeline.shutdown(5.0)
+    (saved,) = kept.saved
+    assert (saved.conversation_id, saved.session_id, saved.response_id) == ("[EMAIL]", "[EMAIL]", "[PHONE]")
+    assert {event.attributes["gen_ai.conversation.id"] for event in telemetry.events()} == {"[EMAIL]"}
+    assert MAIL not in json.dumps([dict(point.attributes) for point in telemetry.points("gen_ai.evaluation.score")])
+
+
 def log_text(size: int) -> str:
     """Prose with dates, amounts, ids, and a secret or an address now and then."""
     source = random.Random(11)

@@ -135,6 +135,16 @@ def test_without_a_price_tokens_are_capped(prices: Any, promise: Recorder) -> No
     promise("B5", figure=f"no price: {spender.tokens} tokens where 1000000 are allowed")
 
 
+def test_a_cheap_name_is_no_cheaper_price() -> None:
+    """What counts is the model that was asked for: a provider that answers under a cheaper name changes no price."""
+    prices = {"judge-1": {"input": 10.0, "output": 50.0}, "free": {"input": 0, "output": 0}}
+    with ModelServer([ModelReply(text=GOOD, model="free", input_tokens=100, output_tokens=10)]) as server:
+        for kind in (AnthropicJudge, OpenAICompatibleJudge):
+            judge = hosted(kind, server, spend=SpendLimits(prices=prices, usd_per_day=1.0, account=kind.__name__))
+            found = asyncio.run(judge.guarded().judge(QUESTION))
+            assert (found.model, found.cost_usd) == ("free", pytest.approx(1_500e-6))
+
+
 STEPS: dict[str, Callable[[random.Random], float]] = {
     "a day forward and back": lambda dice: dice.choice([DAY_S, -DAY_S]),
     "a second back": lambda dice: -1.0,

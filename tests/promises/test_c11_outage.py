@@ -28,6 +28,7 @@ from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.promises.figures import Recorder
 from tests.promises.outages import GRPC_FAULTS, HTTP_FAULTS, OtlpReceiver
+from tests.promises.programs import rss
 from tests.promises.receiver import Receiver
 
 RESUMES_S = 30.0
@@ -120,12 +121,6 @@ def outlive(
         finally:
             host.pipeline.shutdown(2.0)
     return receiver
-
-
-def rss() -> int:
-    """What this process holds in memory, in bytes."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture

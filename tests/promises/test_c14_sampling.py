@@ -23,30 +23,13 @@ from tests.promises.receiver import Receiver
 
 IDS = 100_000
 RATIOS = (0.001, 0.01, 0.1, 0.5, 0.9)
-RULES = {
-    "error": {"type": "error", "ratio": 0.6},
-    "slow": {"type": "slow", "over_s": 1.0, "ratio": 0.4},
-    "agent": {"type": "agent", "agents": ["sup*"], "ratio": 0.3},
-    "first_of": {
-        "type": "first_of",
-        "samplers": [
-            {"type": "error", "ratio": 0.9}, {"type": "slow", "over_s": 1.0, "ratio": 0.5},
-            {"type": "ratio", "ratio": 0.05},
-        ],
-    },
-    "any_of": {
-        "type": "any_of",
-        "samplers": [
-            {"type": "error", "ratio": 0.8}, {"type": "slow", "over_s": 1.0, "ratio": 0.3},
-            {"type": "agent", "agents": ["billing"], "ratio": 0.5}, {"type": "ratio", "ratio": 0.1},
-        ],
-    },
-    "conversation": {"type": "conversation", "ratio": 0.25},
-    "rules for conversations": {
-        "type": "conversation",
-        "sampler": {"type": "any_of", "samplers": [{"type": "error"}, {"type": "ratio", "ratio": 0.2}]},
-    },
-}  # fmt: skip
+RULES = (
+    {"type": "error", "ratio": 0.6}, {"type": "slow", "over_s": 1.0, "ratio": 0.4},
+    {"type": "agent", "agents": ["sup*"], "ratio": 0.3}, {"type": "conversation", "ratio": 0.25},
+    {"type": "first_of", "samplers": [{"type": "error", "ratio": 0.9}, {"type": "ratio", "ratio": 0.05}]},
+    {"type": "conversation", "sampler": {"type": "any_of", "samplers": [
+        {"type": "error"}, {"type": "slow", "over_s": 1.0, "ratio": 0.3}, {"type": "ratio", "ratio": 0.2}]}},
+)  # fmt: skip
 
 
 def trace_ids(count: int, seed: int) -> list[int]:
@@ -56,11 +39,6 @@ def trace_ids(count: int, seed: int) -> list[int]:
 
 def in_trace(trace_id: int, state: str | None = None) -> SpanContext:
     return SpanContext(trace_id, 1, False, TraceFlags(1), TraceState([("ot", state)]) if state is not None else None)
-
-
-@pytest.fixture(scope="module")
-def draws() -> list[int]:
-    return [randomness_of(in_trace(trace_id)) for trace_id in trace_ids(IDS, 14)]
 
 
 @pytest.mark.parametrize("state", [None, "th:0", "rv"])
@@ -87,9 +65,10 @@ def test_the_share_is_the_ratio_everywhere(ratio: float, state: str | None, prom
         assert sum((found - expected) ** 2 / expected for found in classes) < 119.9
 
 
-def test_ratios_nest_and_agree_with_the_heads(draws: list[int]) -> None:
+def test_ratios_nest_and_agree_with_the_heads() -> None:
     """What a smaller ratio takes a larger one takes; what a head sampler kept at a ratio is what ours keeps at it."""
     ids = trace_ids(IDS, 14)
+    draws = [randomness_of(in_trace(trace_id)) for trace_id in ids]
     before: set[int] = set()
     for ratio in RATIOS:
         ours = RatioSampler(ratio=ratio)
@@ -147,7 +126,7 @@ DECIDES = """
 @pytest.mark.parametrize("version", pythons())
 def test_every_process_decides_alike(version: str) -> None:
     """The same responses get the same decision in other processes, after restarts, in forks, under every hash seed."""
-    given = json.dumps([{"type": "ratio", "ratio": ratio} for ratio in RATIOS] + list(RULES.values()))
+    given = json.dumps([{"type": "ratio", "ratio": ratio} for ratio in RATIOS] + list(RULES))
     runs = [
         run_program(DECIDES, given, how, python=pythons()[version], PYTHONHASHSEED=seed)
         for how, seed in (("plain", "0"), ("plain", "1"), ("forked", "random"))

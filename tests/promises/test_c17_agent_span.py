@@ -26,6 +26,7 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Sampler, SamplingContext, SamplingDecision
 from tests.promises.figures import Recorder
 from tests.promises.host_sdk import HostSdk, Keeper
+from tests.promises.programs import children
 from tests.testing.computing import Computing
 from tests.testing.doubles import Free, Thinking
 
@@ -202,6 +203,29 @@ def test_an_evaluator_fails(host: HostSdk, evaluator: Any) -> None:
         assert "gen_ai.evaluation.fixed.score" not in span.attributes
 
 
+def test_it_waits_for_no_thread_and_no_judge(host: HostSdk, holding: Holding) -> None:
+    """The span is written, with the scores that are ready, while a thread and a judge are still at it."""
+
+    async def waits(evaluation_input: Any) -> Any:
+        await asyncio.to_thread(holding.release.wait, HANG_S)
+
+    slow = Func.of(lambda given: holding.release.wait(HANG_S), criterion_name="slow", execution="thread")
+    ready = threading.Event()
+    last = Free(criterion_name="last", action=lambda given: ready.set() or 1.0)
+    pipeline = host.pipeline(slow, Thinking(action=waits), Free(criterion_name="fine"), last)
+    for _ in range(2):  # the next answer is begun when the first one's span has ended
+        ready.clear()
+        answers(pipeline, 1)
+        assert ready.wait(HANG_S)
+    first = min(host.spans(), key=lambda span: span.start_time)
+    assert first.attributes["gen_ai.evaluation.fine.score"] == 0.5
+    assert "gen_ai.evaluation.slow.score" not in first.attributes
+    assert host.spans("evaluation ") == []
+    holding.release.set()
+    assert pipeline.flush(HANG_S)
+    once(host, 2)
+
+
 def test_an_evaluator_holds_the_background_thread(host: HostSdk, holding: Holding) -> None:
     """The thread is replaced, and every span is written while the one that hangs still hangs."""
 
@@ -235,15 +259,6 @@ def test_the_worker_process_is_killed(host: HostSdk) -> None:
     assert flushed
     for span in once(host, 11):
         assert span.attributes["gen_ai.evaluation.fine.score"] == 0.5
-
-
-def children() -> set[int]:
-    """This process's child processes."""
-    found: set[int] = set()
-    for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:  # the thread may end
-            found.update(map(int, listed.read().split()))
-    return found
 
 
 def kill_children(spared: set[int], stop: threading.Event) -> None:

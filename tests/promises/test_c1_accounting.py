@@ -8,8 +8,8 @@ import json
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,7 +17,6 @@ import pytest
 from opentelemetry.sdk.metrics import Counter as SdkCounter
 from opentelemetry.sdk.metrics import Histogram, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
-from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from agenteval_otel import monitor
@@ -233,50 +232,26 @@ DELTA = dict.fromkeys((SdkCounter, ObservableCounter, Histogram), AggregationTem
 class Reader(InMemoryMetricReader):
     """Keeps every collection: a flush collects too, and what it took is not there again under delta temporality."""
 
-    def __init__(self, temporality: dict[type, AggregationTemporality]) -> None:
+    def __init__(self) -> None:
         self.collected: list[Any] = []
-        super().__init__(preferred_temporality=temporality)
+        super().__init__(preferred_temporality=DELTA)
 
     def _receive_metrics(self, metrics_data: Any, *_: Any, **__: Any) -> None:
         self.collected.append(metrics_data)
 
-
-class Metrics:
-    """An application's meter provider, and what its reader collects."""
-
-    def __init__(self, *views: View, temporality: Mapping[type, AggregationTemporality] | None = None) -> None:
-        self._reader = Reader(dict(temporality or {}))
-        self.provider = MeterProvider([self._reader], views=views, shutdown_on_exit=False)
-
-    def collections(self) -> list[dict[str, list[Any]]]:
-        """The data points of every metric, for each collection so far; the last is made now."""
-        self._reader.collect()
-        return [
-            {
-                metric.name: list(metric.data.data_points)
-                for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics
-                for metric in scope.metrics
-            }
-            for data in self._reader.collected
-        ]  # fmt: skip
-
-    def collect(self) -> dict[str, list[Any]]:
-        return (self.collections() or [{}])[-1]
-
-
-@pytest.fixture
-def made() -> Iterator[list[Any]]:
-    every: list[Any] = []
-    yield every
-    for one in every:
-        one.shutdown(5.0) if isinstance(one, Pipeline) else one.shutdown()
-
-
-def pipeline_with(made: list[Any], metrics: Metrics, *evaluators: Any) -> Pipeline:
-    provider = OtlpStorageProvider(meter_provider=metrics.provider, signals={"metrics"})
-    pipeline = Pipeline(sampler=RatioSampler(), evaluators=evaluators, telemetry=provider)
-    made += [pipeline, metrics.provider]
-    return pipeline
+    def sums(self) -> dict[str, Counter[Any]]:
+        """The sums of every metric over all collections, by label, outcome or criterion; counts of histograms."""
+        self.collect()
+        sums: defaultdict[str, Counter[Any]] = defaultdict(Counter)
+        resources = [resource for data in self.collected if data for resource in data.resource_metrics]
+        for metric in (
+            metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics
+        ):
+            name = {METRIC_RESULTS.name: LABEL, METRIC_RESPONSES.name: "agenteval.outcome"}.get(metric.name, NAME)
+            for point in metric.data.data_points:
+                value = point.count if hasattr(point, "count") else point.value
+                sums[metric.name][point.attributes.get(name)] += value
+        return sums
 
 
 def is_even(evaluation_input: EvaluationInput) -> bool:
@@ -286,30 +261,21 @@ def is_even(evaluation_input: EvaluationInput) -> bool:
     return number % 2 == 0
 
 
-def sum_of(points: Sequence[Any], *names: str) -> dict[Any, float]:
-    """The values by these attributes; counts of histograms."""
-    sums: Counter[Any] = Counter()
-    for point in points:
-        key = tuple(point.attributes.get(name) for name in names)
-        sums[key[0] if len(key) == 1 else key] += point.count if hasattr(point, "count") else point.value
-    return dict(sums)
-
-
-def test_delta_temporality(made: list[Any], promise: Recorder) -> None:
+def test_delta_temporality(promise: Recorder) -> None:
     """Under delta temporality the collected parts of every counter and histogram add up to the totals."""
-    metrics = Metrics(temporality=DELTA)
-    pipeline = pipeline_with(made, metrics, Func.of(is_even, criterion_name="even"))
+    reader = Reader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    pipeline = Pipeline(
+        sampler=RatioSampler(), evaluators=(Func.of(is_even, criterion_name="even"),),
+        telemetry=OtlpStorageProvider(meter_provider=provider, signals={"metrics"}),
+    )  # fmt: skip
     handler = monitor(pipeline=pipeline, agent="agent")(lambda number: str(number))
-    sums: dict[str, Counter[Any]] = {}
     for turn in range(5):
         for number in range(100 * turn):
             handler(number)
         assert pipeline.flush(30)
-        metrics.collect()
-    for name, points in (pair for collection in metrics.collections() for pair in collection.items()):
-        by = {METRIC_RESULTS.name: LABEL, METRIC_RESPONSES.name: "agenteval.outcome"}.get(name, NAME)
-        sums.setdefault(name, Counter()).update(sum_of(points, by))
-    calls = 1_000
+        reader.collect()
+    sums, calls = reader.sums(), 1_000
     outcomes, results = pipeline.accounting.outcomes(), pipeline.accounting.results
     assert (outcomes["evaluated"], results["scored"], results["failed"]) == (calls, 900, 100)
     assert sums[METRIC_RESULTS.name] == {"pass": 500, "fail": 400}
@@ -319,6 +285,8 @@ def test_delta_temporality(made: list[Any], promise: Recorder) -> None:
     assert sums[METRIC_WEIGHT.name]["even"] == 900
     assert sums[METRIC_WEIGHTED_SCORE.name]["even"] == 500
     assert sums[METRIC_LAG.name].total() == calls
+    pipeline.shutdown(5.0)
+    provider.shutdown()
     promise("C1", figure=f"delta temporality: {calls} calls in 5 collections add up")
 
 

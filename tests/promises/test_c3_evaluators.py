@@ -124,15 +124,12 @@ PROGRAM = """
     from pathlib import Path
     from agenteval_otel import accounting, configure, flush, monitor
     from agenteval_otel.evaluators import Func
+    from tests.promises.programs import children
     from tests.testing.computing import is_elsewhere
 
     builtins.is_host = True
 
     target, kills = Path(sys.argv[1]), int(sys.argv[2])
-
-    def children():
-        lists = Path("/proc/self/task").glob("*/children")
-        return [int(pid) for path in lists for pid in path.read_text().split()]
 
     killed = []
     def kill():

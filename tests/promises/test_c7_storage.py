@@ -274,6 +274,13 @@ def test_a_disk_that_hangs(host_with: Callable[..., Host], tmp_path: Path, promi
         host.pipeline.shutdown(5.0)
 
 
+def test_a_pipe_that_nobody_reads(host_with: Callable[..., Host], tmp_path: Path) -> None:
+    """Opening it is refused instead of waited for."""
+    os.mkfifo(tmp_path / "results.jsonl")
+    host = host_with(tmp_path / "results.jsonl")
+    assert host.until(lambda: host.failures > 0, 5.0, "the refusal") < SEEN_S
+
+
 class Reader:
     def __init__(self, path: Path) -> None:
         self.reads, self.text = threading.Event(), bytearray()

@@ -24,7 +24,6 @@ from tests.promises.programs import PROJECT, environment, pythons, run_program
 from tests.promises.receiver import Receiver
 
 CALLS = 200
-MARGIN_S = 1.0
 PLAIN = """
     import asyncio, atexit, os, signal, sys, threading, time
     host, asked, judge, target, calls = sys.argv[1], sys.argv[2] == "asked", sys.argv[3], sys.argv[4], int(sys.argv[5])
@@ -81,6 +80,13 @@ PLAIN = """
 """
 
 
+def margin_s() -> float:
+    """A second on an idle machine; on a busy one as much longer as a program that does nothing takes there."""
+    began = time.monotonic()
+    run_program("pass")
+    return 0.5 + 10 * (time.monotonic() - began)
+
+
 def saved(target: Path) -> int:
     """The responses whose results are in the file, each once."""
     ids = [json.loads(line)["sessionId"] for line in target.read_text().splitlines()] if target.exists() else []
@@ -101,7 +107,7 @@ def test_a_plain_program_that_asks_for_it_delivers_everything(
     assert finished.lines("ours") == [str(host != "later")]
     promise("D1", figure=f"plain Python: {saved(target)} of {CALLS} delivered in {finished.exit_s:.1f} s")
     assert saved(target) == CALLS
-    assert finished.exit_s <= EXIT_TIMEOUT_S + MARGIN_S
+    assert finished.exit_s <= EXIT_TIMEOUT_S + margin_s()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,7 @@ def test_nothing_of_ours_is_installed_unless_it_is_wanted(host: str, asked: str,
     finished = run_program(PLAIN, host, asked, "slow", str(target), "5")
     assert finished.lines("ours") == ["False"]
     assert (finished.code, finished.stderr) == (code, "")
-    assert host != "none" or finished.exit_s <= MARGIN_S, "the default action takes no time of ours"
+    assert host != "none" or finished.exit_s <= margin_s(), "the default action takes no time of ours"
     assert host != "ignores" or ("went_on" in finished.stdout and saved(target) == 5)
 
 
@@ -124,7 +130,7 @@ def test_what_cannot_be_delivered_in_time_is_counted(receiver: Receiver, promise
     counted = receiver.totals("agenteval.responses", "agenteval.outcome")
     assert finished.code == -signal.SIGTERM, finished.stderr
     promise("D1", figure=f"hung judge: {counted} of {CALLS} counted, ended in {finished.exit_s:.1f} s")
-    assert finished.exit_s <= EXIT_TIMEOUT_S + MARGIN_S
+    assert finished.exit_s <= EXIT_TIMEOUT_S + margin_s()
     assert counted == {"dropped_shutdown": CALLS}
 
 
@@ -247,4 +253,4 @@ def test_a_server_ends_its_own_way_and_everything_is_delivered(
     how = "asked" if asked else "not asked"
     promise("D1", figure=f"{kind}, {how}: {saved(target)} of {requests} delivered, ended in {took_s:.1f} s")
     assert saved(target) == requests
-    assert took_s <= EXIT_TIMEOUT_S + MARGIN_S + 1.0
+    assert took_s <= EXIT_TIMEOUT_S + 1.0 + margin_s()
