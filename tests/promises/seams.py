@@ -27,8 +27,8 @@ from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.pipeline.load_shedding import LoadShedder
+from agenteval_otel.runtime import fork
 from agenteval_otel.runtime import log as logging
-from agenteval_otel.runtime import randomness
 from agenteval_otel.runtime.memory import MemoryPart
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision
 from agenteval_otel.storage import EvaluationStorageProvider, FanOutStorage
@@ -91,7 +91,7 @@ CALLER_SEAMS = _seams(
     (Handler, "enter leave"),
     (AskedRatio, "decide"),
     (LoadShedder, "thin"),
-    (randomness.RANDOM, "getrandbits"),
+    (fork.RANDOM, "getrandbits"),
     (handlers, "SamplingContext randomness_of get_running_loop _current_context _fresh_call _now_ns _tick_ns _pid"),
     (handlers, "open_agent_span end_agent_span"),
     (Span, "get_span_context is_recording set_attributes"),
