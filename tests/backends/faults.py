@@ -32,9 +32,6 @@ class BlackHole:
         self.port: int = server.getsockname()[1]
         self.endpoint = f"http://{LOOPBACK}:{self.port}"
 
-    def __repr__(self) -> str:
-        return f"BlackHole(port={self.port}, taken={len(self._taken)})"
-
     def wait_for_connection(self, timeout_s: float) -> bool:
         """Whether somebody has connected, or does so within the time; each call tells of one more connection."""
         self._server.settimeout(timeout_s)
@@ -89,9 +86,6 @@ class Answering:
         self.server = ThreadingHTTPServer((LOOPBACK, 0), _handler(self))
         self.server.daemon_threads = True
         self.endpoint = f"http://{LOOPBACK}:{self.server.server_port}"
-
-    def __repr__(self) -> str:
-        return f"Answering(status={self.status}, taken={self.taken})"
 
 
 @contextmanager

@@ -69,9 +69,6 @@ class HostSdk:
         self.meter_provider = MeterProvider([self._metrics], shutdown_on_exit=False)
         self._pipelines: list[Pipeline] = []
 
-    def __repr__(self) -> str:
-        return f"<HostSdk spans={len(self.exporter.spans)}>"
-
     def pipeline(self, *evaluators: Any, sampler: Any = None, tracer_provider: Any = None, **settings: Any) -> Pipeline:
         """A pipeline that evaluates everything and emits with these providers, or with one that stands before."""
         telemetry = OtlpStorageProvider(

