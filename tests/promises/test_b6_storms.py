@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, JudgeRequest, OpenAICompatibleJudge
+from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Guarded, Judge, JudgeRequest, OpenAICompatibleJudge
 from agenteval_otel.judges.breaker import CircuitBreaker
-from agenteval_otel.judges.guarded import Guarded
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import FORM, hosted
 from tests.promises.figures import Recorder, sized

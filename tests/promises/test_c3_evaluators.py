@@ -253,6 +253,35 @@ def test_functions_that_never_return_hold_up_nobody(promise: Recorder) -> None:
     promise("C3", figure=f"{good['scored']} of {CALLS - HUNG} judged beside {HUNG} hung functions")
 
 
+def test_a_function_that_always_hangs_leaves_few_threads(promise: Recorder) -> None:
+    """After sixteen calls that never came back it is asked no more; when one comes back, it is."""
+    ends, before = threading.Event(), threading.active_count()
+
+    def hangs(prompt: str) -> str:
+        ends.wait()
+        return GOOD
+
+    evaluator = LLMJudge(judge=hangs, criterion_name="fine", timeout_s=0.02)
+
+    async def work() -> list[str]:
+        executor = Executor(live=True)
+        words = [await _word_of(executor, evaluator, _given(number, True)) for number in range(40)]
+        assert threading.active_count() - before <= 16 + 2
+        ends.set()
+        last = time.monotonic() + 30
+        while time.monotonic() < last:
+            other = LLMJudge(judge=evaluator.judge, criterion_name="x")
+            if await _word_of(executor, other, _given(0, False)) == "scored":
+                words.append("scored")
+                break
+            await asyncio.sleep(0.01)
+        executor.close()
+        return words
+
+    assert asyncio.run(work()) == ["timeout"] * 40 + ["scored"]
+    promise("C3", figure="a function that always hangs: 16 threads left behind")
+
+
 # --- the background thread --------------------------------------------------------------------------------------------
 
 STALLS = 8
