@@ -28,6 +28,7 @@ from tests.judges.asking import hosted
 from tests.promises.figures import Recorder, sized
 from tests.promises.programs import run_program
 from tests.testing.computing import Computing, Troubled
+from tests.testing.evaluations import evaluate
 
 HEALTHY, TROUBLED, LIMIT_S = 1000, 10, 0.3
 EXPECTED = {"hang": "timeout", "exit": "SystemExit", "segfault": "crashed"}
@@ -36,7 +37,7 @@ ROUNDS = 3
 
 async def word_of(executor: Executor, evaluator: Troubled | Computing, text: str) -> str:
     try:
-        results = await executor.run(evaluator, EvaluationInput(response=text), evaluator.criteria())
+        results = await evaluate(executor, evaluator, EvaluationInput(response=text))
     except EvaluationError as error:
         return error.error_type
     return results[0].status
@@ -189,7 +190,7 @@ def _given(number: int, hangs: bool) -> EvaluationInput:
 
 async def _word_of(executor: Executor, evaluator: LLMJudge, given: EvaluationInput) -> str:
     try:
-        (result,) = await executor.run(evaluator, given, evaluator.criteria())
+        (result,) = await evaluate(executor, evaluator, given)
     except EvaluationError as error:
         return error.error_type
     return result.error_type or result.status
