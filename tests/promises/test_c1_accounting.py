@@ -8,18 +8,20 @@ import json
 import random
 import threading
 import time
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import Counter as SdkCounter
 from opentelemetry.sdk.metrics import Histogram, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
+from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
-from agenteval_otel import monitor
+from agenteval_otel import annotate, monitor
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import EvaluationInput
@@ -232,9 +234,10 @@ DELTA = dict.fromkeys((SdkCounter, ObservableCounter, Histogram), AggregationTem
 class Reader(InMemoryMetricReader):
     """Keeps every collection: a flush collects too, and what it took is not there again under delta temporality."""
 
-    def __init__(self) -> None:
+    def __init__(self, temporality: Any = None) -> None:
         self.collected: list[Any] = []
-        super().__init__(preferred_temporality=DELTA)
+        self.series = 0
+        super().__init__(preferred_temporality=temporality or {})
 
     def _receive_metrics(self, metrics_data: Any, *_: Any, **__: Any) -> None:
         self.collected.append(metrics_data)
@@ -242,12 +245,21 @@ class Reader(InMemoryMetricReader):
     def sums(self) -> dict[str, Counter[Any]]:
         """The sums of every metric over all collections, by label, outcome or criterion; counts of histograms."""
         self.collect()
+        return self._sums(self.collected)
+
+    def latest(self) -> dict[str, Counter[Any]]:
+        """The sums of cumulative metrics, as collected now."""
+        self.collect()
+        return self._sums(self.collected[-1:])
+
+    def _sums(self, collected: list[Any]) -> dict[str, Counter[Any]]:
         sums: defaultdict[str, Counter[Any]] = defaultdict(Counter)
-        resources = [resource for data in self.collected if data for resource in data.resource_metrics]
+        resources = [resource for data in collected if data for resource in data.resource_metrics]
         for metric in (
             metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics
         ):
             name = {METRIC_RESULTS.name: LABEL, METRIC_RESPONSES.name: "agenteval.outcome"}.get(metric.name, NAME)
+            self.series += len(metric.data.data_points)
             for point in metric.data.data_points:
                 value = point.count if hasattr(point, "count") else point.value
                 sums[metric.name][point.attributes.get(name)] += value
@@ -261,33 +273,104 @@ def is_even(evaluation_input: EvaluationInput) -> bool:
     return number % 2 == 0
 
 
-def test_delta_temporality(promise: Recorder) -> None:
-    """Under delta temporality the collected parts of every counter and histogram add up to the totals."""
-    reader = Reader()
-    provider = MeterProvider([reader], shutdown_on_exit=False)
+@contextmanager
+def metered(*views: View, temporality: Any = None, criteria: int = 1) -> Iterator[tuple[Pipeline, Reader]]:
+    """A pipeline behind the application's meter provider, with evaluators of even numbers."""
+    reader = Reader(temporality)
+    provider = MeterProvider([reader], views=views, shutdown_on_exit=False)
     pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(Func.of(is_even, criterion_name="even"),),
+        sampler=RatioSampler(),
+        evaluators=[Func.of(is_even, criterion_name=f"even_{number}") for number in range(criteria)],
         telemetry=OtlpStorageProvider(meter_provider=provider, signals={"metrics"}),
     )  # fmt: skip
-    handler = monitor(pipeline=pipeline, agent="agent")(lambda number: str(number))
-    for turn in range(5):
-        for number in range(100 * turn):
-            handler(number)
-        assert pipeline.flush(30)
-        reader.collect()
-    sums, calls = reader.sums(), 1_000
-    outcomes, results = pipeline.accounting.outcomes(), pipeline.accounting.results
+    try:
+        yield pipeline, reader
+    finally:
+        pipeline.shutdown(5.0)
+        provider.shutdown()
+
+
+def test_delta_temporality(promise: Recorder) -> None:
+    """Under delta temporality the collected parts of every counter and histogram add up to the totals."""
+    with metered(temporality=DELTA) as (pipeline, reader):
+        handler = monitor(pipeline=pipeline, agent="agent")(lambda number: str(number))
+        for turn in range(5):
+            for number in range(100 * turn):
+                handler(number)
+            assert pipeline.flush(30)
+            reader.collect()
+        sums, calls = reader.sums(), 1_000
+        outcomes, results = pipeline.accounting.outcomes(), pipeline.accounting.results
     assert (outcomes["evaluated"], results["scored"], results["failed"]) == (calls, 900, 100)
     assert sums[METRIC_RESULTS.name] == {"pass": 500, "fail": 400}
     assert sums[METRIC_RESPONSES.name]["evaluated"] == calls
-    assert sums[METRIC_ERRORS.name] == {"even": 100}
-    assert sums[METRIC_SCORE.name] == {"even": 900}
-    assert sums[METRIC_WEIGHT.name]["even"] == 900
-    assert sums[METRIC_WEIGHTED_SCORE.name]["even"] == 500
+    assert sums[METRIC_ERRORS.name] == {"even_0": 100}
+    assert sums[METRIC_SCORE.name] == {"even_0": 900}
+    assert sums[METRIC_WEIGHT.name]["even_0"] == 900
+    assert sums[METRIC_WEIGHTED_SCORE.name]["even_0"] == 500
     assert sums[METRIC_LAG.name].total() == calls
-    pipeline.shutdown(5.0)
-    provider.shutdown()
     promise("C1", figure=f"delta temporality: {calls} calls in 5 collections add up")
+
+
+def test_views_that_drop_or_rename() -> None:
+    """A View that drops attributes merges series and loses no count; a View that renames a metric costs no other."""
+    views = (
+        View(instrument_name=METRIC_RESULTS.name, attribute_keys=set()),
+        View(instrument_name=METRIC_SCORE.name, name="renamed", attribute_keys=set()),
+        View(instrument_name="agenteval.evaluation.w*", attribute_keys={"no such attribute"}),
+    )
+    with metered(*views) as (pipeline, reader):
+        for agent in ("first", "second"):
+            handler = monitor(pipeline=pipeline, agent=agent)(lambda number: str(number))
+            for number in range(100):
+                handler(number)
+        assert pipeline.flush(30)
+        sums = reader.latest()
+    assert sums[METRIC_RESULTS.name] == sums["renamed"] == sums[METRIC_WEIGHT.name] == {None: 180}
+    assert sums[METRIC_ERRORS.name] == {"even_0": 20}
+
+
+def test_more_than_two_thousand_series(promise: Recorder) -> None:
+    """Many agents, criteria and invented models: the sums add up beyond the SDK's default of 2,000 series."""
+    with metered(criteria=10) as (pipeline, reader):
+        for agent in range(25):
+
+            def answer(number: int) -> str:
+                annotate(model=f"model-{number}")
+                return str(number)
+
+            handler = monitor(pipeline=pipeline, agent=f"agent-{agent}")(answer)
+            for number in range(40):
+                handler(number)
+        assert pipeline.flush(60)
+        sums = reader.latest()
+        series = reader.series
+    assert series > 2_000
+    assert sums[METRIC_RESULTS.name].total() == 10 * 1_000 * 0.9
+    assert sums[METRIC_RESPONSES.name].total() == 1_000
+    promise("C1", figure=f"{series} series of 25 agents, 10 criteria and 40 models: sums add up")
+
+
+@pytest.mark.parametrize("character", ["\u6f22", "\U0001f642", "\u05e9\u05dc", "e\u0301"])
+@pytest.mark.parametrize("size", [100, 10 * 1024 * 1024])
+def test_answers_of_any_script_and_size(character: str, size: int, telemetry: RecordedTelemetry) -> None:
+    """With content captured a short answer arrives unchanged, a long one as its beginning; the caller gets it whole."""
+    answer = character * (size // len(character.encode()))
+    pipeline = Pipeline(
+        sampler=RatioSampler(), telemetry=telemetry.storage(content="span_and_event"),
+        evaluators=(Func.of(lambda evaluation_input: len(evaluation_input.response_text) > 2, criterion_name="long"),),
+    )  # fmt: skip
+    handler = monitor(pipeline=pipeline, agent="agent")(lambda prompt: answer)
+    assert handler("?") is answer
+    assert pipeline.flush(30)
+    (run_span,) = telemetry.spans("evaluation ")
+    assert run_span.attributes is not None
+    shown = unicodedata.normalize("NFC", str(run_span.attributes["gen_ai.full_nl_response"]))
+    assert shown.startswith(unicodedata.normalize("NFC", answer[:50]))
+    assert len(shown) <= 1_000_000
+    (event,) = telemetry.events()
+    assert event.attributes[LABEL] == "pass"
+    pipeline.shutdown(5.0)
 
 
 class Chosen(Sampler):
