@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,11 +17,10 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.imports import MAIN, importable, imported
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import made
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
-
-__all__ = ["CriterionEvaluator", "Evaluator", "EvaluatorKind", "Execution", "failure_of", "find_criterion", "result_of"]
 
 Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
@@ -120,19 +119,33 @@ class Evaluator(Component, contract="evaluator"):
     def to_child(self) -> dict[str, Any]:
         """Its configuration as JSON, secrets included, from which `from_child` makes an equal evaluator.
 
-        That is how an evaluator reaches a worker process; one that holds what has no JSON form, or whose class cannot
-        be imported there, runs in a thread of this process.
+        That is how an evaluator reaches a worker process. One that has a value without a JSON form, or a class that
+        cannot be imported there, runs in a thread of this process.
 
         Raises:
             Exception: A field has no JSON form.
+            LookupError: A part of it (an embedder, a check) is of a class that cannot be imported there.
         """
         dump = self.model_dump(mode="json", context={"secrets": True})
-        return {name: value for name, value in dump.items() if name != "type"}
+        del dump["type"]
+        places = sorted({importable(type(part)) for part in self._parts()})
+        if any(module == MAIN for module, _ in places):
+            raise LookupError("a part of it is defined in the program's own file")
+        return {**dump, "parts": places} if places else dump
+
+    def _parts(self) -> Iterator[Component]:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            yield from (
+                part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Component)
+            )
 
     @classmethod
     def from_child(cls, fields: Mapping[str, Any]) -> Self:
         """The evaluator that `to_child` wrote down."""
-        return cls.model_validate(dict(fields))
+        for place in fields.get("parts", ()):
+            imported(*place)
+        return cls.model_validate({name: value for name, value in fields.items() if name != "parts"})
 
     def prepare(self) -> None:
         """Load what is heavy; called in the fork server, before a worker is forked and before any time limit.

@@ -291,10 +291,10 @@ def test_a_user_adds_a_check_in_one_class() -> None:
     assert [result.error_type for result in run(evaluator, "broken")] == ["KeyError", None]
     assert evaluator.resolved_execution == "inline"
     recipe = json.loads(json.dumps(serialize_evaluator(evaluator)))
-    assert [__name__, "NoEmoji"] in recipe["fields"]["checks"], "a worker process would not know the check"
+    assert [__name__, "NoEmoji"] in recipe["fields"]["parts"], "a worker process would not know the check"
     assert load_evaluator(recipe) == evaluator
-    with pytest.raises(ConfigurationError, match="checks: unknown field"):  # settings cannot have modules imported
-        RuleBased.load({"rules": [{"criterion": "R", "type": "length"}], "checks": [["os", "system"]]})
+    with pytest.raises(ConfigurationError, match="parts: unknown field"):  # settings cannot have modules imported
+        RuleBased.load({"rules": [{"criterion": "R", "type": "length"}], "parts": [["os", "system"]]})
     with pytest.raises(ConfigurationError, match=r"rules\[0\].alowed: unknown field \(did you mean 'allowed'\?\)"):
         rules({"type": "RuleTestNoEmoji", "alowed": 1})
 

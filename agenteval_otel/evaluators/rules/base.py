@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component, ListOf
-from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import Evaluator, Execution
-from agenteval_otel.evaluators.fields import TextField
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput
-
-__all__ = ["InvalidCheck", "RuleCheck", "RuleFailure", "RuleResult", "RulesEvaluator"]
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.base import Evaluator, Execution, failure_of, find_criterion, result_of
+from agenteval_otel.evaluators.built_in import TextField, text_at
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.models.value import replaced
+from agenteval_otel.runtime.masking import message_of
 
 
 class RulesEvaluator(Evaluator):
     """An evaluator of rules that are fields of its configuration; several may decide one criterion.
 
-    A subclass defines what a rule is: it has a `criterion_name` and `is_quick`.
+    A subclass defines what a rule is (it has a `criterion_name` and `is_quick`) and how a rule is scored.
 
     Attributes:
         rules: At least one. Rules for criteria that are not scored are ignored.
@@ -39,10 +40,6 @@ class RulesEvaluator(Evaluator):
 
     def preferred_execution(self) -> Execution | None:
         """``process`` where a text can make one of the rules slow, else ``inline``."""
-        return self._preferred_execution
-
-    @cached_property
-    def _preferred_execution(self) -> Execution | None:
         return "inline" if all(rule.is_quick for rule in self.rules) else "process"
 
     @cached_property
@@ -53,6 +50,39 @@ class RulesEvaluator(Evaluator):
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         """The criteria that the rules name, in rule order, on the scale ``binary``."""
         return self._criteria
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        """One result for each rule whose criterion is scored, in rule order."""
+        due = [(rule, criterion) for rule in self.rules if (criterion := find_criterion(criteria, rule.criterion_name))]
+        subject = self.subject(evaluation_input) if due else None
+        return [self._result(rule, subject, criterion) for rule, criterion in due]
+
+    def subject(self, evaluation_input: EvaluationInput) -> Any:
+        """What the rules look at."""
+        return evaluation_input
+
+    def score_rule(self, rule: Any, subject: Any, criterion: EvaluationCriteria) -> Score:
+        """The score of one rule; what it raises is a failed result of this rule alone."""
+        raise NotImplementedError
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        """The score that AgentDock writes into a failed result."""
+        raise NotImplementedError
+
+    def _result(self, rule: Any, subject: Any, criterion: EvaluationCriteria) -> EvaluationResult:
+        try:
+            return result_of(self, criterion, self.score_rule(rule, subject, criterion))
+        except EvaluationSkipped as skipped:
+            changes: dict[str, Any] = {"skip_reason": str(skipped) or "skipped", "error": None, "error_type": None}
+            return replaced(failure_of(self, criterion.name, "", error_type=""), changes)
+        except EvaluationError as error:
+            filler = self.filler(criterion)
+            return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
+        except Exception as error:  # of a user's function: a run error
+            failed = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
+            return replaced(failed, {"raised": True})
 
 
 class RuleFailure(NamedTuple):
@@ -111,10 +141,7 @@ class RuleCheck(Component, contract="check"):
         Raises:
             EvaluationError: (``missing_text``) There is no text.
         """
-        text = evaluation_input.text_at(self.source_text_field)
-        if text is None:
-            raise EvaluationError(f"no text at {self.source_text_field}", error_type="missing_text")
-        return self.check(text)
+        return self.check(text_at(evaluation_input, self.source_text_field))
 
 
 class InvalidCheck(RuleCheck):
