@@ -50,7 +50,7 @@ VENDORS = {
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
     "sqlalchemy": ("storage.sql",),
     "rich": ("cli", "engine.progress"),
-    "yaml": ("config", "provisioning", "evaluators.catalogue"),
+    "yaml": ("config", "provisioning", "evaluators.llm_judge"),
 }  # fmt: skip
 FREE = {"pydantic", "structlog", "agenteval_otel"}
 

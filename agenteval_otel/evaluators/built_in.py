@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, failure_of, find_criterion, result_of
@@ -24,6 +26,13 @@ def _known(value: str) -> str:
     if value and value.partition(".")[0] not in _ROOTS:
         raise ValueError("expected response, prompt, groundTruth or context, or a path below (context.<path>)")
     return value
+
+
+NESTED = ConfigDict(
+    frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
+    loc_by_alias=False, ignored_types=(cached_property,), hide_input_in_errors=True, allow_inf_nan=False,
+)  # fmt: skip
+"""The `model_config` of settings inside an evaluator: rules, predicates, rubrics."""
 
 
 def _not_blank(value: str) -> str:

@@ -12,7 +12,6 @@ from pydantic_core import PydanticUndefined
 from agenteval_otel import Suite
 from agenteval_otel.components import Component, resolve
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
-from agenteval_otel.evaluators.llm_judge import presets
 from agenteval_otel.evaluators.llm_judge.presets import CatalogueJudge
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "evaluators"
@@ -24,7 +23,7 @@ BUILT_IN: dict[str, type] = {
     },
     "Suite": Suite,
 }
-CATALOGUE = sorted(set(presets.__all__) - {"CatalogueJudge"})
+CATALOGUE = sorted(name for name, kind in Evaluator.registry.items() if issubclass(kind, CatalogueJudge))
 EVERYBODYS = set(CriterionEvaluator.model_fields)
 SECTIONS = ["What it measures", "How it works", "What it needs", "Cost", "Options", "Example", "Weaknesses"]
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -389,7 +389,7 @@ def test_ordinary_text_is_not_flagged(text: str) -> None:
         ({"criterion_name": "c"}, "judge: required field is missing"),
         ({"judge": 3}, "judge: expected a judge"),
         ({"judge": {"type": "nobody"}}, "judge: unknown judge type 'nobody'"),
-        ({"judge": "told", "prompt_template": "{{respones}}"}, "prompt_template: {{respones}} stands for nothing"),
+        ({"judge": "told", "prompt_template": "{{respones}}"}, "prompt_template: {{respones}} is no placeholder"),
         ({"judge": "told", "prompt_template": " "}, "prompt_template: must not be blank"),
         ({"judge": "told", "criterion_name": " "}, "criterion_name: must not be blank"),
         ({"judge": "told", "needs": ["answer"]}, "needs"),

@@ -1,4 +1,4 @@
-"""How a judge is asked on a scale, and how what it answered is read: strictly, so that nothing else becomes a score."""
+"""How a judge is asked on a scale, and how its score is read: strictly, so that nothing else becomes a score."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES, bounds_of
 
-__all__ = ["TEN", "AnswerScale", "agentdock_scale", "answer_scale", "bounds_of_levels"]
-
 _TRUE = frozenset({"true", "pass", "yes", "1"})
 _FALSE = frozenset({"false", "fail", "no", "0"})
 _LISTED_LEVELS = 21
@@ -20,7 +18,7 @@ _LONGEST_WORD = 64
 
 
 class AnswerScale(NamedTuple):
-    """A scale as a judge meets it: the JSON Schema of the score, what is said of it, and how the score is read.
+    """A scale as a judge meets it: the JSON Schema of the score, its description, and how the score is read.
 
     `read` raises `EvaluationError`: ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the
     scale.
@@ -38,17 +36,15 @@ def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
-    """The scale of a criterion: its levels' where they are described, a declared range, or what its name says."""
+    """The scale of a criterion: its described levels, a declared range, or what the scale's name means."""
     if criterion.scale in BOOLEAN_SCALES:
         return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)", _truth)
     if criterion.scale == "likert5":
         return _whole(1, 5)
-    whole = bounds_of_levels(levels)
-    if whole is not None:
-        return _whole(*whole)
-    if levels:
+    bounds = bounds_of_levels(levels)
+    if levels and bounds is None:
         return _words(list(levels))
-    bounds = bounds_of(criterion.scale)
+    bounds = bounds or bounds_of(criterion.scale)
     if bounds is not None:
         return _whole(*bounds)
     if criterion.minimum is not None and criterion.maximum is not None:
@@ -58,8 +54,7 @@ def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> An
     words = [name.strip() for name in criterion.scale.split("|")]
     if len(words) > 1 and all(words):
         return _words(words)
-    description = f'a word or a few on the scale "{criterion.scale}"'
-    return AnswerScale({"type": "string"}, description, _text)
+    return AnswerScale({"type": "string"}, f'a word or a few on the scale "{criterion.scale}"', _short_text)
 
 
 def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
@@ -68,7 +63,7 @@ def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
         return answer_scale(criterion, {})
     if criterion.scale == "numeric":
         return AnswerScale({"type": "number"}, "a number", _number)
-    return AnswerScale({"type": "string"}, "text", _any_text)
+    return AnswerScale({"type": "string"}, "text", _text)
 
 
 def _whole(low: int, high: int) -> AnswerScale:
@@ -77,9 +72,7 @@ def _whole(low: int, high: int) -> AnswerScale:
         schema["enum"] = list(range(low, high + 1))
 
     def read(value: Any) -> int:
-        number = _number(value)
-        if not low <= number <= high:
-            raise EvaluationError(f"the score {number:g} is not from {low} to {high}", error_type="out_of_range")
+        number = _number_between(value, low, high)
         if number != int(number):
             raise EvaluationError(f"the score {number:g} is not a whole number", error_type="out_of_range")
         return int(number)
@@ -88,22 +81,15 @@ def _whole(low: int, high: int) -> AnswerScale:
 
 
 def _between(low: float, high: float) -> AnswerScale:
-    def read(value: Any) -> float | int:
-        number = _number(value)
-        if not low <= number <= high:
-            raise EvaluationError(f"the score {number:g} is not from {low:g} to {high:g}", error_type="out_of_range")
-        return number
-
-    return AnswerScale({"type": "number"}, f"a number from {low:g} (worst) to {high:g} (best)", read)
+    wording = f"a number from {low:g} (worst) to {high:g} (best)"
+    return AnswerScale({"type": "number"}, wording, lambda value: _number_between(value, low, high))
 
 
 def _words(words: list[str]) -> AnswerScale:
     by_form = {name.lower(): name for name in words}
 
     def read(value: Any) -> str:
-        if not isinstance(value, str):
-            raise EvaluationError("the score is not one of the levels' names", error_type="malformed_answer")
-        name = by_form.get(value.strip().lower())
+        name = by_form.get(_text(value).strip().lower())
         if name is None:
             raise EvaluationError("the score is none of the levels", error_type="out_of_range")
         return name
@@ -124,22 +110,30 @@ def _number(value: Any) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EvaluationError("the score is no number", error_type="malformed_answer")
     try:
-        finite = math.isfinite(value)
+        if math.isfinite(value):
+            return value
     except OverflowError:  # a whole number beyond every float
-        finite = False
-    if not finite:
-        raise EvaluationError("the score is no finite number", error_type="out_of_range")
-    return value
+        pass
+    raise EvaluationError("the score is no finite number", error_type="out_of_range")
 
 
-def _any_text(value: Any) -> str:
+def _number_between(value: Any, low: float, high: float) -> int | float:
+    number = _number(value)
+    if not low <= number <= high:
+        raise EvaluationError(
+            f"the score is not from {low:g} to {high:g}: {str(number)[:20]}", error_type="out_of_range"
+        )
+    return number
+
+
+def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise EvaluationError("the score is no text", error_type="malformed_answer")
     return value
 
 
-def _text(value: Any) -> str:
-    text = _any_text(value).strip()
+def _short_text(value: Any) -> str:
+    text = _text(value).strip()
     if not text:
         raise EvaluationError("the score is empty", error_type="malformed_answer")
     if len(text) > _LONGEST_WORD:

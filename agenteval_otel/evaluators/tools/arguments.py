@@ -11,7 +11,6 @@ from typing import Any, Final, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     SerializationInfo,
     SerializerFunctionWrapHandler,
@@ -27,6 +26,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.built_in import NESTED
 from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.tools.calls import looks_like_json, parsed_arguments
@@ -36,11 +36,6 @@ from agenteval_otel.runtime.patterns import Pattern, compile_pattern
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object", "null"]
 ABSENT: Final = object()
 _INDEX = re.compile(r"[0-9]{1,9}")
-SETTINGS = ConfigDict(
-    frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-    loc_by_alias=False, ignored_types=(cached_property,), allow_inf_nan=False, hide_input_in_errors=True,
-)  # fmt: skip
-"""Of everything that is written down inside of an evaluator."""
 
 
 class Predicate(BaseModel):
@@ -61,7 +56,7 @@ class Predicate(BaseModel):
         not_empty: Not null, not blank as text, not empty as a list or an object.
     """
 
-    model_config = SETTINGS
+    model_config = NESTED
 
     present: bool = True
     optional: bool = False
@@ -215,7 +210,7 @@ class ArgumentTerms(BaseModel):
         arguments_schema: A JSON Schema of all arguments (the extra ``jsonschema``).
     """
 
-    model_config = SETTINGS
+    model_config = NESTED
 
     argument_checks: dict[str, Predicate] | SkipJsonSchema[Callable[[Any], Any]] | None = None
     arguments_schema: Definition | None = None
