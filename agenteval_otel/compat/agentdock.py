@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.compat.gogrid import is_rubric_judge, judge_defaults
 from agenteval_otel.compat.rules import flat_rules
 from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
@@ -115,12 +114,13 @@ def _sentiment(fields: Fields) -> Fields:
 
 
 def _judge(fields: Fields) -> Fields:
-    """AgentDock's judge: texts stand in the template, the reply is a score with its reasoning, nothing is skipped."""
+    """AgentDock's judge: the template holds the texts, the reply is a score with its reasoning, nothing is skipped."""
     known = _names_of("LLMJudge") | {"llm", "provider", "type"}
     fields = {name: value for name, value in fields.items() if name in known and value is not None}
     template = fields.get("promptTemplate", fields.get("prompt_template"))
-    if is_rubric_judge(fields):
-        return _with_defaults(fields, **judge_defaults(has_template=template is not None))
+    if fields.get("rubric") is not None:  # GoGrid's judge: two lines of reply, and a template holds the texts itself
+        placement = "data" if template is None else "inline"
+        return _with_defaults(fields, refuse_degenerate=False, needs=(), reply_form="lines", placement=placement)
     required = {
         "criterion_name": fields.get("criterionName", fields.get("criterion_name")),
         "prompt_template": template,

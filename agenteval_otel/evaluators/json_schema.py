@@ -8,7 +8,6 @@ and what cannot be followed to its end is an error and no verdict.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any
@@ -17,27 +16,22 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 
-__all__ = ["Definition", "compiled"]
-
-# Beyond its depth the library would stop looking, and say nothing of it.
+# Beyond its depth the library would stop looking, without an error.
 _MAX_DEPTH = 200
-_MAX_VALUES = 1_000_000
-# It gathers all problems before it gives the first: of a value that may have many only the first is asked for.
-_FEW_VALUES = 1_000
 _MAX_PROBLEMS = 8
 _MAX_CHARACTERS = 200
 _REGEX_BYTES = 1024 * 1024
 
 
 def compiled(definition: Any) -> Callable[[Any], list[str]]:
-    """What tells the problems of a value by this schema: a list of at most eight short texts, empty when it is valid.
+    """A function from a value to its problems: a list of at most eight short texts, empty when the value is valid.
 
     The draft is the one that ``$schema`` names, else 2020-12. ``format`` is a remark, as the draft has it. References
     lead into the schema itself or to the drafts' own schemas, never to a file or an address. The texts name places and
     keywords of the schema, and properties that it does not know, but no values.
 
-    What it gives may be called on any thread, and raises `EvaluationError` for what it cannot judge: ``too_deep``,
-    ``too_large``, ``invalid_value`` for what JSON does not have.
+    Any thread may call the function. It raises `EvaluationError` for values without a verdict: ``too_deep``, and
+    ``invalid_value`` for what JSON does not have.
 
     Args:
         definition: The schema: a mapping, true or false.
@@ -62,10 +56,13 @@ def compiled(definition: Any) -> Callable[[Any], list[str]]:
             pattern_options=library.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES),
         )  # fmt: skip
     except library.ValidationError as error:
-        raise ConfigurationError(f"not a JSON Schema: {_schema_problem(error)}") from None
+        problem = _problem(error)
+        if problem.endswith('is not a "regex"'):
+            problem += " that can be searched in linear time (no look-around, no references to groups)"
+        raise ConfigurationError(f"not a JSON Schema: {problem}") from None
     except ValueError as error:
         raise ConfigurationError(f"not a JSON Schema: {_cut(str(error))}") from None
-    return lambda value: _problems(validator, library.ValidationError, value)
+    return lambda value: [_problem(error) for error in islice(validator.iter_errors(_as_json(value)), _MAX_PROBLEMS)]
 
 
 def _as_text(value: Any) -> Any:
@@ -100,64 +97,26 @@ it, and the fingerprint would not know all of it.
 """
 
 
-def _problems(validator: Any, invalid: type[Exception], value: Any) -> list[str]:
-    few = _size(value) <= _FEW_VALUES
+def _as_json(value: Any) -> Any:
+    """The value as JSON has it; the library reads NaN as null, and no lone surrogates."""
     try:
-        return _problems_of(validator, invalid, value, few=few)
-    except ValueError:  # half a character, a key that is no text, or no JSON
-        return _problems_of(validator, invalid, _plain(value), few=few)
-
-
-def _problems_of(validator: Any, invalid: type[Exception], value: Any, *, few: bool) -> list[str]:
-    if validator.is_valid(value):
-        return []
-    if few:
-        return [_problem(error) for error in islice(validator.iter_errors(value), _MAX_PROBLEMS)]
-    try:
-        validator.validate(value)
-    except invalid as error:
-        return [_problem(error)]
-    return []
-
-
-def _size(value: Any) -> int:
-    """How many values there are in it, itself included; the library reads NaN and infinity as null."""
-    level, size = [value], 0
+        plain = json.loads(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"))
+    except RecursionError:
+        raise EvaluationError("nested too deeply", error_type="too_deep") from None
+    except (TypeError, ValueError) as error:
+        raise EvaluationError(f"not JSON: {str(error)[:80]}", error_type="invalid_value") from None
+    level = [plain]
     for _ in range(_MAX_DEPTH):
-        size += len(level)
-        if size > _MAX_VALUES:
-            raise EvaluationError(f"more than {_MAX_VALUES} values", error_type="too_large")
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                inner.extend(item.values())
-            elif isinstance(item, list | tuple):
-                inner.extend(item)
-            elif isinstance(item, float) and not math.isfinite(item):
-                raise EvaluationError("a number that JSON does not have", error_type="invalid_value")
-        if not inner:
-            return size
-        level = inner
+        inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
+        level = [item for items in inner for item in items]
+        if not level:
+            return plain
     raise EvaluationError(f"nested deeper than {_MAX_DEPTH} levels", error_type="too_deep")
-
-
-def _plain(value: Any) -> Any:
-    try:
-        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    except (TypeError, ValueError):
-        raise EvaluationError("holds something that JSON does not have", error_type="invalid_value") from None
 
 
 def _problem(error: Any) -> str:
     where = "".join(f"/{part}" for part in error.instance_path)
     return _cut(f"{where}: {error.message}" if where else str(error.message))
-
-
-def _schema_problem(error: Any) -> str:
-    problem = _problem(error)
-    if problem.endswith('is not a "regex"'):
-        return f"{problem} that can be searched in linear time (no look-around, no references to groups)"
-    return problem
 
 
 def _cut(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
@@ -17,10 +17,6 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Evaluatio
 from agenteval_otel.models.value import replaced
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _TWO_VALUED = ("binary", "pass/fail")
 # Kinds of arrays that numpy would make numbers of: truth values, complex numbers, texts, times.
@@ -91,8 +87,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         except Exception as error:
             message = f"the embedder raised {message_of(error)}"
             raise EvaluationError(message, error_type=type(error).__name__) from error
-        cosine = _cosine(*_vectors_of(embedded.vectors))
-        return Score(value=cosine, metadata=_usage_metadata(self.embedder, embedded.usage))
+        return Score(value=_cosine(embedded.vectors), metadata=_usage_metadata(self.embedder, embedded.usage))
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return False if criterion.scale in _TWO_VALUED else 0
@@ -122,7 +117,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
 
 
 def _usage_metadata(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str, Any] | None:
-    """Which model embedded and what that took, for the result's metadata; None where nothing is counted."""
+    """The model and its usage, for the result's metadata; None where nothing is counted."""
     if usage is None:
         return None
     return {"embedder": {"model": getattr(embedder, "model", ""), **usage.model_dump(by_alias=True)}}
@@ -148,8 +143,8 @@ def _text_of(value: Any, name: str) -> str:
         raise EvaluationError(f"the {name} has no JSON form", error_type="invalid_text") from error
 
 
-def _vectors_of(rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The two rows.
+def _cosine(rows: Any) -> float:
+    """The cosine of the angle between two rows; 0 where one is zero.
 
     Raises:
         EvaluationError: (``invalid_embedding``) They are not two vectors of numbers, of one length that is not 0.
@@ -158,7 +153,7 @@ def _vectors_of(rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
     try:
         first, second = map(np.asarray, rows)
-        if any(row.dtype.kind in _NO_NUMBERS for row in (first, second)):
+        if {first.dtype.kind, second.dtype.kind} & set(_NO_NUMBERS):
             raise TypeError("no real numbers")
         first, second = first.astype(np.float64), second.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -168,13 +163,7 @@ def _vectors_of(rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         raise EvaluationError(message, error_type="invalid_embedding")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise EvaluationError("an embedding is not finite", error_type="invalid_embedding")
-    return first, second
-
-
-def _cosine(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    # Scaled, so that no square runs over or vanishes.
-    largest = [float(abs(vector).max()) for vector in (first, second)]
-    if not all(largest):
-        return 0.0
-    first, second = first / largest[0], second / largest[1]
-    return min(1.0, max(-1.0, float(first @ second) / math.sqrt(float(first @ first) * float(second @ second))))
+    # Scaled, so that no square overflows or vanishes.
+    first, second = (vector / (abs(vector).max() or 1.0) for vector in (first, second))
+    lengths = math.sqrt(float(first @ first) * float(second @ second))
+    return min(1.0, max(-1.0, float(first @ second) / lengths)) if lengths else 0.0

@@ -39,10 +39,9 @@ def test_problems_name_places_and_no_values() -> None:
 
 
 def test_problems_are_few_and_short() -> None:
-    """A small value with many problems gives eight, a large one the first; none is long."""
+    """A value with many problems gives eight; none is long."""
     texts = compiled({"items": {"type": "string"}})
     assert len(texts(list(range(100)))) == 8
-    assert texts(list(range(100_000))) == ['/0: the value is not of type "string"']
     (problem,) = compiled(PERSON)({"name": "Ada", **{f"unknown {number}": 1 for number in range(500)}})
     assert len(problem) == 200
 
@@ -129,7 +128,7 @@ def circle() -> Any:
     [
         (nested(300), "too_deep"),
         (nested(100_000), "too_deep"),
-        (circle(), "too_large"),
+        (circle(), "invalid_value"),
         ([object()], "invalid_value"),
         ({"a": {1, 2}}, "invalid_value"),
     ],

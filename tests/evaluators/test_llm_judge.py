@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -480,18 +479,6 @@ def test_a_call_that_is_spared_is_a_skip_and_a_bug_is_a_failure() -> None:
     spared, broken = run_evaluation_sync(INPUT, EvaluationRunConfig(evaluators=evaluators)).results
     assert (spared.status, spared.skip_reason) == ("skipped", "budget")
     assert (broken.status, broken.error_type, broken.raised) == ("failed", "ZeroDivisionError", False)
-
-
-@pytest.mark.parametrize("text", ["a" * 2_000, "a " * 1_000, "a'" * 1_000, "\u200ba" * 1_000, ":" * 2_000 + "a"])
-def test_no_text_takes_long_to_be_refused(text: str) -> None:
-    """What looks like an opening again and again is seen through in one pass: a tenth of a second is a long time."""
-    assert min(_seconds(text) for _ in range(3)) < 0.1
-
-
-def _seconds(text: str) -> float:
-    began = time.process_time()
-    no_answer(text)
-    return time.process_time() - began
 
 
 @pytest.mark.parametrize("said", ["9", '"4"', "null"])

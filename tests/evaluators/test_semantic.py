@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from types import SimpleNamespace
@@ -14,13 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig, run_evaluation_sync
-from agenteval_otel.components import resolve
 from agenteval_otel.embedders import Embedder, HashingEmbedder
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
-from agenteval_otel.evaluators import Evaluator, NLPAccuracy
+from agenteval_otel.evaluators import NLPAccuracy
 from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
-from agenteval_otel.models import EvaluationResult, Message
-from agenteval_otel.testing.checks import check_component, check_evaluator
+from agenteval_otel.models import Message
+from tests.evaluators.support import result_of
 
 ROWS = {"x": [1.0, 0.0], "y": [0.0, 1.0], "z": [0.0, 0.0], "-x": [-1.0, 0.0], "3-4": [3.0, 4.0], "long": [1, 2, 3]}
 
@@ -41,21 +39,8 @@ def table(texts: list[str]) -> list[list[float]]:
 def run(response: Any, ground_truth: Any, *, embedder: Any = table, scale: str = "numeric", **fields: Any) -> Any:
     model = SimpleNamespace(embed=embedder) if callable(embedder) else embedder
     evaluator = NLPAccuracy(criterion_name="N", embedder=model, **fields)
-    evaluation_input = EvaluationInput(response=response, ground_truth=ground_truth)
-    (result,) = asyncio.run(evaluator.evaluate(evaluation_input, [EvaluationCriteria(name="N", scale=scale)]))
-    assert isinstance(result, EvaluationResult)
-    return result
-
-
-def test_it_is_a_component() -> None:
-    """Its dump builds it again, the embedder with its settings; the contract of evaluators holds."""
-    evaluator = NLPAccuracy(criterion_name="N", embedder={"type": "hashing", "dimensions": 64}, similarity_threshold=0)
-    check_component(evaluator, Evaluator)
-    check_evaluator(evaluator)
-    assert resolve(Evaluator, evaluator.model_dump(mode="json", by_alias=True)) == evaluator
-    assert evaluator.model_dump()["embedder"]["dimensions"] == 64
-    assert evaluator.fingerprint != NLPAccuracy(criterion_name="N", similarity_threshold=0).fingerprint
-    assert (evaluator.resolved_execution, evaluator.kind, evaluator.label) == ("process", "embedding", "NLPAccuracy:N")
+    criteria = [EvaluationCriteria(name="N", scale=scale)]
+    return result_of(evaluator, response, criteria=criteria, ground_truth=ground_truth)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, Sentiment, sentiment
+from agenteval_otel.evaluators import Sentiment, sentiment
 from agenteval_otel.evaluators.built_in import MAX_FILE_BYTES
 from agenteval_otel.evaluators.sentiment import AFINN, BUILTIN, load_lexicon, original_tokens, tokens
 from agenteval_otel.evaluators.words import WHITESPACE
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.testing import check_component, check_evaluator
 from tests.evaluators.support import result_of
 
 
@@ -121,16 +120,7 @@ def test_long_texts_are_cut_and_say_so() -> None:
 def test_what_may_take_long_runs_elsewhere() -> None:
     """With the default limit it is quick enough for the loop."""
     assert evaluator().resolved_execution == "inline"
-    part = evaluator(max_characters=1_000_000, lexicon=BUILTIN)
-    assert part.resolved_execution == "process"
-    assert Sentiment.from_child(part.to_child()) == part
-
-
-@pytest.mark.parametrize("fields", [{}, {"output_type": "category"}, {"lexicon": AFINN, "original_tokens": True}])
-def test_it_keeps_the_contract(fields: dict[str, Any]) -> None:
-    """Any input gives a score or a clean failure, and the configuration comes back from its dump."""
-    check_evaluator(evaluator(**fields))
-    check_component(evaluator(**fields), Evaluator)
+    assert evaluator(max_characters=1_000_000).resolved_execution == "process"
 
 
 @pytest.mark.parametrize(

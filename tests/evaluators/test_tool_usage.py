@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +17,8 @@ from agenteval_otel.evaluators import CostWithin, Evaluator, ExactMatch, ToolUsa
 from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.scoring import AgentDockCriteria
-from agenteval_otel.testing import RecordedTelemetry, check_component, check_evaluator
+from agenteval_otel.testing import RecordedTelemetry
+from tests.evaluators.support import results_of
 
 SEARCH = {"name": "search", "arguments": {"query": "Paris", "limit": 5, "user": {"city": "Lyon"}, "tags": ["a", 1]}}
 
@@ -30,13 +30,12 @@ def usage(**rule: Any) -> ToolUsage:
 def run(
     evaluator: ToolUsage, *calls: dict[str, Any], scale: str = "binary", original: bool = False, **fields: Any
 ) -> list[EvaluationResult]:
-    made = EvaluationInput.model_validate({"response": "r", "tool_calls": list(calls) or None, **fields})
     criteria: Sequence[EvaluationCriteria] = [
-        EvaluationCriteria(name=one.name, scale=scale) for one in evaluator.criteria()
+        EvaluationCriteria(name=criterion.name, scale=scale) for criterion in evaluator.criteria()
     ]
     if original:
         criteria = AgentDockCriteria.reading(criteria)
-    return asyncio.run(evaluator.evaluate(made, criteria))
+    return results_of(evaluator, "r", criteria=criteria, tool_calls=list(calls) or None, **fields)
 
 
 def only(evaluator: ToolUsage, *calls: dict[str, Any], **fields: Any) -> EvaluationResult:
@@ -54,25 +53,6 @@ def has_query(arguments: Any) -> bool:
 
 async def awaited(arguments: Any) -> bool:
     return True
-
-
-EXAMPLES = [
-    usage(expected_tool_name="search", is_required=True),
-    usage(expected_tool_name="search", argument_checks={"query": {"type": "string", "pattern": "^[A-Z]"}}),
-    usage(expected_tool_name="search", arguments_schema={"required": ["query"]}, checked_calls="all"),
-    usage(forbidden_tools=["delete"], sequence=["search", "answer"]),
-    usage(min_calls=1, max_calls=3),
-]
-
-
-@pytest.mark.parametrize("evaluator", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_it_keeps_the_contract(evaluator: ToolUsage) -> None:
-    """It survives awkward inputs, comes back from its dump, and can be made again in the child process."""
-    check_evaluator(evaluator)
-    check_component(evaluator, Evaluator)
-    again = load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator))))
-    assert again == evaluator
-    assert again.fingerprint == evaluator.fingerprint
 
 
 def test_what_was_not_said_stays_unsaid_in_a_dump() -> None:

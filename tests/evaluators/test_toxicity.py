@@ -14,8 +14,7 @@ from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Toxicity
 from agenteval_otel.execution.portable import load_evaluator, serialize_evaluator
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.testing import check_component, check_evaluator
+from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from tests.evaluators.support import result_of
 
 
@@ -135,25 +134,6 @@ def test_a_short_list_is_looked_for_on_the_loop() -> None:
     long = Toxicity(criterion_name="Tox", toxic_terms=["x"] * 101)
     assert long.resolved_execution == "thread"
     assert load_evaluator(json.loads(json.dumps(serialize_evaluator(long)))) == long
-
-
-def test_the_contracts_hold() -> None:
-    """It comes back from its dump, and survives awkward inputs."""
-    for fields in ({}, {"match_whole_word": False}, {"case_sensitive": True}):
-        evaluator = Toxicity(criterion_name="Tox", toxic_terms=("bad", "f***", "хам", "💩"), **fields)
-        check_component(evaluator, Evaluator)
-        check_evaluator(evaluator)
-
-
-@given(text=st.text(max_size=80), terms=st.lists(st.text(max_size=6), min_size=1, max_size=5), whole=st.booleans())
-@settings(deadline=None)
-def test_any_text_and_terms_have_a_verdict(text: str, terms: list[str], whole: bool) -> None:
-    """Whatever the characters, the score is true exactly when nothing is found, and what is found is configured."""
-    evaluator = Toxicity.load({"criterionName": "Tox", "toxicTerms": [*terms, "x"], "matchWholeWord": whole})
-    score = evaluator.score(EvaluationInput(response=text))
-    assert score.metadata is not None
-    assert score.value is (score.metadata["foundToxicTerms"] == [])
-    assert set(score.metadata["foundToxicTerms"]) <= {*terms, "x"}
 
 
 @given(terms=st.lists(st.sampled_from(["bad", "worse", "f***", "хам", "天気", "shut up"]), min_size=1))
