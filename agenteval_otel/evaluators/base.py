@@ -267,19 +267,14 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         "reason_code": score.reason_code,
         **evaluator.signature,
     }
-    kinds = tuple(map(type, fields.values()))
-    if kinds in _VALIDATED:
+    if type(value) in _PLAIN:  # validated with the score already
         return made(EvaluationResult, fields)
-    result = EvaluationResult(**fields)
-    if len(_VALIDATED) < 256 and kinds == tuple(type(getattr(result, name)) for name in fields):
-        _VALIDATED.add(kinds)
-    return result
+    return EvaluationResult(**fields)
 
 
 _BARE = Score(value=False)
-"""What else a `Score` says where an evaluator returns the value alone: nothing."""
-_VALIDATED: set[tuple[type, ...]] = set()
-"""Types of a result's fields that validation took as they are: it would do so again, and takes its time."""
+"""The other fields of a score that an evaluator returns as a value alone."""
+_PLAIN = (bool, int, float, str)
 
 
 def failure_of(

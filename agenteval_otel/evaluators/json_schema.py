@@ -8,6 +8,7 @@ and what cannot be followed to its end is an error and no verdict.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from agenteval_otel.errors import ConfigurationError, EvaluationError
 
 # Beyond its depth the library would stop looking, without an error.
 _MAX_DEPTH = 200
+_MAX_VALUES = 1_000_000
 _MAX_PROBLEMS = 8
 _MAX_CHARACTERS = 200
 _REGEX_BYTES = 1024 * 1024
@@ -30,8 +32,8 @@ def compiled(definition: Any) -> Callable[[Any], list[str]]:
     lead into the schema itself or to the drafts' own schemas, never to a file or an address. The texts name places and
     keywords of the schema, and properties that it does not know, but no values.
 
-    Any thread may call the function. It raises `EvaluationError` for values without a verdict: ``too_deep``, and
-    ``invalid_value`` for what JSON does not have.
+    Any thread may call the function. It raises `EvaluationError` for values without a verdict: ``too_deep``,
+    ``too_large``, and ``invalid_value`` for what JSON does not have.
 
     Args:
         definition: The schema: a mapping, true or false.
@@ -62,7 +64,7 @@ def compiled(definition: Any) -> Callable[[Any], list[str]]:
         raise ConfigurationError(f"not a JSON Schema: {problem}") from None
     except ValueError as error:
         raise ConfigurationError(f"not a JSON Schema: {_cut(str(error))}") from None
-    return lambda value: [_problem(error) for error in islice(validator.iter_errors(_as_json(value)), _MAX_PROBLEMS)]
+    return lambda value: _problems(validator, value)
 
 
 def _as_text(value: Any) -> Any:
@@ -97,21 +99,46 @@ it, and the fingerprint would not know all of it.
 """
 
 
-def _as_json(value: Any) -> Any:
-    """The value as JSON has it; the library reads NaN as null, and no lone surrogates."""
+def _problems(validator: Any, value: Any) -> list[str]:
+    _check(value)
     try:
-        plain = json.loads(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"))
-    except RecursionError:
-        raise EvaluationError("nested too deeply", error_type="too_deep") from None
-    except (TypeError, ValueError) as error:
-        raise EvaluationError(f"not JSON: {str(error)[:80]}", error_type="invalid_value") from None
-    level = [plain]
+        return _messages(validator, value)
+    except ValueError:  # a lone surrogate, a key that is no text, or no JSON
+        return _messages(validator, _as_json(value))
+
+
+def _messages(validator: Any, value: Any) -> list[str]:
+    if validator.is_valid(value):
+        return []
+    return [_problem(error) for error in islice(validator.iter_errors(value), _MAX_PROBLEMS)]
+
+
+def _check(value: Any) -> None:
+    """Refuse what the library reads without an error: NaN as null, and nothing beyond a depth."""
+    level, size = [value], 0
     for _ in range(_MAX_DEPTH):
-        inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
-        level = [item for items in inner for item in items]
-        if not level:
-            return plain
+        size += len(level)
+        if size > _MAX_VALUES:
+            raise EvaluationError(f"more than {_MAX_VALUES} values", error_type="too_large")
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list | tuple):
+                inner.extend(item)
+            elif isinstance(item, float) and not math.isfinite(item):
+                raise EvaluationError("a number that JSON does not have", error_type="invalid_value")
+        if not inner:
+            return
+        level = inner
     raise EvaluationError(f"nested deeper than {_MAX_DEPTH} levels", error_type="too_deep")
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    except (TypeError, ValueError):
+        raise EvaluationError("holds something that JSON does not have", error_type="invalid_value") from None
 
 
 def _problem(error: Any) -> str:

@@ -16,6 +16,7 @@ from agenteval_otel.evaluators.built_in import BuiltInEvaluator, TextField, text
 from agenteval_otel.evaluators.words import collapsed, common_prefix
 from agenteval_otel.models import EvaluationInput, Score
 
+_PACKED = (2, 3)
 _PREFIX, _PREFIX_WEIGHT, _PREFIX_FROM = 4, 0.1, 0.7
 
 
@@ -26,12 +27,29 @@ def sorensen_dice(first: str, second: str, size: int) -> float:
     """
     if not first or not second:
         return float(first == second)
-    grams, others = _ngrams(first, size), _ngrams(second, size)
-    return 2 * len(grams & others) / (len(grams) + len(others))
+    if size not in _PACKED or min(len(first), len(second)) < size:
+        grams, others = _ngrams(first, size), _ngrams(second, size)
+        return 2 * len(grams & others) / (len(grams) + len(others))
+    import numpy as np
+
+    both = np.sort(np.concatenate((_packed_ngrams(first, size), _packed_ngrams(second, size))))
+    return 2 * int(np.count_nonzero(both[1:] == both[:-1])) / len(both)
 
 
-def _ngrams(text: str, size: int) -> set[Any]:
-    return set(zip(*(text[at:] for at in range(size)), strict=False)) if len(text) >= size else {text}
+def _ngrams(text: str, size: int) -> set[str]:
+    return {text[at : at + size] for at in range(max(1, len(text) - size + 1))}
+
+
+def _packed_ngrams(text: str, size: int) -> Any:
+    """The distinct n-grams, each as a whole number of its characters' 21 bits: several times as fast as texts."""
+    import numpy as np
+
+    characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
+    count = len(text) - size + 1
+    numbers = characters[:count]
+    for at in range(1, size):
+        numbers = numbers << 21 | characters[at : at + count]
+    return np.unique(numbers)
 
 
 def jaro_winkler(first: str, second: str) -> float:
@@ -124,6 +142,8 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
     def _load_library(self) -> Self:
         if self.algorithm == "levenshtein":
             self._distance("", "")  # the import takes longer than an evaluation may
+        elif self.algorithm == "sorensen-dice":
+            sorensen_dice("  ", "  ", self.ngram_size)
         return self
 
     def preferred_execution(self) -> Execution | None:

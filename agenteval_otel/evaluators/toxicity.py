@@ -77,9 +77,9 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
             EvaluationError: (``missing_text``) There is no text; `evaluate` makes it a failed result.
         """
         text = text_at(evaluation_input, self.source_text_field)
-        forms = self._prepared.terms_in(folded(text, case_sensitive=self.case_sensitive))
-        terms = [term for term, form in self._forms.items() if form in forms] if forms else []
-        outcome = f"{len(terms)} of {len(self._forms)} terms found on {self.source_text_field}"
+        matches = self._prepared.terms_in(folded(text, case_sensitive=self.case_sensitive))
+        terms = [term for _, term in sorted(entry for form in matches for entry in self._forms[form])]
+        outcome = f"{len(terms)} of {self._distinct} terms found on {self.source_text_field}"
         return Score(
             value=not terms,
             passed=not terms,
@@ -89,10 +89,17 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
         )
 
     @cached_property
-    def _forms(self) -> dict[str, str]:
-        """The form in which each term is compared."""
-        return {term: folded(term, case_sensitive=self.case_sensitive) for term in self.toxic_terms if term}
+    def _forms(self) -> dict[str, list[tuple[int, str]]]:
+        """The terms, each with its place in the list, by the form in which they are compared."""
+        forms: dict[str, list[tuple[int, str]]] = {}
+        for place, term in enumerate(dict.fromkeys(filter(None, self.toxic_terms))):
+            forms.setdefault(folded(term, case_sensitive=self.case_sensitive), []).append((place, term))
+        return forms
+
+    @cached_property
+    def _distinct(self) -> int:
+        return sum(map(len, self._forms.values()))
 
     @cached_property
     def _prepared(self) -> Terms:
-        return Terms(self._forms.values(), whole_words=self.match_whole_word)
+        return Terms(self._forms, whole_words=self.match_whole_word)

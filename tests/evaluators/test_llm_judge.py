@@ -212,13 +212,6 @@ def test_several_criteria_are_asked_in_one_call() -> None:
         assert list(form["properties"]) == form["required"] == ["evidence", "reason", "score"]
 
 
-def test_a_criterion_that_the_answer_leaves_out_fails_alone() -> None:
-    """The others keep their scores."""
-    found = results(three({"clear": {"score": 5}, "criterion_3": "nothing"}))
-    assert [one.error_type for one in found] == ["malformed_answer", None, "malformed_answer"]
-    assert [one.score for one in found] == [None, 5, None]
-
-
 def test_only_what_is_asked_for_is_asked() -> None:
     """Criteria of the input that are not the judge's are left alone; the input's scale and description win."""
     asked = EvaluationCriteria(name="clear", description="Clear to a child?", scale="binary")

@@ -68,15 +68,10 @@ def test_what_was_not_said_stays_unsaid_in_a_dump() -> None:
 
 SECRETIVE: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"argument_checks": {"page_token": {"type": "string"}}}, {"argument_checks": {"page_token": {"type": "integer"}}}),
-    ({"argument_checks": {"headers": {"min_length": 1}}}, {"argument_checks": {"headers": {"min_length": 2}}}),
-    ({"argument_checks": {"token": {"pattern": "^a+$"}}}, {"argument_checks": {"token": {"pattern": "^b+$"}}}),
-    ({"argument_checks": {"a": {"type": ["string", "null"]}}}, {"argument_checks": {"a": {"type": ["array", "null"]}}}),
     ({"argument_checks": {"a": {"equals": {"b": {"c": {"d": [1]}}}}}},
      {"argument_checks": {"a": {"equals": {"b": {"c": {"d": [2]}}}}}}),
     ({"arguments_schema": {"properties": {"token": {"maxLength": 1}}}},
      {"arguments_schema": {"properties": {"token": {"maxLength": 2}}}}),
-    ({"arguments_schema": {"properties": {"a": {"properties": {"b": {"properties": {"c": {"maxLength": 1}}}}}}}},
-     {"arguments_schema": {"properties": {"a": {"properties": {"b": {"properties": {"c": {"maxLength": 2}}}}}}}}),
 ]  # fmt: skip
 
 
@@ -526,26 +521,3 @@ def test_arguments_nested_beyond_reading_are_judged_as_text() -> None:
     evaluator = usage(expected_tool_name="s", argument_checks={"a": {"type": "object"}})
     for text in ("[" * 100_000, '{"a": ' * 100_000, '{"a": 1' + "0" * 10_000 + "}"):
         assert only(evaluator, {"name": "s", "arguments": text}).score is False
-
-
-@settings(deadline=None)
-@given(
-    parts=st.lists(st.dictionaries(st.sampled_from(["toolName", "name", "args", "arguments", "toolCallId"]), JSON)),
-    listed=st.lists(st.dictionaries(st.sampled_from(["toolName", "args", "toolArguments", "toolCallId"]), JSON)) | JSON,
-    own=st.lists(st.fixed_dictionaries({"name": st.sampled_from(["s", ""]), "arguments": JSON, "id": st.none()})),
-    source=st.sampled_from(["messageHistory", "context", "toolCalls"]),
-)
-def test_any_history_is_judged(parts: list[Any], listed: Any, own: list[Any], source: str) -> None:
-    """Whatever stands in parts, context and calls: each rule gives a verdict, and nothing raises."""
-    rules = [
-        {"criterion_name": "a", "expected_tool_name": "s", "is_required": True, "argument_checks": {"a": {}}},
-        {"criterion_name": "b", "forbidden_tools": ["s"], "sequence": ["t"], "max_calls": 2},
-    ]
-    history = [{"role": "assistant", "contentParts": [{**part, "type": "tool_call"} for part in parts]}]
-    results = run(
-        ToolUsage.load({"rules": rules, "tool_data_source": source}),
-        *own,
-        messageHistory=history,
-        context={"toolCalls": listed},
-    )
-    assert [result.status for result in results] == ["scored", "scored"]

@@ -124,10 +124,10 @@ class Includes(RuleCheck, type="includes"):
     def check(self, text: str) -> RuleResult:
         """Look for the substrings."""
         if self.case_sensitive:
-            occurrences = [keyword in text for keyword in self.keywords]
+            occurrences = (keyword in text for keyword in self.keywords)
         else:
             lower = text.lower()
-            occurrences = [keyword.lower() in lower for keyword in self.keywords]
+            occurrences = (keyword.lower() in lower for keyword in self.keywords)
         if self.expected_outcome == "none":
             return RuleFailure("forbidden_keyword") if any(occurrences) else None
         passed = all(occurrences) if self.expected_outcome == "all" else any(occurrences)
