@@ -15,8 +15,6 @@ from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, as_evaluator
 
-__all__ = ["ENTRIES", "SETTINGS_OF", "load_entries", "load_evaluator", "marked"]
-
 ENTRIES: Final = "evaluatorConfigs"
 """The field by which a document is AgentDock's."""
 

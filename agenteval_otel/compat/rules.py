@@ -15,8 +15,6 @@ from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.rules import RuleCheck
 
-__all__ = ["flat_rules"]
-
 _FIELDS: Final[dict[Any, tuple[str, ...]]] = {
     "length": ("min", "max"), "regex": ("pattern", "flags", "expected_outcome"),
     "includes": ("keywords", "case_sensitive", "expected_outcome"), "json_parse": (),

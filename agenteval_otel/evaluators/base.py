@@ -292,3 +292,8 @@ def failure_of(
     return EvaluationResult(
         criterion_name=criterion_name, error=error, error_type=error_type, filler=filler, **evaluator.signature
     )
+
+
+def skipped_of(evaluator: Evaluator, criterion_name: str, reason: str) -> EvaluationResult:
+    """A skipped result: no score, and the reason."""
+    return EvaluationResult(criterion_name=criterion_name, skip_reason=reason or "skipped", **evaluator.signature)

@@ -19,8 +19,6 @@ from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
 _TWO_VALUED = ("binary", "pass/fail")
-# Kinds of arrays that numpy would make numbers of: truth values, complex numbers, texts, times.
-_NO_NUMBERS = "bcSUmM"
 
 
 class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
@@ -152,10 +150,7 @@ def _cosine(rows: Any) -> float:
     import numpy as np
 
     try:
-        first, second = map(np.asarray, rows)
-        if {first.dtype.kind, second.dtype.kind} & set(_NO_NUMBERS):
-            raise TypeError("no real numbers")
-        first, second = first.astype(np.float64), second.astype(np.float64)
+        first, second = (np.asarray(row, np.float64) for row in rows)
     except (TypeError, ValueError, OverflowError) as error:
         raise EvaluationError("expected two vectors of numbers", error_type="invalid_embedding") from error
     if first.ndim != 1 or first.shape != second.shape or not first.size:

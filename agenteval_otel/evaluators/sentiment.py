@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -209,22 +209,17 @@ def _afinn() -> Path:
 
 def _lexicon_of(text: str) -> Lexicon:
     values: dict[str, int | float] = {}
-    for number, word, value in _entries(text):
-        if word in values:
-            raise ValueError(f"line {number}: {word!r} is there a second time")
-        values[word] = value
-    return Lexicon(values, hashlib.sha256(text.encode()).hexdigest()[:12])
-
-
-def _entries(text: str) -> Iterator[tuple[int, str, int | float]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.strip("\r")
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         word, tab, value = line.partition("\t")
-        if not tab or not word.strip():
+        word = word.strip().lower()
+        if not tab or not word:
             raise ValueError(f"line {number}: expected a word, a tab and a number, found {line[:60]!r}")
-        yield number, word.strip().lower(), _value(value.strip(), number)
+        if word in values:
+            raise ValueError(f"line {number}: {word!r} is there a second time")
+        values[word] = _value(value.strip(), number)
+    return Lexicon(values, hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
 def _value(text: str, line: int) -> int | float:

@@ -11,7 +11,15 @@ from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model
 
 from agenteval_otel.components import ListOf, PartError
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
-from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Execution, failure_of, result_of
+from agenteval_otel.evaluators.base import (
+    CriterionEvaluator,
+    EvaluatorKind,
+    Execution,
+    failure_of,
+    result_of,
+    skipped_of,
+)
+from agenteval_otel.evaluators.built_in import NotBlank
 from agenteval_otel.evaluators.llm_judge.case import CaseFields, case_of, fields_shown, missing_of
 from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
 from agenteval_otel.evaluators.llm_judge.prompt import (
@@ -79,9 +87,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     )  # fmt: skip
     description: str = ""
     levels: Levels = Field(default_factory=dict)
-    rubric: str | None = None
+    rubric: NotBlank | None = None
     rubrics: ListOf[NamedRubric] = ()
-    prompt_template: str | None = None
+    prompt_template: NotBlank | None = None
     system_prompt: str | None = None
     needs: ListOf[CaseFields] = ("response",)
     takes: ListOf[CaseFields] = ("question", "ground_truth")
@@ -98,13 +106,6 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             return as_judge(value, path="judge")
         except ConfigurationError as failure:
             raise PartError(failure) from None
-
-    @field_validator("rubric", "prompt_template", check_fields=False)
-    @classmethod
-    def _is_not_blank(cls, value: str | None) -> str | None:
-        if value is not None and not value.strip():
-            raise ValueError("must not be blank")
-        return value
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -274,9 +275,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         )
 
     def _skipped(self, task: CriterionTask, reason: str | None) -> EvaluationResult:
-        return replaced(self._failure(task, "", ""), {
-            "error": None, "error_type": None, "filler": None, "skip_reason": reason or "skipped",
-        })  # fmt: skip
+        return skipped_of(self, task.criterion.name, reason or "")
 
     def _failure(self, task: CriterionTask, error: str, error_type: str) -> EvaluationResult:
         return failure_of(self, task.criterion.name, error, error_type=error_type, filler="error")

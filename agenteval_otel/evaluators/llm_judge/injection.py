@@ -11,8 +11,6 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-__all__ = ["INJECTION_SIGNS", "InjectionSign", "injection_signs", "no_answer"]
-
 InjectionSign = Literal["order", "addresses_judge", "names_score", "answer_form", "turn_marks", "hidden_text"]
 INJECTION_SIGNS: tuple[str, ...] = get_args(InjectionSign)
 

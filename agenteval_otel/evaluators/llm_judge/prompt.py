@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from agenteval_otel.evaluators.llm_judge.case import FIELDS
-from agenteval_otel.evaluators.llm_judge.rubric import Claims, Rubric, with_bounds
-from agenteval_otel.evaluators.llm_judge.scales import (
+from agenteval_otel.evaluators.llm_judge.rubric import (
     TEN,
     AnswerScale,
+    Claims,
+    Rubric,
     agentdock_scale,
     answer_scale,
     bounds_of_levels,
+    with_bounds,
 )
 from agenteval_otel.judges.base import JudgeRequest
 from agenteval_otel.judges.prompt import CaseText, JudgePrompt, fill, neutral_json, render, visible

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import Evaluator, Execution, failure_of, find_criterion, result_of
+from agenteval_otel.evaluators.base import Evaluator, Execution, failure_of, find_criterion, result_of, skipped_of
 from agenteval_otel.evaluators.built_in import TextField, text_at
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.value import replaced
@@ -75,8 +75,7 @@ class RulesEvaluator(Evaluator):
         try:
             return result_of(self, criterion, self.score_rule(rule, subject, criterion))
         except EvaluationSkipped as skipped:
-            changes: dict[str, Any] = {"skip_reason": str(skipped) or "skipped", "error": None, "error_type": None}
-            return replaced(failure_of(self, criterion.name, "", error_type=""), changes)
+            return skipped_of(self, criterion.name, str(skipped))
         except EvaluationError as error:
             filler = self.filler(criterion)
             return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)

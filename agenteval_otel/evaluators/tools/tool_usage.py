@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import AliasChoices, Field, field_serializer, field_validator, model_validator
@@ -82,24 +82,19 @@ class ToolRule(ArgumentTerms):
         """
         if self.invalid_reason is not None:
             raise EvaluationError(self.invalid_reason, error_type="invalid_rule")
-        outcome = self._of_all_tools(calls)
-        if outcome is not None:
-            return outcome
+        names = [call.name for call in calls]
+        for name in names:
+            if name in self.forbidden_tools:
+                return Outcome("forbidden_tool", f"{name} was called")
+        reached = iter(names)
+        for step in self.sequence:
+            if step not in reached:  # goes on behind the step before
+                return Outcome("wrong_order", f"{step} was not called in its turn ({' > '.join(self.sequence)})")
         if self.expected_tool_name is not None:
             return self._of_its_tool([call for call in calls if call.name == self.expected_tool_name])
         if self.min_calls is None and self.max_calls is None:
             return Outcome(None, "no forbidden tool, and the order is kept")
-        return self._counted(len(calls), "calls") or Outcome(None, f"{len(calls)} calls")
-
-    def _of_all_tools(self, calls: Sequence[MadeCall]) -> Outcome | None:
-        names = [call.name for call in calls]
-        forbidden = next((name for name in names if name in self.forbidden_tools), None)
-        if forbidden is not None:
-            return Outcome("forbidden_tool", f"{forbidden} was called")
-        missing = _missing_step(names, self.sequence)
-        if missing is not None:
-            return Outcome("wrong_order", f"{missing} was not called in its turn ({' > '.join(self.sequence)})")
-        return None
+        return self._wrong_number(len(calls), "calls") or Outcome(None, f"{len(calls)} calls")
 
     def _of_its_tool(self, calls: Sequence[MadeCall]) -> Outcome:
         name = self.expected_tool_name
@@ -107,33 +102,22 @@ class ToolRule(ArgumentTerms):
             if self.is_required or self.min_calls:
                 return Outcome("tool_not_called", f"{name} was not called")
             return Outcome(None, f"{name} was not called, and need not be", unused=True)
-        counted = self._counted(len(calls), f"calls of {name}")
-        if counted is not None:
-            return counted
-        problem = None if self.is_empty else self._problem_of(calls)
-        if problem is not None:
-            return Outcome("invalid_arguments", f"{name} was called with wrong arguments: {problem}")
-        return Outcome(None, f"{name} was called")
+        outcome = self._wrong_number(len(calls), f"calls of {name}")
+        if outcome is not None:
+            return outcome
+        checked = calls[:1] if self.checked_calls == "first" else calls
+        problems = [None] if self.is_empty else [self.problem(call.arguments) for call in checked]
+        if not any(problems) or (self.checked_calls == "any" and None in problems):
+            return Outcome(None, f"{name} was called")
+        problem = next(filter(None, problems))
+        return Outcome("invalid_arguments", f"{name} was called with wrong arguments: {problem}")
 
-    def _counted(self, count: int, what: str) -> Outcome | None:
+    def _wrong_number(self, count: int, what: str) -> Outcome | None:
         if self.min_calls is not None and count < self.min_calls:
             return Outcome("too_few_calls", f"{count} {what}, at least {self.min_calls} wanted")
         if self.max_calls is not None and count > self.max_calls:
             return Outcome("too_many_calls", f"{count} {what}, at most {self.max_calls} allowed")
         return None
-
-    def _problem_of(self, calls: Sequence[MadeCall]) -> str | None:
-        checked = calls[:1] if self.checked_calls == "first" else calls
-        problems = [self.problem(call.arguments) for call in checked]
-        if self.checked_calls == "any" and None in problems:
-            return None
-        return next(filter(None, problems), None)
-
-
-def _missing_step(names: Iterable[Any], sequence: Sequence[str]) -> str | None:
-    """The first tool of the sequence that the calls do not reach; None when they follow it to its end."""
-    left = iter(names)
-    return next((step for step in sequence if not any(name == step for name in left)), None)
 
 
 class ToolUsage(RulesEvaluator, type="ToolUsage"):
