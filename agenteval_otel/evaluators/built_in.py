@@ -19,11 +19,11 @@ SHORT_LIST = 100
 """A search for so many terms takes microseconds: it runs inline."""
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
-_ROOTS = ("response", "prompt", "groundTruth", "ground_truth", "context")
+ROOTS = ("response", "prompt", "groundTruth", "ground_truth", "context")
 
 
 def _known(value: str) -> str:
-    if value and value.partition(".")[0] not in _ROOTS:
+    if value and value.partition(".")[0] not in ROOTS:
         raise ValueError("expected response, prompt, groundTruth or context, or a path below (context.<path>)")
     return value
 

@@ -245,25 +245,6 @@ def test_a_rubric_alone_is_gogrids() -> None:
     assert "Kind and short." in ASKED[0].prompt
 
 
-@pytest.mark.parametrize(
-    ("needs", "reason"),
-    [
-        (["question"], "no question"),
-        (["ground_truth"], "no ground truth"),
-        (["context"], "no context"),
-        (["tool_definitions"], "no tool definitions"),
-        (["history"], "no history"),
-        (["response"], "no response"),
-    ],
-)
-def test_what_lacks_its_needs_is_skipped(needs: list[str], reason: str) -> None:
-    """With the reason, and without a call."""
-    given = EvaluationInput(response=None if needs == ["response"] else "An answer.")
-    (result,) = run_evaluation_sync(given, EvaluationRunConfig(evaluators=[told(True, needs=needs)])).results
-    assert (result.status, result.skip_reason) == ("skipped", reason)
-    assert ASKED == []
-
-
 def test_what_is_needed_is_shown() -> None:
     """Question, context, history and tools stand in the data by the names that the template knows them by."""
     given = EvaluationInput.model_validate(

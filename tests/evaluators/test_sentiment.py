@@ -210,22 +210,3 @@ def test_the_original_splits_as_it_says(text: str) -> None:
     run_of = f"[{WHITESPACE}]"
     expected = re.sub(f"{run_of}{{2,}}", " ", spaced).strip(WHITESPACE).split(" ")
     assert (original_tokens(text) or [""]) == expected
-
-
-WORDS = st.lists(
-    st.sampled_from(["good", "bad", "not", "don\u2019t", "table", "\U0001f60d", "...", "superb"]), max_size=12
-)
-
-
-@given(text=WORDS.map(" ".join) | st.text(max_size=60), original=st.booleans())
-@settings(deadline=None)
-def test_any_text_has_a_score(text: str, original: bool) -> None:
-    """The share lies in [0, 1] on the same side of the middle as the sum, and the category agrees with both."""
-    result = run(text, original_tokens=original)
-    total = raw(text, original_tokens=original)
-    assert isinstance(result.score, float)
-    assert 0.0 <= result.score <= 1.0
-    assert (result.score > 0.5) == (total > 0)
-    assert (result.score < 0.5) == (total < 0)
-    category = run(text, original_tokens=original, output_type="category").score
-    assert category in {"neutral", "positive" if total > 0 else "negative" if total < 0 else "neutral"}
