@@ -65,8 +65,8 @@ class Evaluator(Component, contract="evaluator"):
     def preferred_execution(self) -> Execution | None:
         """Where the class wants to run when the field `execution` is left out.
 
-        None says that nobody knows how long it takes: it begins in a thread with a time limit, and runs inline once it
-        has proved cheap.
+        None means that its time is unknown: it begins in a thread with a time limit, and runs inline once it has
+        proved cheap.
         """
         return None
 

@@ -94,8 +94,7 @@ Definition = Annotated[
 ]
 """Type of a field that holds a schema: a mapping, true, false or JSON text, checked at load and kept as JSON text.
 
-Text, because a dump masks what stands deep inside of it or is called like a secret: a schema would not come back from
-it, and the fingerprint would not know all of it.
+Text, because a dump masks deep values and those that are named like a secret: the schema would be lost.
 """
 
 

@@ -144,7 +144,7 @@ def _tokens_of(text: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _whole(term: str) -> Any:
-    """Searches the term where no word character goes on beside its own."""
+    """A pattern of the term where no word character continues it."""
     before = rf"(?<!{_WORD_CHARACTER})" if _compiled(_WORD_CHARACTER).match(term) else ""
     after = rf"(?!{_WORD_CHARACTER})" if _compiled(_WORD_CHARACTER).match(term[-1]) else ""
     return _compiled(before + re.escape(term) + after)

@@ -35,8 +35,6 @@ CaseFields = Annotated[
 ]
 """A field, or several of which the first that is there counts: ``context|ground_truth``."""
 
-_IN_WORDS = {"question": "question", "ground_truth": "ground truth", "tool_calls": "tool calls",
-             "tool_results": "tool results", "tool_definitions": "tool definitions"}  # fmt: skip
 _DEFINITIONS = ("tools", "tool_definitions", "toolDefinitions")
 _DEEPEST = 8
 _LEAST_OF_AN_ENTRY = 100
@@ -85,7 +83,7 @@ def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str |
     for needed in needs:
         fields = needed.split("|")
         if not any(_is_there(evaluation_input, field) for field in fields):
-            first, *others = (_IN_WORDS.get(field, field) for field in fields)
+            first, *others = (field.replace("_", " ") for field in fields)
             return f"no {first}" + (": nor " + ", nor ".join(others) if others else "")
     return None
 

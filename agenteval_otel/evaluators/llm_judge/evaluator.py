@@ -72,7 +72,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare ``number``. With
             ``score`` and ``lines``, unknown placeholders of a template stay text; else they are refused.
         refuse_degenerate: Whether answers without any content are skipped; judges take them for right ones.
-        max_field_chars: Of a longer text the middle is left out, and the judge told so.
+        max_field_chars: The middle of a longer text is left out, with a remark for the judge.
         max_tokens: Most tokens of the judge's answer, its thinking included.
     """
 
@@ -179,7 +179,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """A result for each of its criteria that is asked for, by one call; awaits the judge.
+        """A result for each of its criteria that is scored, by one call; awaits the judge.
 
         Raises:
             EvaluationSkipped: The input lacks what is needed, or its answer is unusable.

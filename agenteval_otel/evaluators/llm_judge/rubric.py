@@ -76,8 +76,8 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
         steps: How the judge should proceed, one step after the other.
         scale: ``pass/fail``, ``binary``, ``likert5``, ``numeric`` (0-1), two ends (``0-10``), words (``low|high``), or
             any other word, whose scores are texts.
-        levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; with levels of the
-            user's own words, those are the scale. With ``numeric``, levels that are whole numbers are asked for, and
+        levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; levels of the user's
+            own words are the scale. With ``numeric``, the judge answers with levels that are whole numbers, and
             the score is the place between the lowest and the highest, 0-1; so are ``true`` and ``false`` as 1 and 0;
             levels from 0 to 1 describe a score that may lie between them.
         edge_cases: What is easily judged wrongly, and what it gets.
@@ -146,7 +146,7 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
         )  # fmt: skip
 
     def levels_on(self, criterion: EvaluationCriteria) -> Mapping[str, str]:
-        """The described levels, where the criterion that is asked for is on the rubric's scale."""
+        """The described levels, where the criterion is on the rubric's scale."""
         return self.levels if criterion.scale == self.scale else {}
 
 

@@ -138,14 +138,14 @@ class KeywordCount(RuleCheck, type="keyword_count"):
     """Bounds on how often keywords occur, all of them taken together; at least one bound is required.
 
     What a whole word is: see `KeywordCoverage`. A keyword that is listed twice counts once; occurrences of one keyword
-    do not overlap, a keyword inside of another counts for itself.
+    do not overlap, a keyword inside another one counts for itself.
 
     Attributes:
         keywords: At least one, each of at most 200 characters.
         min: The least number of occurrences that passes.
         max: The largest number of occurrences that passes.
         case_sensitive: Whether case counts.
-        match_whole_word: False counts keywords inside of longer words, too.
+        match_whole_word: False counts keywords inside longer words, too.
     """
 
     reason_codes: ClassVar[tuple[str, ...]] = ("too_few_keywords", "too_many_keywords")

@@ -139,9 +139,8 @@ class Predicate(BaseModel):
 
     def _wrong_size(self, value: Any) -> str | None:
         has_length = isinstance(value, str | list | tuple | Mapping)
-        if self.not_empty and (
-            value is None or (has_length and not (value.strip() if isinstance(value, str) else value))
-        ):
+        content = value.strip() if isinstance(value, str) else value
+        if self.not_empty and (content is None or (has_length and not content)):
             return "is empty"
         return _out_of_bounds(value if _is_type(value, "number") else None, self.min, self.max) or _out_of_bounds(
             len(value) if has_length else None, self.min_length, self.max_length
