@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -15,8 +15,10 @@ from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Execut
 from agenteval_otel.evaluators.imports import importable, imported, qualified_name
 from agenteval_otel.models import EvaluationInput, ScoreLike
 
-EvaluatorLike = Evaluator | Callable[[EvaluationInput], Any] | str | Mapping[str, Any]
-"""What `as_evaluator` makes an evaluator of."""
+EvaluatorLike: TypeAlias = (
+    Evaluator | Callable[[EvaluationInput], ScoreLike | Awaitable[ScoreLike]] | str | Mapping[str, Any]
+)
+"""An instance, a function, the name of a type, or ``{"type": ...}`` with its settings."""
 
 
 class Func(CriterionEvaluator, type="Func"):

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 
 from agenteval_otel.components import Explained, ListOf, PartError
-from agenteval_otel.components.copies import FreshCopies
+from agenteval_otel.components.component import FreshCopies
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.built_in import NESTED, NotBlank
 from agenteval_otel.evaluators.llm_judge.case import CaseField, CaseFields
