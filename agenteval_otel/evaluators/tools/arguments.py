@@ -13,16 +13,13 @@ from pydantic import (
     BaseModel,
     Field,
     SerializationInfo,
-    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_serializer,
     field_validator,
-    model_serializer,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from agenteval_otel.errors import EvaluationError
@@ -95,12 +92,6 @@ class Predicate(BaseModel):
             if least is not None and most is not None and least > most:
                 raise ValueError(f"nothing is at least {least:g} and at most {most:g}")
         return self
-
-    @model_serializer(mode="wrap")
-    def _set_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # No condition on a value and the condition that it is null differ in what was set.
-        names = self.model_fields_set | {to_camel(name) for name in self.model_fields_set}
-        return {name: value for name, value in dump(self).items() if name in names}
 
     @cached_property
     def compiled(self) -> Pattern | None:
@@ -290,7 +281,11 @@ _VALUES = frozenset({"equals", "one_of", "contains"})
 
 def _written(predicates: Mapping[str, Predicate], *, secrets: bool) -> str:
     """Predicates as JSON text, their secrets masked unless `secrets`."""
-    written = {name: predicate.model_dump(mode="json", fallback=repr) for name, predicate in predicates.items()}
+    # No condition on a value and the condition that it is null differ in what was set.
+    written = {
+        name: predicate.model_dump(mode="json", exclude_unset=True, fallback=repr)
+        for name, predicate in predicates.items()
+    }
     if not secrets:
         for name, predicate in written.items():
             for condition, value in predicate.items():
