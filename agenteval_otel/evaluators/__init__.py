@@ -50,8 +50,11 @@ if TYPE_CHECKING:
         CostWithin as CostWithin,
         ExactMatch as ExactMatch,
     )
-    from agenteval_otel.evaluators.rules.base import RuleCheck as RuleCheck, RuleFailure as RuleFailure
-    from agenteval_otel.evaluators.rules.rule_based import RuleBased as RuleBased
+    from agenteval_otel.evaluators.rules.base import (
+        RuleBased as RuleBased,
+        RuleCheck as RuleCheck,
+        RuleFailure as RuleFailure,
+    )
     from agenteval_otel.evaluators.rules.checks import (
         Includes as Includes,
         Json as Json,
@@ -77,7 +80,7 @@ _EVALUATORS = {
         "UngroundedAttributes", "Violence",
     ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
-    "rules.rule_based": ("RuleBased",),
+    "rules.base": ("RuleBased",),
     "nlp_accuracy": ("NLPAccuracy",),
     "sentiment": ("Sentiment",),
     "lexical_similarity": ("LexicalSimilarity",),
