@@ -22,7 +22,7 @@ _VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {"numeric": (0, 1), "likert5
 class RulesEvaluator(Evaluator):
     """An evaluator of rules that are fields of its configuration; several may decide one criterion.
 
-    A subclass defines what a rule is (it has a `criterion_name` and `is_quick`) and how a rule is scored.
+    A subclass defines what a rule is (it has a `criterion_name` and `is_fast`) and how a rule is scored.
 
     Attributes:
         rules: At least one. Rules for criteria that are not scored are ignored.
@@ -42,7 +42,7 @@ class RulesEvaluator(Evaluator):
 
     def preferred_execution(self) -> Execution | None:
         """``process`` where a text can make one of the rules slow, else ``inline``."""
-        return "inline" if all(rule.is_quick for rule in self.rules) else "process"
+        return "inline" if all(rule.is_fast for rule in self.rules) else "process"
 
     @cached_property
     def _criteria(self) -> tuple[EvaluationCriteria, ...]:
@@ -124,7 +124,7 @@ class RuleCheck(Component, contract="check"):
         return self.criterion
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         """Whether no text can make the check slow. `RuleBased` runs ``inline`` where all are, else ``process``."""
         return False
 
@@ -155,7 +155,7 @@ class InvalidCheck(RuleCheck):
     problem: str
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return True
 
     def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:

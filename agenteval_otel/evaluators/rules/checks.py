@@ -39,7 +39,7 @@ class Length(RuleCheck, type="length"):
         return self
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return True
 
     def check(self, text: str) -> RuleResult:
@@ -87,7 +87,7 @@ class Regex(RuleCheck, type="regex"):
         return compile_pattern(self.pattern, self.flags)
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         """Whether RE2 searches the pattern, in time linear in the text."""
         return self._compiled.is_linear
 
@@ -118,7 +118,7 @@ class Includes(RuleCheck, type="includes"):
     expected_outcome: Literal["all", "any", "none"] = "all"
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return len(self.keywords) <= SHORT_LIST
 
     def check(self, text: str) -> RuleResult:
@@ -172,7 +172,7 @@ class KeywordCount(RuleCheck, type="keyword_count"):
         return Terms(forms, whole_words=self.match_whole_word)
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return len(self.keywords) <= SHORT_LIST
 
     def check(self, text: str) -> RuleResult:
@@ -191,7 +191,7 @@ class Json(RuleCheck, type="json_parse"):
     reason_codes: ClassVar[tuple[str, ...]] = ("invalid_json",)
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return True
 
     def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:

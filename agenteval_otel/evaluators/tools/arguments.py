@@ -242,7 +242,7 @@ class ArgumentTerms(BaseModel):
         return callable(self.argument_checks)
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         """Whether no arguments can make the checks take long: no function, no schema, no pattern that may be slow."""
         if callable(self.argument_checks) or self.arguments_schema is not None:
             return False

@@ -246,7 +246,7 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
 def _execution_of(rules: Sequence[ArgumentTerms]) -> Execution | None:
     if any(rule.has_function for rule in rules):
         return None
-    return "inline" if all(rule.is_quick for rule in rules) else "process"
+    return "inline" if all(rule.is_fast for rule in rules) else "process"
 
 
 def _unmet(expectation: Expectation, calls: Sequence[MadeCall]) -> str | None:
