@@ -32,6 +32,12 @@ def sorensen_dice(first: str, second: str, size: int) -> float:
         return 2 * len(grams & others) / (len(grams) + len(others))
     import numpy as np
 
+    if size == 2 and first.isascii() and second.isascii():
+        seen = np.zeros((2, 1 << 14), np.bool_)  # a third of the time of sorting, in a text of 1 KB
+        for row, text in zip(seen, (first, second), strict=True):
+            characters = np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+            row[characters[:-1] << 7 | characters[1:]] = True
+        return 2 * int(np.count_nonzero(seen[0] & seen[1])) / int(np.count_nonzero(seen))
     both = np.sort(np.concatenate((_packed_ngrams(first, size), _packed_ngrams(second, size))))
     return 2 * int(np.count_nonzero(both[1:] == both[:-1])) / len(both)
 
