@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.compat import load_evaluator
+from agenteval_otel.compat.agentdock import load_evaluator
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, KeywordCoverage, RuleBased
 from agenteval_otel.models import EvaluationInput, EvaluationResult

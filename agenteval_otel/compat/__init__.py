@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from agenteval_otel.compat.agentdock import ENTRIES, load_entries, load_evaluator
+from agenteval_otel.compat.agentdock import ENTRIES, load_entries, load_evaluators
 
-__all__ = ["ENTRIES", "load_entries", "load_evaluator"]
+__all__ = ["ENTRIES", "load_entries", "load_evaluators"]

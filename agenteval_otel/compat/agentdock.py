@@ -5,7 +5,7 @@ What AgentDock does differently is an option of our evaluators, which the rewrit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
@@ -43,6 +43,29 @@ def load_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
     if kind is not None and "config" in kind.model_fields:
         return as_evaluator(value, path=path)
     return _load_entry(value, path=path)
+
+
+def load_evaluators(values: Any, *, at_least: int = 1) -> tuple[Evaluator, ...]:
+    """A list of evaluators from instances, functions, names and mappings.
+
+    Raises:
+        ConfigurationError: With the path of each wrong entry: as `load_evaluator`, or `criteria` raises.
+    """
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise ConfigurationError(f"expected a list of evaluators, found {type(values).__name__}", path="evaluators")
+    if len(values) < at_least:
+        raise ConfigurationError("expected at least one evaluator", path="evaluators")
+    return load_each(_load_declaring, values, path="evaluators")
+
+
+def _load_declaring(value: Any, path: str) -> Evaluator:
+    evaluator = load_evaluator(value, path=path)
+    try:
+        evaluator.criteria()
+    except Exception as error:
+        problem = f"{type(error).__name__}: {str(error)[:200]}"
+        raise ConfigurationError(f"does not say what it scores: {problem}", path=path) from error
+    return evaluator
 
 
 def marked(entry: Any) -> Any:

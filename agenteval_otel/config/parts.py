@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from pydantic import ConfigDict, Field, field_validator
 
-from agenteval_otel.compat import load_evaluator
 from agenteval_otel.components import Explained, choices, load_each, resolve
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
@@ -19,15 +18,6 @@ from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.scoring import check_criteria
 from agenteval_otel.semconv import wrong_criterion_name
 from agenteval_otel.storage import EvaluationStorageProvider
-
-
-def load_evaluators(values: Any) -> tuple[Evaluator, ...]:
-    """Evaluators from instances, functions, names and mappings. Raises `ConfigurationError` with the entry's path."""
-    if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
-        raise ConfigurationError(f"expected a list of evaluators, found {type(values).__name__}", path="evaluators")
-    if not values:
-        raise ConfigurationError("expected at least one evaluator", path="evaluators")
-    return load_each(lambda value, path: load_evaluator(value, path=path), values, path="evaluators")
 
 
 def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
@@ -120,14 +110,9 @@ def check_names(evaluators: tuple[Evaluator, ...]) -> tuple[Evaluator, ...]:
     """The evaluators; raises `ConfigurationError` if a criterion's name could not be an attribute."""
 
     def check(evaluator: Evaluator, path: str) -> Evaluator:
-        try:
-            names = [criterion.name for criterion in evaluator.criteria()]
-        except Exception as error:
-            problem = f"{type(error).__name__}: {str(error)[:200]}"
-            raise ConfigurationError(f"does not say what it scores: {problem}", path=path) from error
-        for name in names:
-            if (wrong := wrong_criterion_name(name)) is not None:
-                raise ConfigurationError(f"criterion name {name[:80]!r} {wrong}", path=path)
+        for criterion in evaluator.criteria():
+            if (wrong := wrong_criterion_name(criterion.name)) is not None:
+                raise ConfigurationError(f"criterion name {criterion.name[:80]!r} {wrong}", path=path)
         return evaluator
 
     return load_each(check, evaluators, path="evaluators")

@@ -17,12 +17,12 @@ from pydantic import (
     model_validator,
 )
 
+from agenteval_otel.compat import load_evaluators
 from agenteval_otel.components import Explained, PartError, resolve
 from agenteval_otel.components.loading import import_plugins
 from agenteval_otel.config.parts import (
     CriteriaSet,
     check_names,
-    load_evaluators,
     load_sampler,
     load_set,
     load_storage,

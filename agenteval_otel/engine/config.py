@@ -26,8 +26,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.compat import load_entries, load_evaluator
-from agenteval_otel.components import Component, Explained, choices, explain_validation, load_each, resolve
+from agenteval_otel.compat import load_entries, load_evaluators
+from agenteval_otel.components import Component, Explained, choices, explain_validation, resolve
 from agenteval_otel.components.loading import import_plugins
 from agenteval_otel.engine.handler import StorageLike
 from agenteval_otel.engine.stages import check_escalation
@@ -224,7 +224,7 @@ class EvaluationRunConfig(RunModel):
         if isinstance(plugins, list | tuple) and all(isinstance(name, str) for name in plugins):
             import_plugins(plugins)
         if fields.get("evaluator_configs") is None:
-            fields["evaluators"] = _loaded(fields.get("evaluators"))
+            fields["evaluators"] = load_evaluators(fields.get("evaluators", ()))
             _check_fields(fields.get("criteria"))
             return fields
         if fields.get("evaluators"):
@@ -236,7 +236,6 @@ class EvaluationRunConfig(RunModel):
 
     @model_validator(mode="after")
     def _can_run(self) -> Self:
-        load_each(_check_declares, self.evaluators, path="evaluators")
         if self.is_strict:
             check_criteria(self.criteria, path="criteria")
         if self.escalation is not None:
@@ -278,21 +277,6 @@ class EvaluationRunConfig(RunModel):
         names = {known[name].serialization_alias or name if info.by_alias else name for name in field_names}
         kept = {name: value for name, value in fields.items() if name in names}
         return kept if (info.context or {}).get("secrets") else mask(kept)
-
-
-def _loaded(entries: Any) -> tuple[Evaluator, ...]:
-    if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
-        raise ConfigurationError("expected a list with at least one evaluator", path="evaluators")
-    return load_each(lambda entry, path: load_evaluator(entry, path=path), entries, path="evaluators")
-
-
-def _check_declares(evaluator: Evaluator, path: str) -> Evaluator:
-    try:
-        evaluator.criteria()
-    except Exception as error:
-        problem = f"{type(error).__name__}: {str(error)[:200]}"
-        raise ConfigurationError(f"does not say what it scores: {problem}", path=path) from error
-    return evaluator
 
 
 def _check_fields(criteria: Any) -> None:

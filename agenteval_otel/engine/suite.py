@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
-from agenteval_otel.compat import load_evaluator
-from agenteval_otel.components import load_each
+from agenteval_otel.compat import load_evaluators
 from agenteval_otel.engine.config import EvaluationRunConfig, RunModel, expect_input
 from agenteval_otel.engine.offline import blocking, run_evaluation
 from agenteval_otel.errors import ConfigurationError
@@ -244,12 +243,7 @@ class Suite(RunModel):
     def _load_parts(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        fields = dict(data)
-        parts = fields.get("evaluators", ())
-        if not isinstance(parts, Sequence) or isinstance(parts, str):
-            raise ConfigurationError(f"expected a list, found {type(parts).__name__}", path="evaluators")
-        fields["evaluators"] = load_each(lambda part, path: load_evaluator(part, path=path), parts, path="evaluators")
-        return fields
+        return {**data, "evaluators": load_evaluators(data.get("evaluators", ()), at_least=0)}
 
     @field_validator("evaluators")
     @classmethod
