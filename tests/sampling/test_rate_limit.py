@@ -102,3 +102,13 @@ def test_wrong_settings_are_refused(values: dict[str, float]) -> None:
     """A limit below one, a ratio that is none and an unknown field are refused at start."""
     with pytest.raises(ConfigurationError):
         RateLimitSampler.load(values)
+
+
+def test_after_idleness_everything_is_taken_again() -> None:
+    """A pause takes the reduced ratio away: the next response is evaluated for certain."""
+    clock = ManualClock()
+    sampler = RateLimitSampler(clock=clock)
+    second_of(sampler, 10_000)
+    clock.advance(2.0)
+    (decision,) = second_of(sampler, 1)
+    assert (decision.sampled, decision.probability) == (True, 1.0)

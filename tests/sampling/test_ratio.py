@@ -96,3 +96,18 @@ def test_without_a_threshold_the_sdks_rule_holds(entry: str) -> None:
     """Another entry of OpenTelemetry in the trace state does not change the rule."""
     trace_id = 0x0123456789ABCDEF0123456789ABCDEF
     assert randomness_of(in_trace(trace_id, entry)) == trace_id & ((1 << 64) - 1)
+
+
+def test_what_is_measured_is_not_biased_by_the_sample() -> None:
+    """The weighted mean of a sample (weights 1/probability) meets the mean of all, within its standard error."""
+    numbers = random.Random(23)
+    scores = [min(1.0, max(0.0, numbers.gauss(0.7, 0.2))) for _ in range(20_000)]
+    sampler = RatioSampler(ratio=0.2)
+    decisions = [
+        sampler.decide(SamplingContext("a", randomness_of(in_trace(numbers.getrandbits(128) or 1)))) for _ in scores
+    ]
+    kept = [(score, 1 / (d.probability or 1)) for score, d in zip(scores, decisions, strict=True) if d.sampled]
+    estimate = sum(score * weight for score, weight in kept) / sum(weight for _, weight in kept)
+    truth = sum(scores) / len(scores)
+    assert abs(estimate - truth) < 4.5 * 0.2 / len(kept) ** 0.5
+    assert abs(sum(weight for _, weight in kept) / len(scores) - 1) < 4.5 * (0.8 / 0.2 / len(scores)) ** 0.5
