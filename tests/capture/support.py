@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.capture import Reading, build, take
+from agenteval_otel.capture import Reading, answers, prompts, take
 from agenteval_otel.models import EvaluationInput, ToolCall
 from agenteval_otel.testing import ModelReply
 from tests.instrumentation.support import Seen
@@ -104,24 +104,24 @@ def _only(seen: Seen) -> EvaluationInput:
 
 def read_answer(answer: Any) -> Reading:
     """What an answer says, taken from the host first."""
-    return build.read_answer(take(answer).value)
+    return answers.read_answer(take(answer).value)
 
 
 def read_chunks(chunks: list[Any]) -> Reading:
     """What a stream says, each chunk taken from the host first."""
-    return build.read_chunks([take(chunk).value for chunk in chunks])
+    return answers.read_chunks([take(chunk).value for chunk in chunks])
 
 
 def answer_text(answer: Any) -> str:
     """The text of an answer, taken from the host first."""
-    return build.answer_text(take(answer).value)
+    return read_answer(answer).text
 
 
 def prompt_text(prompt: Any) -> str | None:
     """The question in a prompt, taken from the host first."""
-    return build.prompt_text(take(prompt).value)
+    return prompts.read_prompt(take(prompt).value).text
 
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
     """The messages of a conversation, taken from the host first."""
-    return build.history_of(take(value).value)
+    return prompts.history_of(take(value).value)

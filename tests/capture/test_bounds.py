@@ -53,13 +53,13 @@ def test_one_piece_with_millions_of_events() -> None:
 
 
 def test_a_long_state_that_is_streamed_again_and_again() -> None:
-    """Of a graph that streams its whole conversation a thousand times the last state counts."""
+    """Of a graph that streams its whole conversation again and again the stream's limit bounds what is read."""
     messages = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"m{n}"} for n in range(1_000)]
     states = [{"messages": [*messages, {"role": "assistant", "content": f"end {n}"}]} for n in range(1_000)]
-    began = time.process_time()
-    assert read_chunks(states).text == "end 999"
-    assert read_chunks([("values", state) for state in states]).text == "end 999"
-    assert time.process_time() - began < 2 * SLOW_S
+    for chunks in (states, [("values", state) for state in states]):
+        seen = streamed(chunks)
+        assert seen.response.startswith("end ")
+        assert seen.metadata == {SNAPSHOT: TRUNCATED}
 
 
 def test_states_of_an_ordinary_conversation_are_all_read() -> None:
@@ -144,21 +144,13 @@ def test_a_fact_whose_name_is_no_name() -> None:
 
 @pytest.mark.parametrize("name", ["tool_calls", "message_history"])
 def test_a_list_without_one_that_can_be_read(name: str) -> None:
-    """What is no call and no message is told of once, and only the first of very many are looked at."""
-    told: list[str] = []
-    calls = [CapturedCall(None, "agent") for _ in range(6)]
-    times = []
-    for call in calls:
-        call.answer, call.ended_ns, call.facts = "answer", 1, {name: list(range(10_000))}
-        began = time.thread_time()
-        assert getattr(build_input(call, on_bad_fact=told.append), name) is None
-        times.append(time.thread_time() - began)
-    assert set(told) == {name}
-    few = CapturedCall(None, "agent")
-    few.answer, few.ended_ns, few.facts = "answer", 1, {name: list(range(1_000))}
-    began = time.thread_time()
-    build_input(few, on_bad_fact=told.append)
-    assert min(times) < 3 * max(time.thread_time() - began, 1e-3), "of ten times as many, no more are validated"
+    """A list of other things is left out and counted."""
+    call = CapturedCall(None, "agent")
+    call.answer, call.ended_ns, call.facts = "answer", 1, {name: list(range(10_000))}
+    call.keep_facts()
+    bad: list[str] = []
+    assert getattr(build_input(call, on_bad_fact=bad.append), name) is None
+    assert set(bad) == {name}
 
 
 def test_tool_calls_that_are_said_without_end() -> None:

@@ -31,7 +31,7 @@ from agenteval_otel.capture import (
     Unreadable,
     take,
 )
-from agenteval_otel.capture.type_readers import READ
+from agenteval_otel.capture.detached import READ
 
 
 class Agent:
@@ -219,16 +219,16 @@ class Answer:
 def test_stored_fields_are_taken(value: Any, expected: dict[str, Any], is_data: bool) -> None:
     """Data classes and models give all their fields, slots and extra ones too; another object those of known names."""
     taken = take(value).value
-    assert (taken.fields, taken.type.is_data) == (expected, is_data)
-    assert (taken.type.name, taken.type.module) == (type(value).__name__, __name__)
+    assert (taken.fields, taken.is_data, taken.type_name) == (expected, is_data, type(value).__name__)
 
 
 def test_every_field_that_a_format_reads_is_taken() -> None:
     """Whatever name a response format reads of an object is in the list of those that are taken."""
     found: set[str] = set()
+    readers = ("field", "first", "first_value", "kind_of")
     for file in pathlib.Path(capture.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("field", "first", "kind_of"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in readers:
                 found |= {argument.value for argument in node.args[1:] if isinstance(argument, ast.Constant)}  # type: ignore[misc]
     assert len(found) > 60
     assert found - READ == {"headers", "ns"} - READ

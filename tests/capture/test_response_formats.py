@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.capture import Call, Reading, Turn, field, response_format, usage_of
-from agenteval_otel.capture.response_formats import ANSWER_FORMATS, CHUNK_FORMATS
-from agenteval_otel.capture.type_readers import READ
+from agenteval_otel.capture.detached import READ
+from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS
 from tests.capture.support import found, returned, streamed
 
 
