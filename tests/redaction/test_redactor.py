@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.redaction import KINDS, PatternRedactor, Redactor, load_redactors
-from agenteval_otel.redaction.scan import WINDOW
 from agenteval_otel.testing.checks import check_component
 
 REDACTOR = PatternRedactor()
@@ -169,15 +168,6 @@ def test_any_text_can_be_redacted(text: str) -> None:
     assert isinstance(REDACTOR.redact(text), str)
 
 
-@pytest.mark.parametrize(("text", "redacted"), FOUND)
-def test_it_does_not_matter_where_it_stands(text: str, redacted: str) -> None:
-    """Across the border of two windows it is found as well as in the middle of one."""
-    for before in range(0, len(text) + 1, max(1, len(text) // 6)):
-        filler = "word " * (WINDOW // 5) + "w" * (WINDOW % 5 - 1 - before % 2) + " "
-        lead = filler[len(filler) - WINDOW + before :]
-        assert REDACTOR.redact(f"{lead}{text} tail") == f"{lead}{redacted} tail"
-
-
 AWKWARD = [
     "@", "a@a.b ", "1", "1 ", "0 ", "(1", "123.45 678.90 ", "-", "_", ":", "a:", "eyJ", "sk-", "AKIA", "password=",
     "-----BEGIN PRIVATE KEY-----", "api_key ", "+1 ", "GB29 ", "://a", "bearer ", "0a:", '"password": "', "4111 ",
@@ -197,7 +187,7 @@ def test_its_time_grows_with_the_text_and_not_faster(unit: str) -> None:
             taken.append(time.thread_time() - began)
         return min(taken)
 
-    assert cost(4 * WINDOW) < 4 * 4 * max(cost(WINDOW), 0.002)
+    assert cost(128 * 1024) < 4 * 4 * max(cost(32 * 1024), 0.002)
 
 
 def test_random_ids_are_left_alone() -> None:
