@@ -116,7 +116,7 @@ class CapturedCall:
             return len(value) or 1
         return max(_OBJECT_CHARS, (self.size_bytes - before) // _BYTES_PER_CHAR)
 
-    def keep_stream(self, chunks: list[Any], end: StreamEnd, *, truncated: bool) -> None:
+    def keep_stream(self, chunks: list[Any], end: StreamEnd, truncated: bool) -> None:
         """Take a stream's chunks, which were taken one by one as they passed."""
         self.chunks, self.stream_end = chunks, end
         self.truncated = self.truncated or truncated

@@ -25,9 +25,7 @@ from agenteval_otel.capture.calls import fresh_call
 from agenteval_otel.config.current import follow
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.model_parts import log_problems
-from agenteval_otel.instrumentation.current import PLAIN, SPAN_KEY, current_context
-from agenteval_otel.instrumentation.scope import SCOPE, Scope
-from agenteval_otel.models import StreamEnd
+from agenteval_otel.instrumentation.scope import PLAIN, SCOPE, SPAN_KEY, Scope, current_context
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
 from agenteval_otel.runtime.memory import MEMORY
@@ -62,24 +60,6 @@ class HandlerConfig:
         upstream_attribute: The attribute of the evaluated span that carries the share sampled upstream.
         outcomes, unsampled: The agent's counts.
     """
-
-    __slots__ = (
-        "by_trace",
-        "decide",
-        "keeps_memo",
-        "never",
-        "outcomes",
-        "pipeline",
-        "randomness_of",
-        "sampled",
-        "settings",
-        "shedder",
-        "spans",
-        "spans_always",
-        "threshold",
-        "unsampled",
-        "upstream_attribute",
-    )  # fmt: skip
 
     def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline) -> None:
         self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
@@ -116,15 +96,9 @@ class Handler:
     """
 
     def __init__(
-        self,
-        agent: str,
-        function: Callable[..., Any],
-        settings_for: Callable[[Pipeline], HandlerSettings],
-        pipeline: Pipeline,
-        *,
-        follows: bool,
-        keep_arguments: bool,
-    ) -> None:
+        self, agent: str, function: Callable[..., Any], settings_for: Callable[[Pipeline], HandlerSettings],
+        pipeline: Pipeline, *, follows: bool, keep_arguments: bool,
+    ) -> None:  # fmt: skip
         self.agent = agent
         self.scoped = False
         self._settings_for = settings_for
@@ -160,9 +134,8 @@ class Handler:
             span: Any = _current_context().get(SPAN_KEY)
             span_context: Any = None if span is None else span.get_span_context()
             if config.by_trace and type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
-                randomness = (
-                    span_context[0] & LOW_64
-                )  # as `randomness_of` has it; by place, because three properties cost more
+                # As `randomness_of` has it; by place, because three properties cost more.
+                randomness = span_context[0] & LOW_64
             else:
                 if span_context is not None and not span_context.is_valid:
                     span = span_context = None
@@ -231,13 +204,6 @@ class Handler:
             call.keep_facts()
         return size + call.size_bytes
 
-    def leave_stream(
-        self, call: CapturedCall, chunks: list[Any], end: StreamEnd, error: BaseException | None, *, truncated: bool
-    ) -> None:
-        """`leave` for a streamed answer: the chunks that were kept, how it ended, and whether more chunks came."""
-        call.keep_stream(chunks, end, truncated=truncated)
-        self.leave(call, None, error)
-
     def _ends_late(self, call: CapturedCall) -> bool:
         """Whether the call's span may end on the background thread."""
         pipeline, emitter = self.config.pipeline, call.settings.emitter
@@ -262,12 +228,11 @@ class Handler:
             self._broken(SCOPE, error)
 
     def _note_loop(self) -> None:
-        """Have the event loop that the handler runs on measured."""
+        """Let the load shedder measure the event loop that the handler runs on."""
         try:
-            loop = get_running_loop()
+            self.config.shedder.note_loop(get_running_loop())
         except RuntimeError:
-            return
-        self.config.shedder.note_loop(loop)
+            return  # it runs on none
 
     def _decide_after(self, call: CapturedCall) -> bool:
         """Ask the sampler again, now that the answer is there; False when the call goes no further."""
@@ -296,15 +261,10 @@ class Handler:
             return False
 
     def _begin(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        span: trace.Span | None,
-        span_context: SpanContext | None,
-        decision: SamplingDecision,
-        randomness: int,
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], span: trace.Span | None,
+        span_context: SpanContext | None, decision: SamplingDecision, randomness: int,
         memo: dict[int, SamplingDecision] | None,
-    ) -> CapturedCall | None:
+    ) -> CapturedCall | None:  # fmt: skip
         try:
             config, arguments, call = self.config, self._arguments, _fresh_call()
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()

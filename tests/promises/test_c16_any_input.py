@@ -163,7 +163,7 @@ def capture(answer: Any, *, prompt: Any = "asked", chunks: list[Any] | None = No
                 kept: list[Any] = []
                 for chunk in chunks:
                     call.keep_chunk(chunk, kept)
-                call.keep_stream(kept, "completed", truncated=False)
+                call.keep_stream(kept, "completed", False)
             made = build_input(call, on_bad_fact=lambda name: None)
         except CaptureError:
             made = None
