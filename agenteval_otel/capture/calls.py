@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from agenteval_otel.capture.detached import Taken, list_bytes, take
+from agenteval_otel.capture.detached import list_bytes, take
 from agenteval_otel.models import StreamEnd
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ class CapturedCall:
 
     def keep(self, value: Any) -> Any:
         """The detached form of an argument; its size counts for the call."""
-        return self._take(value).value
+        taken = take(value)
+        self.size_bytes += taken.size_bytes
+        return taken.value
 
     def keep_answer(self, answer: Any) -> None:
         """Take an answer that is no exact `str`; a `str` is put in its place as it is."""
@@ -125,7 +127,8 @@ class CapturedCall:
     def keep_facts(self) -> None:
         """Detach what was annotated, once, when the handler has ended."""
         for name, value in list((self.facts or {}).items()):
-            taken = self._take(value)
+            taken = take(value)
+            self.size_bytes += taken.size_bytes
             self.left_out += taken.left_out + taken.truncated  # a fact bears no mark: what is cut is counted
             self.facts[name] = taken.value  # type: ignore[index]
 
@@ -140,13 +143,9 @@ class CapturedCall:
         """Forget what the host's code made, once the evaluation input is built: a judge may take its time."""
         self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = self.original = None
 
-    def _take(self, value: Any) -> Taken:
+    def _take_part(self, value: Any) -> Any:
         taken = take(value)
         self.size_bytes += taken.size_bytes
-        return taken
-
-    def _take_part(self, value: Any) -> Any:
-        taken = self._take(value)
         self.truncated = self.truncated or taken.truncated
         self.left_out += taken.left_out
         return taken.value
@@ -202,11 +201,13 @@ class Arguments:
         self._index, self.prompt_name = _prompt_place(parameters)
         self._conversation = _places(parameters, CONVERSATION_NAMES)
         self._config = _places(parameters, ("config",))
-        self._others = {
-            kind: [place for place in _places(parameters, names) if place[0] != self.prompt_name]
+        self._others = [
+            (kind, place)
             for kind, names in (("system", _SYSTEM_NAMES), ("history", _HISTORY_NAMES))
-        }
-        self.more = keep or bool(self._conversation or self._config or any(self._others.values()))
+            for place in _places(parameters, names)
+            if place[0] != self.prompt_name
+        ]
+        self.more = keep or bool(self._conversation or self._config or self._others)
 
     def prompt(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The prompt as it was passed; None when it was not."""
@@ -216,16 +217,25 @@ class Arguments:
 
     def conversation(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
         """The conversation's id as text, from a text, integer or UUID; also ``config["configurable"]["thread_id"]``."""
-        ids = _passed(self._conversation, args, kwargs)
-        for config in _passed(self._config, args, kwargs):
+        for name, index in self._conversation:
+            id = args[index] if len(args) > index else kwargs.get(name)
+            if type(id) in _IDS:
+                return str(id)
+        for name, index in self._config:
+            config = args[index] if len(args) > index else kwargs.get(name)
             configurable = config.get("configurable") if type(config) is dict else None
-            ids.append(configurable.get("thread_id") if type(configurable) is dict else None)
-        return next((str(id) for id in ids if type(id) in _IDS), None)
+            id = configurable.get("thread_id") if type(configurable) is dict else None
+            return str(id) if type(id) in _IDS else None
+        return None
 
     def others(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
         """What was passed as ``system`` and ``history``; None when nothing was."""
-        passed = {kind: _passed(places, args, kwargs) for kind, places in self._others.items()}
-        return {kind: values[0] for kind, values in passed.items() if values} or None
+        passed: dict[str, Any] = {}
+        for kind, (name, index) in self._others:
+            value = args[index] if len(args) > index else kwargs.get(name)
+            if value is not None:
+                passed.setdefault(kind, value)
+        return passed or None
 
     def take(self, call: CapturedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Put what there is beside the prompt on the call; microseconds, whatever its size."""
@@ -241,11 +251,6 @@ class Arguments:
 
 _Place = tuple[str, int]
 """A parameter's name and position; a keyword-only parameter has a position beyond every other."""
-
-
-def _passed(places: list[_Place], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-    values = [args[index] if len(args) > index else kwargs.get(name) for name, index in places]
-    return [value for value in values if value is not None]
 
 
 def _prompt_place(parameters: list[inspect.Parameter]) -> tuple[int, str]:

@@ -194,8 +194,9 @@ class _Walk:
     def _dict(self, value: Any, depth: int) -> dict[Any, Any]:
         taken: dict[Any, Any] = {}
         self._seen[id(value)] = value, taken
-        self.truncated = self.truncated or dict.__len__(value) > _MOST
-        self._pairs(list(islice(dict.items(value), _MOST)), taken, depth)
+        is_long = dict.__len__(value) > _MOST
+        self.truncated = self.truncated or is_long
+        self._pairs(list(islice(dict.items(value), _MOST) if is_long else dict.items(value)), taken, depth)
         self.size_bytes += sum(map(getsizeof, taken))
         return taken
 

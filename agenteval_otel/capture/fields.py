@@ -26,12 +26,18 @@ def field(value: Any, name: str) -> Any:
 
 def first(value: Any, *names: str) -> str | None:
     """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
-    return next((text for name in names if (text := short(field(value, name)))), None)
+    for name in names:
+        if text := short(field(value, name)):
+            return text
+    return None
 
 
 def first_value(value: Any, *names: str) -> Any:
     """The first of these fields that is there, whatever it is."""
-    return next((content for name in names if (content := field(value, name)) is not None), None)
+    for name in names:
+        if (content := field(value, name)) is not None:
+            return content
+    return None
 
 
 def short(value: Any) -> str | None:
@@ -89,14 +95,17 @@ def usage_of(value: Any) -> Tokens | None:
     Where tokens of a cache are counted beside the input (``cache_read_input_tokens`` next to ``input_tokens``) they are
     added to it, as the GenAI conventions ask.
     """
-    counts = {
-        name: count for name in (*_INPUT, *_OUTPUT, *_CACHED) if type(count := field(value, name)) is int and count >= 0
-    }
-    tokens_in = next((counts[name] for name in _INPUT if name in counts), None)
-    tokens_out = next((counts[name] for name in _OUTPUT if name in counts), None)
-    if tokens_in is not None and "input_tokens" in counts:
-        tokens_in += sum(counts.get(name, 0) for name in _CACHED)
+    tokens_in, tokens_out = _count(value, _INPUT), _count(value, _OUTPUT)
+    if tokens_in is not None and _count(value, ("input_tokens",)) is not None:
+        tokens_in += sum(_count(value, (name,)) or 0 for name in _CACHED)
     return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)
+
+
+def _count(value: Any, names: tuple[str, ...]) -> int | None:
+    for name in names:
+        if type(count := field(value, name)) is int and count >= 0:
+            return count
+    return None
 
 
 def add_tokens(tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
