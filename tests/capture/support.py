@@ -12,22 +12,9 @@ from agenteval_otel.testing import ModelReply
 from tests.instrumentation.support import Seen
 
 __all__ = [
-    "ANSWER",
-    "ASKED",
-    "CALLING",
-    "LOOK",
-    "ONLY_CALLING",
-    "WEATHER",
-    "answer_text",
-    "found",
-    "history_of",
-    "passed_on",
-    "prompt_text",
-    "read_answer",
-    "read_chunks",
-    "returned",
-    "streamed",
-]
+    "ANSWER", "ASKED", "CALLING", "LOOK", "ONLY_CALLING", "WEATHER", "found", "history_of", "passed_on", "read_answer",
+    "read_chunks", "returned", "streamed",
+]  # fmt: skip
 
 WEATHER: Any = {"name": "weather", "arguments": {"city": "Kyōto"}}
 LOOK = "Let me look."
@@ -110,16 +97,6 @@ def read_answer(answer: Any) -> Reading:
 def read_chunks(chunks: list[Any]) -> Reading:
     """What a stream says, each chunk taken from the host first."""
     return answers.read_chunks([take(chunk).value for chunk in chunks])
-
-
-def answer_text(answer: Any) -> str:
-    """The text of an answer, taken from the host first."""
-    return read_answer(answer).text
-
-
-def prompt_text(prompt: Any) -> str | None:
-    """The question in a prompt, taken from the host first."""
-    return prompts.read_prompt(take(prompt).value).text
 
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:

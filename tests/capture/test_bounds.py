@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,14 +13,10 @@ from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.redaction import PatternRedactor
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import InlineDispatcher
-from tests.capture.support import answer_text, read_chunks, returned, streamed
+from tests.capture.support import read_answer, read_chunks, returned, streamed
 from tests.testing.doubles import Free, Keeping
-
-SLOW_S = 10.0
-"""Far above what any of these takes, far below what they took without a bound (for ever, mostly)."""
 
 
 def _doubled(times: int) -> Any:
@@ -45,9 +40,7 @@ def test_a_tuple_that_unfolds_to_a_billion() -> None:
 
 def test_one_piece_with_millions_of_events() -> None:
     """Server-sent events beyond the cap are not read, however large the piece that holds them."""
-    began = time.process_time()
     text = streamed(['data: {"text": "a"}\n\n' * 1_000_000]).response
-    assert time.process_time() - began < SLOW_S
     assert text == "a" * len(text)
     assert 1_000 < len(text) <= CAP_CHARS
 
@@ -100,29 +93,10 @@ def test_a_response_that_was_not_read_is_left_to_its_reader() -> None:
     """No property is asked of what can be iterated: it could use it up."""
     response = Unread()
     with pytest.raises(CaptureError, match="Unread: it is a stream for its reader"):
-        answer_text(response)
+        read_answer(response)
     assert response._content is False
     assert response.content == b"the body"
-    assert answer_text(response) == "the body"
-
-
-def test_own_patterns_beside_many_markers() -> None:
-    """What is kept and what is found are gone through side by side, not each with each."""
-    redactor = PatternRedactor(kinds=(), patterns={"customer": "C-[0-9]{6}|[A-Z]\\]"})
-    text = "[EMAIL]" * 20_000 + "C-123456 " * 20_000
-    began = time.process_time()
-    assert redactor.redact(text) == "[EMAIL]" * 20_000 + "[CUSTOMER] " * 20_000
-    assert time.process_time() - began < SLOW_S
-
-
-def test_numbers_that_are_nobodys_cost_little() -> None:
-    """Groups of digits that look like the beginning of a number, over a whole answer."""
-    redactor = PatternRedactor()
-    began = time.process_time()
-    for seed in ("aa00 ", "4111 1111 ", "(1"):
-        redactor.redact(seed * (CAP_CHARS // len(seed) // 4))
-    assert time.process_time() - began < SLOW_S
-    assert redactor.redact("GB82 WEST 1234 5698 7654 32 and 4111 1111 1111 1111 99") == "[IBAN] and [CARD] 99"
+    assert read_answer(response).text == "the body"
 
 
 def _kept(function: Callable[..., Any], **settings: Any) -> tuple[Any, Pipeline]:
@@ -170,19 +144,19 @@ def test_tool_calls_that_are_said_without_end() -> None:
 
 
 def test_what_a_handler_annotated_stays_its_own() -> None:
-    """The list that was given first does not grow by what is said later."""
+    """Tool calls add up without changing the handler's list; of another fact the last value counts."""
     mine = [{"name": "a"}]
 
     def handler(prompt: str) -> str:
-        annotate(tool_calls=mine)
-        annotate(tool_calls=({"name": "b"},))
+        annotate(tool_calls=mine, model="first")
+        annotate(tool_calls=({"name": "b"},), model="second")
         annotate(tool_calls=[{"name": "c"}])
         return prompt
 
     seen: list[Any] = []
     _kept(handler, evaluators=[Free(action=lambda given: seen.append(given) or 1.0)])
     assert [call.name for call in seen[0].tool_calls] == ["a", "b", "c"]
-    assert mine == [{"name": "a"}]
+    assert (mine, seen[0].model) == ([{"name": "a"}], "second")
 
 
 def test_names_that_are_annotated_without_end() -> None:
