@@ -1,13 +1,13 @@
-"""Components: parts that configuration chooses by ``type``, and what is said where it is wrong.
+"""Components: parts that configuration chooses by ``type``, and errors with path and known choices.
 
 Every extension point (evaluators, samplers, storage providers, ...) is a contract: a direct subclass of `Component`.
 An implementation names its type in the class line (``class RuleBased(Evaluator, type="RuleBased")``) and is then known
 to its contract's registry. Nothing here runs while answers are evaluated.
 """
 
-from agenteval_otel.components.choosing import load_each, resolve, resolve_or_wrap
 from agenteval_otel.components.component import Component, ListOf
 from agenteval_otel.components.explained import Explained, PartError, choices, explain_validation, near
+from agenteval_otel.components.loading import load_each, resolve, resolve_or_wrap
 
 __all__ = [
     "Component",

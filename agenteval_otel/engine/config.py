@@ -1,21 +1,24 @@
-"""`EvaluationRunConfig`: what a run is made of, checked as a whole before anything runs.
+"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs.
 
-Two forms are one model. Ours names `evaluators`: instances, functions, mappings. The originals' form is
-``evaluatorConfigs: [{type, config}]`` (``RuleBased`` with ``rules``): loaded as it stands, with the originals'
-defaults, and dumped as it was given.
+One model has two forms. Ours lists `evaluators`: instances, functions, mappings. AgentDock's form is
+``evaluatorConfigs: [{type, config}]`` (``RuleBased`` with ``rules``), with AgentDock's defaults, and dumped unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
     Field,
     SerializationInfo,
     SerializeAsAny,
     SerializerFunctionWrapHandler,
+    ValidationError,
     field_serializer,
     field_validator,
     model_serializer,
@@ -24,10 +27,9 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.compat import load_entries, load_evaluator
-from agenteval_otel.components import Component, choices, load_each, resolve
-from agenteval_otel.components.plugins import import_plugins
-from agenteval_otel.engine.base import RunModel, expect_input
-from agenteval_otel.engine.selection import Selection, select
+from agenteval_otel.components import Component, Explained, choices, explain_validation, load_each, resolve
+from agenteval_otel.components.loading import import_plugins
+from agenteval_otel.engine.handler import StorageLike
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -35,39 +37,126 @@ from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
-from agenteval_otel.models.snapshot import snapshot_of
-from agenteval_otel.redaction import Redactor, default_redactors
+from agenteval_otel.models.value import snapshot_of
+from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = ["EvaluationRunConfig"]
+
+class RunModel(BaseModel, metaclass=Explained):
+    """A frozen model that knows all its fields, in snake_case and in camelCase.
+
+    Raises:
+        ConfigurationError: With the path of the wrong field, however the model is built.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, alias_generator=to_camel, validate_by_name=True,
+        validate_by_alias=True, loc_by_alias=False, hide_input_in_errors=True, ignored_types=(cached_property,),
+    )  # fmt: skip
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """As pydantic's; errors name the field's path."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise explain_validation(error, cls) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """As pydantic's; errors name the field's path."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            raise explain_validation(error, cls) from None
+
+    @field_validator("redactors", mode="before", check_fields=False)
+    @classmethod
+    def _load_redactors(cls, value: Any) -> Any:
+        return load_redactors(value, path="redactors")
+
+
+def expect_input(value: Any) -> None:
+    """Raise ConfigurationError unless the value is an `EvaluationInput`."""
+    if not isinstance(value, EvaluationInput):
+        raise ConfigurationError(f"expected an EvaluationInput, found {type(value).__name__}")
+
+
+class LeftOut(NamedTuple):
+    """An evaluator that the run does not take, by its label, and why."""
+
+    evaluator_type: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.evaluator_type} ({self.reason})"
+
+
+class Selection(NamedTuple):
+    """The evaluators that run, in configured order, and those that do not."""
+
+    evaluators: tuple[Evaluator, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def select(evaluators: Sequence[Evaluator], *, execution: Sequence[str], tags: Sequence[str]) -> Selection:
+    """Those of one of the executions that have at least one of the tags; an empty list takes all.
+
+    Raises:
+        ConfigurationError: A tag that no evaluator has (names those there are), or nothing is left to run.
+    """
+    known = sorted({tag for evaluator in evaluators for tag in evaluator.tags})
+    for index, tag in enumerate(tags):
+        if tag not in known:
+            raise ConfigurationError(f"no evaluator has the tag {tag!r}{choices(tag, known)}", path=f"tags[{index}]")
+    chosen: list[Evaluator] = []
+    left_out: list[LeftOut] = []
+    for evaluator in evaluators:
+        reason = _reason(evaluator, execution, tags)
+        if reason is None:
+            chosen.append(evaluator)
+        else:
+            left_out.append(LeftOut(evaluator.label, reason))
+    if not chosen:
+        path = "execution" if execution else "tags"
+        raise ConfigurationError(f"no evaluator is left to run: {', '.join(map(str, left_out))}", path=path)
+    return Selection(tuple(chosen), tuple(left_out))
+
+
+def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str]) -> str | None:
+    if execution and evaluator.resolved_execution not in execution:
+        return f"execution {evaluator.resolved_execution}"
+    if tags and not set(tags) & set(evaluator.tags):
+        return f"tags {', '.join(evaluator.tags)}" if evaluator.tags else "no tags"
+    return None
 
 
 class EvaluationRunConfig(RunModel):
     """What to run.
 
-    Building it checks everything: whoever has one can run it.
+    Building it checks everything, so an instance can be run.
 
     Attributes:
         plugins: Modules that are imported before types are looked up; entry points by their name.
         evaluators: Instances, functions or ``{type: ..., field: ...}`` mappings.
-        evaluator_configs: The originals' form in their place: ``{type, config}``, or ``{type, rules}``.
-        criteria: Asked for when the input names none; each evaluator's own when there are none here either.
-        aggregation: How the overall score is made: an `Aggregation`, its type's name or a mapping.
+        evaluator_configs: AgentDock's form, instead of `evaluators`: ``{type, config}``, or ``{type, rules}``.
+        criteria: Used when the input names none. Without any, each evaluator uses its own.
+        aggregation: Computes the overall score: an `Aggregation`, its type's name or a mapping.
         execution: Evaluators with one of these executions only; all when empty.
         tags: Evaluators with at least one of these tags only; all when empty.
-        storage_provider: Saves the result: a storage provider, its type's name, a mapping, or anything with
-            ``async save_result(aggregated)``.
+        storage: Saves the result: a storage provider, its type's name, a mapping, or anything with
+            ``async save_result(aggregated)``. In JSON ``storageProvider``, the specification's name.
         ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
         metadata: Copied into the result's metadata.
-        escalation: Which inputs the expensive evaluators see, decided by what the others found; all when left out.
-        redactors: What is taken out of that which evaluators that ask a model and the storage provider get;
-            instances or ``{type: ...}`` mappings, an empty list for nothing. The result itself is given back as it is.
+        escalation: Decides from the other evaluators' results which inputs the expensive ones see; all by default.
+        redactors: Applied to the inputs of evaluators that call a model and to stored results: instances or
+            ``{type: ...}`` mappings; an empty list for none. The returned result is not redacted.
 
     Raises:
-        ConfigurationError: With the path of what is wrong.
+        ConfigurationError: With the path of the wrong field.
     """
 
     plugins: tuple[str, ...] = ()
@@ -77,7 +166,10 @@ class EvaluationRunConfig(RunModel):
     aggregation: SerializeAsAny[Aggregation] = Field(default_factory=WeightedMean)
     execution: tuple[Execution, ...] = ()
     tags: tuple[str, ...] = ()
-    storage_provider: Any = None
+    storage: Any = Field(
+        default=None, validation_alias=AliasChoices("storageProvider", "storage_provider"),
+        serialization_alias="storageProvider",
+    )  # fmt: skip
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     escalation: Escalation | None = None
@@ -85,7 +177,22 @@ class EvaluationRunConfig(RunModel):
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, evaluators: Sequence[EvaluatorLike] = (), **fields: Any) -> None: ...
+        def __init__(
+            self,
+            *,
+            plugins: Sequence[str] = (),
+            evaluators: Sequence[EvaluatorLike] = (),
+            evaluator_configs: Sequence[Mapping[str, Any]] | None = None,
+            criteria: Sequence[EvaluationCriteria] = (),
+            aggregation: Aggregation | str | Mapping[str, Any] = ...,
+            execution: Sequence[Execution] = (),
+            tags: Sequence[str] = (),
+            storage: StorageLike | None = None,
+            ground_truth: GroundTruthStore | Mapping[str, Any] | None = None,
+            metadata: Mapping[str, Any] = ...,
+            escalation: Escalation | Mapping[str, Any] | None = None,
+            redactors: Sequence[Redactor | str | Mapping[str, Any]] = ...,
+        ) -> None: ...
 
     @field_validator("ground_truth", mode="before")
     @classmethod
@@ -97,12 +204,12 @@ class EvaluationRunConfig(RunModel):
     def _load_aggregation(cls, value: Any) -> Any:
         return resolve(Aggregation, value, path="aggregation")
 
-    @field_validator("storage_provider", mode="before")
+    @field_validator("storage", mode="before")
     @classmethod
     def _load_storage(cls, value: Any) -> Any:
         if value is None or callable(getattr(value, "save_result", None)):
             return value
-        return resolve(EvaluationStorageProvider, value, path="storage_provider")
+        return resolve(EvaluationStorageProvider, value, path="storage")
 
     @model_validator(mode="before")
     @classmethod
@@ -111,7 +218,7 @@ class EvaluationRunConfig(RunModel):
             return data
         fields = {
             "evaluator_configs" if key == "evaluatorConfigs" else key: value for key, value in data.items()
-            if value is not None  # in JSON null says as much as nothing
+            if value is not None  # null in JSON means that the field is not set
         }  # fmt: skip
         plugins = fields.get("plugins", ())
         if isinstance(plugins, list | tuple) and all(isinstance(name, str) for name in plugins):
@@ -134,40 +241,41 @@ class EvaluationRunConfig(RunModel):
             check_criteria(self.criteria, path="criteria")
         if self.escalation is not None:
             check_escalation(self.escalation, self.evaluators)
-        _ = self.selection  # made now: it raises what no run could use
+        _ = self.selection  # raises now if nothing is left to run
         return self
 
     @property
     def is_strict(self) -> bool:
-        """Whether criteria are held to `check_criteria`; the originals' form takes them as they are."""
+        """Whether `check_criteria` applies; AgentDock's form takes criteria as they are."""
         return self.evaluator_configs is None
 
     @cached_property
     def selection(self) -> Selection:
-        """The evaluators that run, and those that are left out with the reason."""
+        """The evaluators that run, and those that do not, with the reason."""
         return select(self.evaluators, execution=self.execution, tags=self.tags)
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
-        """Refuse an input whose own criteria cannot be scored by; before anything runs.
+        """Refuse an input with invalid criteria, before anything runs.
 
         Raises:
-            ConfigurationError: See `check_criteria`; nothing in the originals' form.
+            ConfigurationError: See `check_criteria`; never in AgentDock's form.
         """
         expect_input(evaluation_input)
         if self.is_strict and evaluation_input.criteria:
             check_criteria(evaluation_input.criteria, path="criteria")
 
-    @field_serializer("storage_provider")
+    @field_serializer("storage")
     def _dump_storage(self, value: Any) -> Any:
-        return value if isinstance(value, Component) else None  # an object of the program's has no other form
+        return value if isinstance(value, Component) else None  # other objects cannot be dumped
 
     @model_serializer(mode="wrap")
-    def _as_given(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _as_loaded(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
         field_names = set(type(self).model_fields) - {"evaluator_configs"}
-        if self.evaluator_configs is not None:  # the originals know nothing of what we would add
+        if self.evaluator_configs is not None:  # AgentDock does not know our fields
             field_names = self.model_fields_set - {"evaluators"}
-        names = {to_camel(name) if info.by_alias else name for name in field_names}
+        known = type(self).model_fields
+        names = {known[name].serialization_alias or name if info.by_alias else name for name in field_names}
         kept = {name: value for name, value in fields.items() if name in names}
         return kept if (info.context or {}).get("secrets") else mask(kept)
 
@@ -188,7 +296,7 @@ def _check_declares(evaluator: Evaluator, path: str) -> Evaluator:
 
 
 def _check_fields(criteria: Any) -> None:
-    """Values take JSON with more in it than they know; whoever writes a configuration wants to hear of a typo."""
+    """Refuse unknown fields, which values otherwise ignore: in a configuration they are typos."""
     known = {name: field.alias or name for name, field in EvaluationCriteria.model_fields.items()}
     for index, entry in enumerate(criteria if isinstance(criteria, list | tuple) else ()):
         for name in entry if isinstance(entry, Mapping) else ():

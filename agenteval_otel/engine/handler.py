@@ -1,17 +1,17 @@
-"""Handler settings: what one monitored handler wants, resolved once from the process, the agent and the decorator."""
+"""The settings of one monitored handler, resolved once from the process, the agent and the decorator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
-from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.scoring import Aggregation
@@ -20,9 +20,17 @@ from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
 
-__all__ = ["AgentSpan", "HandlerOptions", "HandlerSettings", "merged", "resolve"]
-
 AgentSpan = Literal["always", "sampled", "never"]
+
+
+class SavesResults(Protocol):
+    """Any object that saves results; `EvaluationStorageProvider` is the class for those chosen by settings."""
+
+    def save_result(self, aggregated: AggregatedEvaluationResult, /) -> Awaitable[None]:
+        """Save one result, on the background thread."""
+
+
+StorageLike: TypeAlias = SavesResults | str | Mapping[str, Any]
 
 
 class HandlerOptions(NamedTuple):
@@ -54,7 +62,7 @@ def merged(*options: HandlerOptions) -> HandlerOptions:
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
-    """Everything that a call of one handler needs; what is not configured is None or empty, and not on its path.
+    """Everything that a call of one handler needs. A part that is not configured is None or empty, and costs nothing.
 
     Attributes:
         enabled: False counts every call as disabled.
@@ -111,7 +119,7 @@ def resolve(
     Args:
         telemetry_off: The environment switches every signal off: a handler whose results are neither stored nor watched
             by an objective is disabled.
-        calls_back: Somebody is called when an objective is breached.
+        calls_back: A breached objective calls a function.
 
     Raises:
         ConfigurationError: No evaluator, or a criterion whose name cannot be part of an attribute name.

@@ -1,4 +1,4 @@
-"""What is recorded of how an answer was sampled: its probability, and among which answers."""
+"""The record of how an answer was sampled: its probability, and among which answers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.sampling.trace import CallsPerTrace, Upstream, upstream_of
 from agenteval_otel.scoring.probability import probability_of
 from agenteval_otel.semconv import SCOPE_RECEIVED
-
-__all__ = ["SamplingRecord"]
 
 
 class SamplingRecord:

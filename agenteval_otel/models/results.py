@@ -11,10 +11,6 @@ from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
 
-__all__ = [
-    "AggregatedEvaluationResult", "EvaluationResult", "RunError", "Score", "ScoreLike", "ScoreValue", "SpanReference",
-]  # fmt: skip
-
 ScoreValue: TypeAlias = bool | int | float | str
 
 
@@ -174,7 +170,7 @@ class AggregatedEvaluationResult(Value):
     model: str | None = None
 
     def original_json(self) -> dict[str, Any]:
-        """The original framework's JSON shape; what a raising evaluator left stands in ``runErrors`` only."""
+        """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""
         shape: dict[str, Any] = {
             "results": [
                 result.original_json() for result in self.results if not result.raised and not result.skip_reason

@@ -1,7 +1,7 @@
-"""Value: what every frozen value has in common, and how the route makes and changes values of its own.
+"""Value: the base of all frozen values, and faster ways to build and copy them.
 
-`made` and `replaced` skip the validation: for fields that were worked out here, from what was validated before. What
-they give is the same frozen model as any other.
+`made` and `replaced` skip the validation, for fields computed from values that were validated before. They return
+ordinary frozen models.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
-
-__all__ = ["Value", "completed", "made", "replaced"]
 
 V = TypeVar("V", bound="Value")
 
@@ -27,16 +25,16 @@ class Value(BaseModel):
 
 
 def made(model: type[V], fields: dict[str, Any]) -> V:
-    """A value from fields of the right types, by their Python names; what is left out has its default.
+    """A value from fields of the right types, by their Python names; missing fields get their defaults.
 
-    Only for models without further fields, and for defaults that nobody can change.
+    Only for models without extra fields and with immutable defaults.
     """
     defaults = _defaults_of(model)
     return _assembled(model, defaults | fields, set(fields), None, None)
 
 
 def replaced(value: V, changes: dict[str, Any]) -> V:
-    """A copy with other fields; what was worked out from the fields as they were does not come along."""
+    """A copy with other fields; cached properties are not copied."""
     model = type(value)
     if value.__pydantic_extra__:
         copied = value.model_copy(update=changes)
@@ -52,7 +50,7 @@ def replaced(value: V, changes: dict[str, Any]) -> V:
 
 
 def completed(value: V, fields: dict[str, Any]) -> V:
-    """Put further fields into a value that was just made and that nobody else has yet; gives the same value."""
+    """Set further fields of a value that was just built and is not shared yet; returns the same value."""
     value.__dict__.update(fields)
     value.__pydantic_fields_set__.update(fields)
     return value
@@ -71,3 +69,40 @@ def _assembled(model: type[V], fields: dict[str, Any], fields_set: set[str], ext
 @cache
 def _defaults_of(model: type[Value]) -> dict[str, Any]:
     return {name: field.get_default(call_default_factory=True) for name, field in model.model_fields.items()}
+
+
+T = TypeVar("T")
+MAX_DEPTH = 200
+"""Deeper values are shared, not copied."""
+
+
+def snapshot_of(value: T) -> T:
+    """A copy in which every list, mapping, set and value is its own; all else (text, numbers, objects) is shared.
+
+    Lists and mappings of classes of their own become plain ones.
+    """
+    copied: T = _copied(value, MAX_DEPTH, {})
+    return copied
+
+
+def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
+    if depth == 0 or not (isinstance(value, dict | list | set | Value) or type(value) is tuple):
+        return value
+    if id(value) in known:  # the same thing in two places, or within itself
+        return known[id(value)]
+    copied: Any
+    if isinstance(value, dict):
+        copied = known[id(value)] = {}
+        copied.update({key: _copied(item, depth - 1, known) for key, item in dict.items(value)})
+    elif isinstance(value, list):
+        copied = known[id(value)] = []
+        copied.extend([_copied(item, depth - 1, known) for item in list.__iter__(value)])
+    elif isinstance(value, set):
+        copied = known[id(value)] = set(value)  # members of a set are immutable
+    elif isinstance(value, tuple):
+        copied = known[id(value)] = tuple(_copied(item, depth - 1, known) for item in value)
+    else:
+        fields = {name: getattr(value, name) for name in value.model_fields_set}
+        copied = replaced(value, {name: _copied(item, depth - 1, known) for name, item in fields.items()})
+        known[id(value)] = copied
+    return copied

@@ -14,8 +14,6 @@ from typing import Final, TypeVar
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
-__all__ = ["Job", "Worker", "settle"]
-
 T = TypeVar("T")
 
 Job = Callable[[], object]
@@ -164,7 +162,7 @@ class Worker:
 
 
 def settle(future: Future[T], work: Callable[[], T]) -> None:
-    """Do the work unless the future was cancelled; the future holds its result, or what it raised."""
+    """Do the work unless the future was cancelled; the future holds its result or its exception."""
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -109,7 +109,7 @@ def test_an_input_costs_its_own_result_only() -> None:
     assert [one.overall_score for one in found] == [0.0, None, 0.002, None, None]
     labels = [[error.evaluator_type for error in one.run_errors or ()] for one in found]
     assert labels == [[], ["Free:fixed"], [], ["EvaluationInput"], ["EvaluationInput"]]
-    assert "stands there twice" in (found[3].run_errors or ())[0].message
+    assert "appears twice" in (found[3].run_errors or ())[0].message
     assert found[3].input_snapshot == given[3]
 
 
@@ -223,7 +223,7 @@ def test_it_runs_inside_of_a_running_loop() -> None:
 def test_all_of_them_are_saved() -> None:
     """The storage provider gets every result."""
     storage = Keeping()
-    found = run_evaluations_sync(inputs(9), config_of(Free(action=value), storage_provider=storage))
+    found = run_evaluations_sync(inputs(9), config_of(Free(action=value), storage=storage))
     assert sorted(one.timestamp for one in storage.saved) == sorted(one.timestamp for one in found)
     assert len(storage.saved) == 9
 

@@ -103,7 +103,7 @@ def test_lone_surrogates_are_written(tmp_path: Path) -> None:
     """Text that is no valid Unicode, which offline inputs may hold, does not lose the result."""
     path = tmp_path / "results.jsonl"
     made = EvaluationInput(response="a\ud800b", prompt="c\udfff")
-    found = run_evaluation_sync(made, config_of(Free(), storage_provider=JsonFileStorageProvider(path=path)))
+    found = run_evaluation_sync(made, config_of(Free(), storage=JsonFileStorageProvider(path=path)))
     assert found.run_errors is None
     (line,) = lines_of(path)
     assert line["overallScore"] == 0.5
@@ -115,7 +115,7 @@ def test_objects_without_json_are_written(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     found = run_evaluation_sync(
         EvaluationInput(response="x"),
-        config_of(Free(), metadata={"host": object()}, storage_provider=JsonFileStorageProvider(path=path)),
+        config_of(Free(), metadata={"host": object()}, storage=JsonFileStorageProvider(path=path)),
     )
     assert found.run_errors is None
     assert lines_of(path)[0]["overallScore"] == 0.5
