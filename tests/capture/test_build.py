@@ -9,7 +9,7 @@ import pytest
 from agenteval_otel.capture import CapturedCall, build_input, take
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats, Message, ToolCall
-from tests.capture.test_text import Broken
+from tests.capture.hostile import Broken
 
 SECOND = 1_000_000_000
 REPEL = Broken("__str__", ValueError("no text"))

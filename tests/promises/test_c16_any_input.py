@@ -21,7 +21,16 @@ from agenteval_otel.capture import Arguments, CapturedCall, build_input
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
-from tests.capture.test_text import Broken, BrokenList, BrokenMapping, BrokenText, NoClass, any_text, errors
+from tests.capture.hostile import (
+    Broken,
+    BrokenList,
+    BrokenMapping,
+    BrokenText,
+    Hostile,
+    NoClass,
+    any_text,
+    errors,
+)
 from tests.promises.figures import FULL, Recorder, sized
 
 CASES = sized(200, 20_000)
@@ -44,24 +53,6 @@ WORDS = (
     "part_start", "part_delta", "agent_run_result", "run_item_stream_event", "raw_response_event", "request",
     "response", "chat.completion", "tool-call", "tool-return", "user-prompt", "values", "updates", "constructor", "",
 )  # fmt: skip
-
-
-class Hostile:
-    """An object that raises wherever it is touched."""
-
-    def __getattribute__(self, name: str) -> Any:
-        raise RuntimeError("touched")
-
-    def __getitem__(self, key: Any) -> Any:
-        raise RuntimeError("touched")
-
-    def __bool__(self) -> bool:
-        raise RuntimeError("touched")
-
-    __len__ = __iter__ = __repr__ = __str__ = __hash__ = __call__ = __bool__  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        raise RuntimeError("touched")
 
 
 class Everything:
