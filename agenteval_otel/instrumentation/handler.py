@@ -46,31 +46,20 @@ _CALL_BYTES = 540
 
 
 class HandlerConfig:
-    """A handler's settings for one pipeline. Replaced as a whole, so that no call sees two halves.
-
-    Attributes:
-        settings: The handler's.
-        threshold, sampled: Of a sampler that looks at randomness alone: randomness from `threshold` on is
-            ``not_sampled``, other calls are `sampled`. Where the sampler has to be asked `sampled` is None and the
-            threshold lies beyond every number.
-        never: No call is sampled, and none wants a span: nothing has to be looked at.
-        keeps_memo: The sampler is asked several times about a call, and remembers.
-        spans, spans_always: Calls outside of any trace get a span of their own; also those that are not sampled.
-        by_trace, randomness_of: The trace's randomness decides; else `randomness_of` gives each call its own.
-        upstream_attribute: The attribute of the evaluated span that carries the share sampled upstream.
-        outcomes, unsampled: The agent's counts.
-    """
+    """A handler's settings for one pipeline. Replaced as a whole, so that no call sees two halves."""
 
     def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline) -> None:
         self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
-        self.decide = settings.sampler.decide
+        # Of a sampler that looks at randomness alone: from the threshold on a call is not sampled, below it is
+        # `sampled`. Where the sampler has to be called `sampled` is None, and the threshold lies beyond every number.
         rule: ThresholdRule | None = getattr(settings.sampler, "by_randomness", None)
         self.threshold: Final = RANDOMNESS_RANGE if rule is None else rule.threshold
         self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.sampled
+        self.decide = settings.sampler.decide
+        self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
         sampling = pipeline.sampled.settings
         self.by_trace, self.upstream_attribute = sampling.unit == "trace", sampling.upstream_attribute
         self.randomness_of: Final = randomness_of if self.by_trace else CallRandomness()
-        self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
         self.spans, self.spans_always = settings.agent_span != "never", settings.agent_span == "always"
         self.never = self.threshold == 0 and not self.spans_always
         self.outcomes = pipeline.accounting.outcome_counts(agent)
@@ -83,16 +72,10 @@ class Handler:
     Args:
         agent: The agent's name.
         function: The undecorated handler.
-        settings_for: Gives the settings for a pipeline; called again when another pipeline is configured.
+        settings_for: Returns the settings for a pipeline; called again when another pipeline is configured.
         pipeline: The pipeline to use.
         follows: The pipeline is the process's, and so is the one that replaces it.
         keep_arguments: Hold the arguments for a ``capture=`` function.
-
-    Attributes:
-        scoped: `enter` makes the call the current one until `leave`; for handlers that run in one go. A stream's
-            context is its consumer's, so nothing is set there across a yield.
-        scope: Makes a call the current one, and its own span the current span.
-        config: Its settings for the pipeline in use.
     """
 
     def __init__(
@@ -100,6 +83,7 @@ class Handler:
         pipeline: Pipeline, *, follows: bool, keep_arguments: bool,
     ) -> None:  # fmt: skip
         self.agent = agent
+        # For handlers that run in one go: a stream's context is its consumer's, so no call is current across a yield.
         self.scoped = False
         self._settings_for = settings_for
         self._arguments = Arguments(function, keep=keep_arguments)
@@ -192,7 +176,7 @@ class Handler:
             call.span_bytes = 0
 
     def _keep(self, call: CapturedCall, answer: Any) -> int:
-        """Detach the answer from the host; gives about how many bytes the call keeps alive."""
+        """Detach the answer from the host; returns about how many bytes the call keeps alive."""
         # What was taken part by part was measured then; text that was taken as it is has its size in its header.
         size = _CALL_BYTES + getsizeof(call.prompt) if type(call.prompt) is str else _CALL_BYTES
         if type(answer) is str:

@@ -31,14 +31,12 @@ def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
         shape = type(function).__call__
     if inspect.isasyncgenfunction(shape):
-        monitored: Callable[..., Any] = _async_generator(function, handler)
+        make: Callable[..., Callable[..., Any]] = _async_generator
     elif inspect.isgeneratorfunction(shape):
-        monitored = _generator(function, handler)
-    elif inspect.iscoroutinefunction(shape):
-        monitored = _coroutine(function, handler)
+        make = _generator
     else:
-        monitored = _function(function, handler)
-    return functools.wraps(function)(monitored)
+        make = _coroutine if inspect.iscoroutinefunction(shape) else _function
+    return functools.wraps(function)(make(function, handler))
 
 
 def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:

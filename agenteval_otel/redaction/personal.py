@@ -2,7 +2,7 @@
 
 A number is examined from its first group of digits. Check digits decide where they exist. A telephone number is
 recognised by an international or common national form, or by a word before it such as ``phone:``. Numbers of orders,
-dates and plain ids have no form of their own, so a number without ``+``, grouping or such a word is none.
+dates and plain ids have no form of their own, so a number without ``+``, grouping or such a word stays.
 """
 
 from __future__ import annotations
