@@ -135,7 +135,7 @@ def _replaced(text: str, findings: list[Finding]) -> str:
 
 
 def default_redactors() -> tuple[Redactor, ...]:
-    """What is applied where nothing is said: every built-in kind."""
+    """The default: every built-in kind."""
     return (PatternRedactor(),)
 
 

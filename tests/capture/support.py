@@ -12,8 +12,8 @@ from agenteval_otel.testing import ModelReply
 from tests.instrumentation.support import Seen
 
 __all__ = [
-    "ANSWER", "ASKED", "CALLING", "LOOK", "ONLY_CALLING", "WEATHER", "found", "history_of", "passed_on", "read_answer",
-    "read_chunks", "returned", "streamed",
+    "ANSWER", "ASKED", "CALLING", "LOOK", "ONLY_CALLING", "WEATHER", "facts_of", "history_of", "passed_on",
+    "read_answer", "read_chunks", "returned", "streamed",
 ]  # fmt: skip
 
 WEATHER: Any = {"name": "weather", "arguments": {"city": "Kyōto"}}
@@ -66,13 +66,13 @@ def passed_on(stream: Callable[[], Any]) -> EvaluationInput:
     return _only(seen)
 
 
-def found(given: EvaluationInput) -> tuple[Any, ...]:
+def facts_of(captured: EvaluationInput) -> tuple[Any, ...]:
     """The facts that a client's answer tells: text, calls (name, arguments, result), tokens, model, finish reason."""
-    calls = given.tool_calls
+    calls = captured.tool_calls
     return (
-        given.response, None if calls is None else [_call(call) for call in calls],
-        None if given.usage is None else (given.usage.input_tokens, given.usage.output_tokens),
-        given.model, given.finish_reason,
+        captured.response, None if calls is None else [_call(call) for call in calls],
+        None if captured.usage is None else (captured.usage.input_tokens, captured.usage.output_tokens),
+        captured.model, captured.finish_reason,
     )  # fmt: skip
 
 
@@ -85,8 +85,8 @@ def _only(seen: Seen) -> EvaluationInput:
     assert seen.outcomes == {"evaluated": 1}
     assert seen.pipeline.accounting.failures == {}
     seen.pipeline.shutdown(5)
-    (given,) = seen.inputs
-    return given
+    (captured,) = seen.inputs
+    return captured
 
 
 def read_answer(answer: Any) -> Reading:

@@ -32,9 +32,9 @@ def test_a_tuple_that_unfolds_to_a_billion() -> None:
     for _ in range(50_000):
         deep = (deep,)
     for value in (_doubled(60), deep):
-        given = returned(value)
-        assert given.response.startswith("[[")
-        assert given.metadata == {SNAPSHOT: TRUNCATED}
+        captured = returned(value)
+        assert captured.response.startswith("[[")
+        assert captured.metadata == {SNAPSHOT: TRUNCATED}
     assert returned((1, ("a", (2.0, None, frozenset({3}))))).metadata is None
 
 
@@ -136,7 +136,7 @@ def test_tool_calls_that_are_said_without_end() -> None:
         return prompt
 
     seen: list[Any] = []
-    _, pipeline = _kept(handler, evaluators=[Free(action=lambda given: seen.append(given) or 1.0)])
+    _, pipeline = _kept(handler, evaluators=[Free(action=lambda captured: seen.append(captured) or 1.0)])
     names = [call.name for call in seen[0].tool_calls]
     assert len(names) > 300
     assert names == [f"t{number}" for number in range(1_001 - len(names), 1_001)]
@@ -154,7 +154,7 @@ def test_what_a_handler_annotated_stays_its_own() -> None:
         return prompt
 
     seen: list[Any] = []
-    _kept(handler, evaluators=[Free(action=lambda given: seen.append(given) or 1.0)])
+    _kept(handler, evaluators=[Free(action=lambda captured: seen.append(captured) or 1.0)])
     assert [call.name for call in seen[0].tool_calls] == ["a", "b", "c"]
     assert (mine, seen[0].model) == ([{"name": "a"}], "second")
 

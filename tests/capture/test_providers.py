@@ -20,7 +20,7 @@ from tests.capture.support import (
     LOOK,
     ONLY_CALLING,
     WEATHER,
-    found,
+    facts_of,
     passed_on,
     returned,
     streamed,
@@ -99,21 +99,21 @@ def test_whole_answers(api: Api, resource: Any) -> None:
     """The object, its dictionary, its JSON and a mapping around it tell the same; its content alone what it knows."""
     answer = resource.create(**api.whole)
     for form in (answer, dumped(answer), answer.model_dump_json(warnings=False), {"response": answer}):
-        given = returned(form)
-        assert found(given) == api.found
-        assert given.response_id == answer.id == api.response_id
+        captured = returned(form)
+        assert facts_of(captured) == api.found
+        assert captured.response_id == answer.id == api.response_id
     content = api.content(answer)
     for form in (content, dumped(content)):
-        assert found(returned(form))[:2] == (LOOK, [CALL])
+        assert facts_of(returned(form))[:2] == (LOOK, [CALL])
 
 
 def test_streams(api: Api, resource: Any) -> None:
     """Chunks, as objects and as dictionaries, tell what the whole would; the whole at the end doubles nothing."""
     chunks = list(resource.create(**api.chunks, stream=True))
     for form in (chunks, dumped(chunks)):
-        given = streamed(form)
-        assert found(given) == api.found
-        assert (given.response_id, given.stream_end) == (api.response_id, "completed")
+        captured = streamed(form)
+        assert facts_of(captured) == api.found
+        assert (captured.response_id, captured.stream_end) == (api.response_id, "completed")
 
 
 def test_the_async_client(api: Api) -> None:
@@ -129,15 +129,15 @@ def test_the_async_client(api: Api) -> None:
             async with api.open(server, api.async_client) as client:
                 return await api.resource(client).create(**api.whole)
 
-        assert found(passed_on(stream)) == api.found
-        assert found(returned(asyncio.run(whole()))) == api.found
+        assert facts_of(passed_on(stream)) == api.found
+        assert facts_of(returned(asyncio.run(whole()))) == api.found
 
 
 def test_an_answer_that_only_calls_tools(api: Api) -> None:
     """An answer without text has the text ``""`` and its calls."""
     with ModelServer([ONLY_CALLING]) as server, api.open(server) as client:
-        assert found(returned(api.resource(client).create(**api.whole)))[:2] == ("", [CALL])
-        assert found(streamed(api.resource(client).create(**api.whole, stream=True)))[:2] == ("", [CALL])
+        assert facts_of(returned(api.resource(client).create(**api.whole)))[:2] == ("", [CALL])
+        assert facts_of(streamed(api.resource(client).create(**api.whole, stream=True)))[:2] == ("", [CALL])
 
 
 def test_the_events_as_a_proxy_passes_them_on(api: Api, resource: Any) -> None:
@@ -145,11 +145,11 @@ def test_the_events_as_a_proxy_passes_them_on(api: Api, resource: Any) -> None:
     with resource.with_streaming_response.create(**api.chunks, stream=True) as response:
         raw = b"".join(response.iter_bytes())
     for size in (7, 100, len(raw)):
-        assert found(streamed([raw[start : start + size] for start in range(0, len(raw), size)])) == api.found
-    assert found(streamed(raw.decode().splitlines(keepends=True))) == api.found
+        assert facts_of(streamed([raw[start : start + size] for start in range(0, len(raw), size)])) == api.found
+    assert facts_of(streamed(raw.decode().splitlines(keepends=True))) == api.found
 
 
-HELPER_TEXTS = {"messages": "text", "completions": "content.delta"}
+HELPER_TEXTS = {"text", "content.delta"}
 
 
 def test_the_stream_helper(api: Api, resource: Any) -> None:
@@ -157,17 +157,17 @@ def test_the_stream_helper(api: Api, resource: Any) -> None:
     with resource.stream(**api.whole) as stream:
         events = list(stream)
     usage = api.found[2] if api.whole is api.chunks else None
-    assert found(streamed(events)) == (*api.found[:2], usage, *api.found[3:])
-    texts = [event for event in events if event.type in HELPER_TEXTS.values()]
+    assert facts_of(streamed(events)) == (*api.found[:2], usage, *api.found[3:])
+    texts = [event for event in events if event.type in HELPER_TEXTS]
     assert not texts or streamed(texts).response == LOOK
 
 
 def test_streams_that_lack_their_end(gpt: openai.OpenAI) -> None:
     """Without usage or the last event a stream tells what came."""
     uncounted = streamed(gpt.chat.completions.create(**CHAT, stream=True))
-    assert found(uncounted) == (LOOK, [CALL], None, "gpt-x", "tool_calls")
+    assert facts_of(uncounted) == (LOOK, [CALL], None, "gpt-x", "tool_calls")
     cut = streamed(list(gpt.responses.create(**RESPONSE, stream=True))[:-1])
-    assert found(cut) == (LOOK, [CALL], None, "gpt-x", None)
+    assert facts_of(cut) == (LOOK, [CALL], None, "gpt-x", None)
     assert (cut.response_id or "").startswith("resp_")
 
 
@@ -182,7 +182,7 @@ def test_a_refusal() -> None:
     refusal = {"role": "assistant", "content": None, "refusal": "I will not."}
     answer = {"id": "c", "object": "chat.completion", "model": "m", "choices": [
         {"index": 0, "message": refusal, "finish_reason": "stop"}]}  # fmt: skip
-    assert found(returned(answer)) == ("I will not.", None, None, "m", "stop")
+    assert facts_of(returned(answer)) == ("I will not.", None, None, "m", "stop")
 
 
 def test_why_it_stopped() -> None:
@@ -215,14 +215,14 @@ def test_a_usage_object_as_a_fact(gpt: openai.OpenAI) -> None:
         return completion.choices[0].message.content
 
     handler("How is it?")
-    assert found(seen.last) == (LOOK, [CALL], (7, 9), "gpt-x", None)
+    assert facts_of(seen.last) == (LOOK, [CALL], (7, 9), "gpt-x", None)
     seen.pipeline.shutdown(5)
 
 
 def test_the_final_message_of_the_stream_helper(claude: anthropic.Anthropic) -> None:
     """The helper's final message doubles nothing, and its text stream is text."""
     with claude.messages.stream(**MESSAGE) as stream:
-        assert found(streamed([*stream, stream.get_final_message()])) == APIS["messages"].found
+        assert facts_of(streamed([*stream, stream.get_final_message()])) == APIS["messages"].found
     with claude.messages.stream(**MESSAGE) as stream:
         assert streamed(stream.text_stream).response == LOOK
 
@@ -232,11 +232,11 @@ def test_a_stream_that_breaks_off(claude: anthropic.Anthropic) -> None:
     events = list(claude.messages.create(**MESSAGE, stream=True))
     texts = [index for index, event in enumerate(events) if event.type == "content_block_delta"
              and event.delta.type == "text_delta"]  # fmt: skip
-    given = streamed(events[: texts[0] + 1])
-    assert given.response == LOOK[:7]
-    assert (given.finish_reason, given.tool_calls) == (None, None)
-    assert given.usage is not None
-    assert (given.usage.input_tokens, given.usage.output_tokens) == (7, None)
+    captured = streamed(events[: texts[0] + 1])
+    assert captured.response == LOOK[:7]
+    assert (captured.finish_reason, captured.tool_calls) == (None, None)
+    assert captured.usage is not None
+    assert (captured.usage.input_tokens, captured.usage.output_tokens) == (7, None)
     with claude.messages.with_streaming_response.create(**MESSAGE, stream=True) as response:
         raw = b"".join(response.iter_bytes())
     assert streamed([raw[: raw.index(b"text_delta") + 20]]).response == "", "an event that broke off says nothing"
@@ -250,16 +250,16 @@ def test_a_loop_with_tools_is_a_conversation() -> None:
         result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "sunny"}  # type: ignore[union-attr]
         messages += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
         last = claude.messages.create(**{**MESSAGE, "messages": messages})
-    given = returned(last, prompt=messages, system="Be nice.")
-    assert (given.prompt, given.response) == ("How is it?", "It is sunny.")
-    assert given.message_history is not None
-    assert [message.role for message in given.message_history] == ["system", "user", "assistant", "tool"]
-    assert given.message_history[0].content == "Be nice."
-    calls = given.message_history[2].tool_calls
+    captured = returned(last, prompt=messages, system="Be nice.")
+    assert (captured.prompt, captured.response) == ("How is it?", "It is sunny.")
+    assert captured.message_history is not None
+    assert [message.role for message in captured.message_history] == ["system", "user", "assistant", "tool"]
+    assert captured.message_history[0].content == "Be nice."
+    calls = captured.message_history[2].tool_calls
     assert calls is not None
     assert (calls[0].name, calls[0].result) == ("weather", "sunny")
     whole = returned([*messages, {"role": "assistant", "content": last.content}])
-    assert found(whole)[:2] == ("It is sunny.", [("weather", WEATHER["arguments"], "sunny")])
+    assert facts_of(whole)[:2] == ("It is sunny.", [("weather", WEATHER["arguments"], "sunny")])
 
 
 def test_tokens_of_the_cache_are_input() -> None:
@@ -270,7 +270,7 @@ def test_tokens_of_the_cache_are_input() -> None:
         ModelServer([ModelReply(body=body)]) as server,
         anthropic.Anthropic(base_url=server.url, api_key="t") as claude,
     ):
-        given = returned(claude.messages.create(**MESSAGE))
-    assert given.usage is not None
-    assert (given.usage.input_tokens, given.usage.output_tokens) == (115, 2)
-    assert json.loads(given.model_dump_json(by_alias=True))["usage"] == {"inputTokens": 115, "outputTokens": 2}
+        captured = returned(claude.messages.create(**MESSAGE))
+    assert captured.usage is not None
+    assert (captured.usage.input_tokens, captured.usage.output_tokens) == (115, 2)
+    assert json.loads(captured.model_dump_json(by_alias=True))["usage"] == {"inputTokens": 115, "outputTokens": 2}

@@ -12,7 +12,7 @@ import pytest
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 
-from tests.capture.support import found, history_of, returned, streamed
+from tests.capture.support import facts_of, history_of, returned, streamed
 from tests.instrumentation.support import Seen
 from tests.promises.programs import run_program
 
@@ -78,9 +78,9 @@ CONVERSATION: list[dict[str, Any]] = [
 )  # fmt: skip
 def test_answers_of_the_handlers_own_making(answer: Any, expected: Any) -> None:
     """Models, dataclasses, dictionaries and parts give their text; a JSON answer stays as it is; facts stand beside."""
-    given = returned(answer)
-    assert found(given)[:3] == expected
-    assert (given.model, given.response_id, given.finish_reason) == (None, None, None)
+    captured = returned(answer)
+    assert facts_of(captured)[:3] == expected
+    assert (captured.model, captured.response_id, captured.finish_reason) == (None, None, None)
 
 
 @pytest.mark.parametrize(
