@@ -42,6 +42,9 @@ _OTHERS: Final = frozenset({
     "file", "document", "audio", "video", "web_search_call", "file_search_call", "computer_call",
     "code_interpreter_call", "web_search_tool_result", "compaction",
 })  # fmt: skip
+_ITEMS: Final = frozenset(
+    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
+)  # fmt: skip
 _KNOWN_PARTS: Final = _TEXTS | _CALLS | _RESULTS | _OTHERS
 _ROLES: Final = {
     "user": "user", "human": "user", "HumanMessageChunk": "user", "assistant": "assistant", "ai": "assistant",
@@ -237,9 +240,7 @@ def _add_facts(turn: Turn, message: Any) -> None:
 
 def _is_item(value: Any) -> bool:
     kind = kind_of(value)
-    return kind in ("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output") or (
-        kind == "reasoning" and field(value, "summary") is not None
-    )
+    return kind in _ITEMS or (kind == "reasoning" and field(value, "summary") is not None)
 
 
 def _item_turns(value: Any) -> list[Turn]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, Unreadable
@@ -129,20 +130,23 @@ class PlainCopy:
         if type(value) is Detached:
             value = value.fields
         if not isinstance(value, dict | list | tuple | set | frozenset):
-            text = value if isinstance(value, str) else _text_of(value[:CAP_CHARS] if type(value) is bytes else value)
+            if isinstance(value, bytes | bytearray):
+                value = value[:CAP_CHARS]
+            text = value if isinstance(value, str) else _text_of(value)
             text = clean(text, max(64, self._chars))
             self._chars -= len(text)
             return text
         if depth == 0 or id(value) in above:
             return "[...]"
-        above |= {id(value)}
-        items: list[Any] = []
-        for item in value.items() if isinstance(value, dict) else value:
+        depth, above = depth - 1, above | {id(value)}
+        if isinstance(value, dict):
+            pairs = self._within_limit(value.items())
+            return {clean(_text_of(key), 256): self._copy(item, depth, above) for key, item in pairs}
+        return [self._copy(item, depth, above) for item in self._within_limit(value)]
+
+    def _within_limit(self, items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
             if self._items <= 0:
-                break
+                return
             self._items -= 1
-            if isinstance(value, dict):
-                items.append((clean(_text_of(item[0]), 256), self._copy(item[1], depth - 1, above)))
-            else:
-                items.append(self._copy(item, depth - 1, above))
-        return dict(items) if isinstance(value, dict) else items
+            yield item
