@@ -7,13 +7,13 @@ than it needs, and nothing of it comes into a log line: it may quote our key.
 
 from __future__ import annotations
 
-import email.utils
 import json
 import time
 import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from agenteval_otel.http_client.retries import retry_after_of
 from agenteval_otel.telemetry.signals import Signal
 
 MAX_REPLY_BYTES = 64 * 1024
@@ -110,10 +110,11 @@ class HttpSender:
         with self._session.post(
             self._url, data=body, headers=self._headers, timeout=self._timeout_s, **self._options
         ) as response:
-            status, retry_after = response.status_code, response.headers.get("retry-after")
+            status = response.status_code
             if not 200 <= status < 300:
                 retryable = status in _RETRYABLE_HTTP
-                wait_s = _seconds(retry_after) if retryable else None
+                asked_s = retry_after_of(response.headers) if retryable else None
+                wait_s = None if asked_s is None else min(asked_s, MAX_WAIT_S)
                 return Delivery(False, str(status), 0, retryable, status == 413, wait_s)
             reply = _read(response, deadline)
             rejected = None if reply is None else _rejected(self._signal, reply, response.headers.get("content-type"))
@@ -208,20 +209,6 @@ def _rejected(signal: Signal, reply: bytes, content_type: str | None) -> int | N
         return int(getattr(message.partial_success, signal.rejected))
     except Exception:
         return None
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """``Retry-After``: seconds or a date; at most `MAX_WAIT_S`."""
-    if retry_after is None:
-        return None
-    try:
-        wait_s = float(retry_after)
-    except ValueError:
-        try:
-            wait_s = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
-        except (TypeError, ValueError, OverflowError):
-            return None
-    return min(max(wait_s, 0.0), MAX_WAIT_S) if wait_s == wait_s else None
 
 
 def _retry_delay(metadata: Any) -> float | None:
