@@ -1,0 +1,164 @@
+"""NLPAccuracy: how near the answer is to the ground truth, by an embedder."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, ClassVar, Literal
+
+from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
+
+from agenteval_otel.components import PartError
+from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder, as_embedder
+from agenteval_otel.errors import ConfigurationError, EmbedderError, EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.base import EvaluatorKind, Execution
+from agenteval_otel.evaluators.built_in import BuiltInEvaluator
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.models.value import replaced
+from agenteval_otel.runtime.masking import message_of
+from agenteval_otel.scoring import AgentDockCriteria
+
+_TWO_VALUED = ("binary", "pass/fail")
+
+
+class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
+    """Cosine of the angle between the embeddings of response and ground truth, -1 to 1, higher is nearer.
+
+    Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
+    on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
+    0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept and enters no average.
+
+    A response that is a message counts whole, as JSON; so does a ground truth that is no text. Without a response, and
+    when the embedder breaks, the result is a failed one.
+
+    Attributes:
+        embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is
+            another name for it. The embedded one compares wording, not meaning.
+        similarity_threshold: Cosine from which on (inclusive) the answer passes.
+        without_reference: ``skip`` inputs that bring no ground truth, or ``fail``.
+    """
+
+    kind: ClassVar[EvaluatorKind] = "embedding"
+    # Where models lie, for embedders that load one; none of them is a secret.
+    child_environment: ClassVar[tuple[str, ...]] = (
+        "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "XDG_CACHE_HOME",
+    )  # fmt: skip
+    reason_codes: ClassVar[tuple[str, ...]] = ("below_threshold",)
+
+    embedder: SerializeAsAny[Embedder] = Field(
+        default_factory=HashingEmbedder,
+        validation_alias=AliasChoices("embedder", "embeddingModel", "embedding_model"),
+        serialization_alias="embedder",
+    )
+    similarity_threshold: float | None = Field(default=None, ge=-1, le=1)
+    without_reference: Literal["skip", "fail"] = "skip"
+
+    @field_validator("embedder", mode="before")
+    @classmethod
+    def _load_embedder(cls, value: Any) -> Any:
+        try:
+            return as_embedder(value, path="embedder")
+        except ConfigurationError as failure:
+            raise PartError(failure) from None
+
+    def preferred_execution(self) -> Execution | None:
+        """``async`` with an async embedder, else ``process``."""
+        return "async" if self.embedder.is_async else "process"
+
+    async def score(self, evaluation_input: EvaluationInput) -> Score:
+        """The cosine.
+
+        Raises:
+            EvaluationSkipped: There is no ground truth.
+            EvaluationError: A text is missing, or the embedder broke; `evaluate` makes it a failed result.
+        """
+        if self.without_reference == "skip" and evaluation_input.ground_truth is None:
+            raise EvaluationSkipped("no ground truth")
+        texts = [
+            _text_of(evaluation_input.response, "response"),
+            _text_of(evaluation_input.ground_truth, "ground_truth"),
+        ]
+        try:
+            embedded = await self.embedder.embedded(texts)
+        except (EvaluationError, EvaluationSkipped):
+            raise
+        except Exception as error:
+            message = f"the embedder raised {message_of(error)}"
+            raise EvaluationError(message, error_type=type(error).__name__) from error
+        return Score(value=_cosine(embedded.vectors), metadata=_usage_metadata(self.embedder, embedded.usage))
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        return False if criterion.scale in _TWO_VALUED else 0
+
+    def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
+        usage = error.usage if isinstance(error, EmbedderError) else None
+        return replaced(super().failed(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
+
+    def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
+        cosine: Any = score.value
+        fields: dict[str, Any] = {"reasoning": f"cosine {cosine:.4f} ({self.embedder.type})"}
+        # Texts that point away from each other are as unlike as texts can be on a scale that begins at 0.
+        if criterion.scale == "numeric" and criterion.minimum is None and not isinstance(criterion, AgentDockCriteria):
+            fields["value"] = max(0.0, cosine)
+        if self.similarity_threshold is not None:
+            reached = cosine >= self.similarity_threshold
+            outcome = "reached" if reached else "not reached"
+            fields["reasoning"] += f", threshold {self.similarity_threshold:g} {outcome}"
+            fields["reason_code"] = None if reached else "below_threshold"
+            if criterion.scale in _TWO_VALUED:
+                fields["value"] = reached
+        return replaced(score, fields)
+
+    def prepare(self) -> None:
+        """Have the embedder load what it needs."""
+        self.embedder.prepare()
+
+
+def _usage_metadata(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str, Any] | None:
+    """The model and its usage, for the result's metadata; None where nothing is counted."""
+    if usage is None:
+        return None
+    return {"embedder": {"model": getattr(embedder, "model", ""), **usage.model_dump(by_alias=True)}}
+
+
+def _text_of(value: Any, name: str) -> str:
+    """A text as it is, anything else as compact JSON.
+
+    Raises:
+        EvaluationError: There is nothing (``missing_text``), or it has no JSON form (``invalid_text``).
+    """
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if value is None or value == "":
+        raise EvaluationError(f"no {name}", error_type="missing_text")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON does not tell 7.0 from 7
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    except (TypeError, ValueError, RecursionError) as error:  # a circle, a key that is no text, or far too deep
+        raise EvaluationError(f"the {name} has no JSON form", error_type="invalid_text") from error
+
+
+def _cosine(rows: Any) -> float:
+    """The cosine of the angle between two rows; 0 where one is zero.
+
+    Raises:
+        EvaluationError: (``invalid_embedding``) They are not two vectors of numbers, of one length that is not 0.
+    """
+    import numpy as np
+
+    try:
+        first, second = (np.asarray(row, np.float64) for row in rows)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EvaluationError("expected two vectors of numbers", error_type="invalid_embedding") from error
+    if first.ndim != 1 or first.shape != second.shape or not first.size:
+        message = f"the embeddings have the shapes {first.shape} and {second.shape}"
+        raise EvaluationError(message, error_type="invalid_embedding")
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise EvaluationError("an embedding is not finite", error_type="invalid_embedding")
+    # Scaled, so that no square overflows or vanishes.
+    first, second = (vector / (abs(vector).max() or 1.0) for vector in (first, second))
+    lengths = math.sqrt(float(first @ first) * float(second @ second))
+    return min(1.0, max(-1.0, float(first @ second) / lengths)) if lengths else 0.0
