@@ -1,15 +1,33 @@
-"""Whole answers: a registered format, a message, a list of messages, or plain data of the handler's own making."""
+"""Answers, whole and streamed: a registered format, a message, a list of messages, text, or data of the handler's own.
+
+A stream may mix strings, server-sent events, and chunks and events of any format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import codecs
+import json
+import re
+from collections.abc import Sequence
 from typing import Any, Final
 
-from agenteval_otel.capture.fields import Tokens, field, first, items, json_object, kind_of, last_items, usage_of
+from agenteval_otel.capture.detached import Detached, Unreadable
+from agenteval_otel.capture.fields import (
+    Tokens,
+    field,
+    first,
+    is_data,
+    items,
+    json_object,
+    kind_of,
+    last_items,
+    usage_of,
+)
 from agenteval_otel.capture.messages import (
     TEXT_KEYS,
     Turn,
     all_turns,
+    call_of,
     content_text,
     is_content,
     is_message,
@@ -18,39 +36,34 @@ from agenteval_otel.capture.messages import (
     text_field,
     turns_of,
 )
-from agenteval_otel.capture.reading import Reading
-from agenteval_otel.capture.response_formats import ANSWER_FORMATS
-from agenteval_otel.capture.text import model_fields, to_text
-from agenteval_otel.capture.tool_calls import call_of
-from agenteval_otel.capture.values import Detached
+from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS, Reading, response_format
+from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 from agenteval_otel.errors import CaptureError
 
-__all__ = ["add_answer", "add_plain", "must_be_complete", "read_answer", "total_usage"]
+__all__ = ["add_answer", "add_chunk", "must_be_complete", "read_answer", "read_chunks", "total_usage"]
 
 _MAX_DEPTH: Final = 3
 """How deep answers are looked for within answers."""
-_IS_A_STREAM: Final = "is a stream for its reader: monitor what makes its pieces"
+_MAX_CHUNK_DEPTH: Final = 4
 
 
 def read_answer(answer: Any) -> Reading:
     """What an answer says.
 
     Raises:
-        CaptureError: It is a stream, which belongs to its reader, or its own methods raised.
+        CaptureError: It is a stream, which belongs to its reader, or nothing of it can be read.
     """
     reading = Reading()
     if not add_answer(reading, answer):
-        add_plain(reading, answer)
+        _add_plain(reading, answer)
     return reading
 
 
 def add_answer(reading: Reading, answer: Any) -> bool:
     """Add an answer of a known form to the reading; False where it has none."""
-    if answer is None or isinstance(answer, bool | int | float | bytes | bytearray):
-        return False
     if isinstance(answer, str):
         return _add_json(reading, answer)
-    if reading.depth >= _MAX_DEPTH:
+    if not isinstance(answer, dict | list | tuple | Detached) or reading.depth >= _MAX_DEPTH:
         return False
     reading.depth += 1
     try:
@@ -63,23 +76,14 @@ def add_answer(reading: Reading, answer: Any) -> bool:
         reading.depth -= 1
 
 
-def add_plain(reading: Reading, answer: Any) -> None:
-    """Add an answer of no known form: text, a text field, or data as JSON.
-
-    Raises:
-        CaptureError: As `read_answer`.
-    """
-    if isinstance(answer, str):
-        reading.add_text(to_text(answer))
-        return
-    if isinstance(answer, Mapping) or model_fields(answer) is not None:
+def _add_plain(reading: Reading, answer: Any) -> None:
+    """Add an answer of no known form: text, a text field, or data as JSON."""
+    if is_data(answer):
         _add_beside(reading, answer)
     text = text_field(answer)
-    if text is None:
-        if type(answer) is Detached and not answer.type.is_data:
-            raise CaptureError(f"no text from {answer.type.name}: it is no plain data and has no field of a known name")
-        text = to_text(answer)
-    reading.add_text(text)
+    if text is None and type(answer) is Detached and not answer.is_data:
+        raise CaptureError(f"no text from {answer.type_name}: it is no plain data and has no field of a known name")
+    reading.add_text(to_text(answer) if text is None else text)
 
 
 def _add_json(reading: Reading, text: str) -> bool:
@@ -103,8 +107,9 @@ def _add_list(reading: Reading, answer: Any) -> bool:
         reading.add_conversation(all_turns(messages))
         return True
     if is_content(messages):
-        reading.add_turn(Turn("assistant", content_text(messages) or "", calls=part_calls(messages)))
-        reading.add_results(part_results(messages))
+        turn = Turn("assistant", content_text(messages) or "", calls=part_calls(messages))
+        turn.results = part_results(messages)
+        reading.add_turn(turn)
         return True
     return False
 
@@ -133,17 +138,10 @@ def _add_remains(reading: Reading, answer: Any) -> bool:
 
 def _add_nested(reading: Reading, answer: Any) -> bool:
     """A mapping or a model that holds a response under one of the names of an answer."""
-    if not isinstance(answer, Mapping) and model_fields(answer) is None:
-        return False
-    for name in TEXT_KEYS:
+    for name in TEXT_KEYS if is_data(answer) else ():
         inner = field(answer, name)
-        if inner is None or inner is answer:
-            continue
-        if (
-            not isinstance(inner, str)
-            and not (name == "content" and isinstance(inner, list | tuple))
-            and add_answer(reading, inner)
-        ):
+        is_text = isinstance(inner, str) or (name == "content" and isinstance(inner, list | tuple))
+        if not is_text and add_answer(reading, inner):
             _add_beside(reading, answer)
             return True
     return False
@@ -152,8 +150,7 @@ def _add_nested(reading: Reading, answer: Any) -> bool:
 def _add_beside(reading: Reading, answer: Any) -> None:
     """Tool calls and usage beside the text of an answer of the handler's own making."""
     for item in items(field(answer, "tool_calls")):
-        call = call_of(item)
-        if call is not None:
+        if (call := call_of(item)) is not None:
             reading.calls.add(call)
     reading.usage_total = reading.usage_total or usage_of(field(answer, "usage"))
 
@@ -165,7 +162,110 @@ def total_usage(usage: Any) -> Tokens | None:
 
 
 def must_be_complete(answer: Any) -> None:
-    """Raises `CaptureError` for a run's result that is a stream nobody has read to its end."""
+    """Raises `CaptureError` for a run's result that is a stream which has not been read to its end."""
     if field(answer, "is_complete") is False:
-        name = answer.type.name if type(answer) is Detached else type(answer).__name__
-        raise CaptureError(f"{name} {_IS_A_STREAM}")
+        name = answer.type_name if type(answer) is Detached else "the run"
+        raise CaptureError(f"{name} is a stream for its reader: monitor what makes its pieces")
+
+
+@response_format("http", libraries=("httpx", "requests", "starlette"), fields=("body", "status_code", "_content"))
+def _add_http_response(reading: Reading, answer: Any) -> bool:
+    """A response of a web framework or an HTTP client whose body is at hand: Starlette, FastAPI, httpx, requests."""
+    body = field(answer, "body") or field(answer, "_content")
+    if not isinstance(body, bytes) or not isinstance(field(answer, "status_code"), int):
+        return False
+    text = to_text(body)
+    read = json_object(text)
+    if not isinstance(read, dict) or not add_answer(reading, read):
+        _add_plain(reading, text if read is None else read)
+    return True
+
+
+def read_chunks(chunks: Sequence[Any]) -> Reading:
+    """Read a streamed answer, as far as it came.
+
+    Raises:
+        CaptureError: No chunk has text that can be read.
+    """
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    texts = [decode(chunk[: CAP_CHARS * 4]) if isinstance(chunk, bytes) else chunk for chunk in chunks]
+    if all(isinstance(text, str) for text in texts):
+        whole = "".join(texts)
+        events = events_in(whole)
+        texts = [whole] if events is None else events
+    reading, others = Reading(), []
+    for chunk in texts:
+        if isinstance(chunk, str):
+            reading.add_text(cap(chunk, 2 * CAP_CHARS))
+        elif chunk is not None and not add_chunk(reading, chunk):
+            others.append(chunk)
+    reading.use_echoes()
+    if reading.empty:
+        for chunk in others:
+            if type(chunk) is not Unreadable and (type(chunk) is not Detached or chunk.is_data):
+                reading.add_text(to_text(chunk))
+        if reading.empty and any(type(chunk) is Unreadable for chunk in others):
+            raise CaptureError("no text from the stream: none of its chunks can be read")
+    return reading
+
+
+def add_chunk(reading: Reading, chunk: Any) -> bool:
+    """Add one chunk, event or message of a stream; False where it has no known form and no text field."""
+    if reading.depth >= _MAX_CHUNK_DEPTH or isinstance(chunk, bool | int | float):
+        return False
+    reading.depth += 1
+    try:
+        if any(read(reading, chunk) for read in CHUNK_FORMATS.values()):
+            return True
+    finally:
+        reading.depth -= 1
+    turns = turns_of(chunk)
+    for turn in turns:
+        reading.add_message(turn)  # messages of the user or the system are no answer
+    return bool(turns) or (chunk != [] and add_answer(reading, chunk)) or _add_own_chunk(reading, chunk)
+
+
+def _add_own_chunk(reading: Reading, chunk: Any) -> bool:
+    """A chunk of the handler's own making: its text field, or the one in its ``delta``."""
+    delta = field(chunk, "delta")
+    text = delta if isinstance(delta, str) else text_field(delta)
+    if text is None:
+        text = text_field(chunk)
+    if text is None:
+        return False
+    reading.add_text(to_text(text))
+    return True
+
+
+_LINE: Final = re.compile(r"(?:data|event|id|retry)?:")
+_BEGINS: Final = ("data:", "event:", "id:", "retry:", ":")
+
+
+def events_in(text: str) -> list[Any] | None:
+    """What the server-sent events of a text carry: JSON data, or text; None where the text is no such stream.
+
+    A stream that breaks off in an event, or goes beyond the cap, gives those before it.
+    """
+    text = text.lstrip("\r\n\ufeff")
+    if not text.startswith(_BEGINS) or "data:" not in text:
+        return None
+    if len(text) > CAP_CHARS:
+        text = text[: max(text.rfind("\n\n", 0, CAP_CHARS), text.rfind("\r\n\r\n", 0, CAP_CHARS), 0)]
+    events: list[Any] = []
+    for block in re.split(r"\r?\n\r?\n", text):
+        lines = block.splitlines()
+        if any(line and _LINE.match(line) is None for line in lines):
+            return None
+        data = "\n".join(line[5:].removeprefix(" ") for line in lines if line.startswith("data:"))
+        if data and data != "[DONE]":
+            events.append(_event_data(data))
+    return events
+
+
+def _event_data(data: str) -> Any:
+    if data[:1] not in ("{", "["):
+        return data
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None  # broken off

@@ -1,32 +1,27 @@
-"""From the captured call to the frozen evaluation input: on the pool's thread, where time is ours."""
+"""From the captured call to the frozen evaluation input, on the background thread."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, ParamSpec, TypedDict, TypeVar
+from typing import Any, Final, TypedDict
 from uuid import UUID
 
 from pydantic import ValidationError
 
-from agenteval_otel.capture import answers, prompts, streams
+from agenteval_otel.capture.answers import read_answer, read_chunks
 from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.capture.detached import take
-from agenteval_otel.capture.fields import MAX_ITEMS, short, usage_of
-from agenteval_otel.capture.prompts import history_fields, last_question
-from agenteval_otel.capture.reading import Reading
+from agenteval_otel.capture.detached import Unreadable, take
+from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, short, usage_of
+from agenteval_otel.capture.prompts import history_fields, history_of, last_question, read_prompt
+from agenteval_otel.capture.reading import Reading, read_calls
 from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
-from agenteval_otel.capture.tool_calls import read_calls
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats
 from agenteval_otel.models.value import made
 
-__all__ = [
-    "FACTS", "SNAPSHOT", "TRUNCATED", "Facts", "answer_text", "build_input", "history_of", "prompt_text", "read_answer",
-    "read_chunks", "read_prompt",
-]  # fmt: skip  # fmt: skip
+__all__ = ["FACTS", "SNAPSHOT", "TRUNCATED", "Facts", "build_input"]
 
 
 class Facts(TypedDict, total=False):
@@ -60,45 +55,8 @@ FACTS: Final = frozenset(Facts.__annotations__)
 SNAPSHOT: Final = "agenteval.snapshot"
 """Key in the input's metadata: there, where what is evaluated is not the whole answer."""
 TRUNCATED: Final = "truncated"
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _translated(read: Callable[P, T]) -> Callable[P, T]:
-    """Whatever reading raises becomes a CaptureError."""
-
-    @functools.wraps(read)
-    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return read(*args, **kwargs)
-        except CaptureError:
-            raise
-        except Exception as error:
-            raise CaptureError(f"no text from {type(args[0]).__name__}: {type(error).__name__}") from error
-
-    return reading
-
-
-read_answer = _translated(answers.read_answer)
-read_chunks = _translated(streams.read_chunks)
-read_prompt = _translated(prompts.read_prompt)
-history_of = _translated(prompts.history_of)
-
-
-def answer_text(answer: Any) -> str:
-    """The text of an answer.
-
-    Raises:
-        CaptureError: It is a stream, or its own methods raised.
-    """
-    return read_answer(answer).text
-
-
-def prompt_text(prompt: Any) -> str | None:
-    """The question: text as it is, of a list of messages the last one of the user. Raises `CaptureError`."""
-    return read_prompt(prompt).prompt
+_SHORT_TEXTS: Final = frozenset({"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"})
+_NESTED: Final = ("message_history", "tool_calls", "usage")
 
 
 def build_input(
@@ -113,7 +71,7 @@ def build_input(
     A fact that does not fit its field is reported by name to `on_bad_fact` and left out; the rest stands.
 
     Raises:
-        CaptureError: The answer has no text that can be had.
+        CaptureError: The answer has no text that can be read, or `capture` raised.
     """
     facts = dict(call.facts or {})
     if capture is not None and function is not None:
@@ -124,18 +82,18 @@ def build_input(
         raise
     except Exception as error:
         raise CaptureError(f"no evaluation input: {type(error).__name__}") from error
-    for name in [name for name in facts if name not in FACTS]:
-        on_bad_fact(name)
-        del facts[name]
-    facts_set = _clean_facts(facts, on_bad_fact)
-    fields |= facts_set
-    if "response" not in facts_set and (call.truncated or _is_long(call.answer)):
-        fields["metadata"] = _marked(facts_set.get("metadata"), on_bad_fact)
-    return _validated(fields, on_bad_fact, own=not facts_set and "metadata" not in fields)
+    cleaned = _clean_facts(facts, on_bad_fact)
+    fields |= cleaned
+    is_long = type(call.answer) in (str, bytes) and len(call.answer) > CAP_CHARS
+    if "response" not in cleaned and (call.truncated or is_long):
+        fields["metadata"] = {**cleaned.get("metadata", {}), SNAPSHOT: TRUNCATED}
+    elif not cleaned and all(fields[name] is None for name in _NESTED):
+        return made(EvaluationInput, fields)  # our own readers clean what they give
+    return _validated(fields, on_bad_fact)
 
 
 def _read(call: CapturedCall, *, has_response: bool) -> Reading:
-    """What the answer says; nothing where it cannot be read, and the facts say it instead."""
+    """What the answer says; nothing where it cannot be read and the facts say it instead."""
     try:
         return read_chunks(call.chunks) if call.chunks is not None else read_answer(call.answer)
     except CaptureError:
@@ -144,34 +102,19 @@ def _read(call: CapturedCall, *, has_response: bool) -> Reading:
         raise
 
 
-def _is_long(answer: Any) -> bool:
-    return type(answer) in (str, bytes) and len(answer) > CAP_CHARS
-
-
-def _marked(metadata: Any, on_bad_fact: Callable[[str], None]) -> dict[str, Any]:
-    """The metadata that was said, with the mark of an answer that is not whole."""
-    if metadata is not None and not isinstance(metadata, dict):
-        on_bad_fact("metadata")
-        metadata = None
-    return {**(metadata or {}), SNAPSHOT: TRUNCATED}
-
-
 def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
-    """What the call itself tells, without what was said about it."""
-    read = read_prompt(call.prompt, **(call.others or {}))
-    turns = read.turns if read.turns is not None else reading.history or None
-    usage = reading.usage
-    conversation = short(call.conversation) or read.conversation_id or reading.conversation_id
+    prompt = read_prompt(call.prompt, **(call.others or {}))
+    turns = prompt.turns if prompt.turns is not None else reading.history or None
     return {
-        "prompt": read.prompt if call.prompt is not None or not turns else last_question(turns),
+        "prompt": prompt.text if call.prompt is not None or not turns else last_question(turns),
         "message_history": None if turns is None else history_fields(turns),
         "response": reading.text,
         "tool_calls": reading.calls.finished(),
-        "usage": None if usage is None else {"input_tokens": usage[0], "output_tokens": usage[1]},
+        "usage": _usage_fields(reading.usage),
         "model": reading.model,
         "response_id": reading.response_id,
         "finish_reason": reading.finish_reason,
-        "conversation_id": conversation,
+        "conversation_id": short(call.conversation) or prompt.conversation_id or reading.conversation_id,
         "timestamp": call.ended_ns // 1_000_000,
         "agent": call.agent,
         "agent_id": call.agent,
@@ -179,6 +122,10 @@ def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
         "error_type": call.error_type,
         "stream_end": call.stream_end,
     }
+
+
+def _usage_fields(usage: Tokens | None) -> dict[str, int | None] | None:
+    return None if usage is None else {"input_tokens": usage[0], "output_tokens": usage[1]}
 
 
 def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: Callable[..., Any]) -> dict[str, Any]:
@@ -194,20 +141,23 @@ def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: C
     return {name: take(value).value for name, value in facts.items()}
 
 
-_SHORT_TEXTS = frozenset({"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"})
-
-
 def _clean_facts(facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> dict[str, Any]:
     cleaned: dict[str, Any] = {}
     for name, value in facts.items():
-        if value is None:
-            continue  # nothing was said: what was found stands
-        try:
-            cleaned[name] = _clean_fact(name, value)
+        if (
+            name not in FACTS
+            or type(value) is Unreadable
+            or (name == "metadata" and not isinstance(value, dict | None))
+        ):
+            on_bad_fact(name)
+        elif value is not None:
+            try:
+                cleaned[name] = _clean_fact(name, value)
+            except Exception:  # nothing of it can be read
+                on_bad_fact(name)
+                continue
             if name == "tool_calls" and isinstance(value, list | tuple) and len(value) > MAX_ITEMS:
                 on_bad_fact(name)  # those beyond are left out
-        except Exception:  # whatever the fact's own methods raise
-            on_bad_fact(name)
     return cleaned
 
 
@@ -215,39 +165,27 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name in _SHORT_TEXTS:
         return short(to_text(value))
     if name == "prompt":
-        return prompt_text(value)
+        return read_prompt(value).text
     if name == "response":
-        return answer_text(value)
+        return read_answer(value).text
     if name == "message_history":
-        return history_of(value) or plain(_first(value))
+        return history_of(value) or plain(value)
     if name == "tool_calls":
-        return read_calls(value) or plain(_first(value))
-    if name == "usage" and (usage := usage_of(value)) is not None:
-        return {"input_tokens": usage[0], "output_tokens": usage[1]}
+        return read_calls(value) or plain(value)
+    if name == "usage":
+        return _usage_fields(usage_of(value)) or plain(value)
     if name == "context" and isinstance(value, str | list | tuple):
         return {"documents": plain([value] if isinstance(value, str) else value)}
     return plain(value)
 
 
-def _first(value: Any) -> Any:
-    """Of a list without an entry that could be read so many: validation tells what is wrong with each."""
-    return value[:MAX_ITEMS] if isinstance(value, list | tuple) else value
-
-
-_NESTED = ("message_history", "tool_calls", "usage")
-
-
-def _validated(fields: dict[str, Any], on_bad_fact: Callable[[str], None], *, own: bool) -> EvaluationInput:
-    """The input of these fields; `own` says that all of them come from our own readers, which clean what they give."""
-    if own and all(fields[name] is None for name in _NESTED):
-        return made(EvaluationInput, fields)
+def _validated(fields: dict[str, Any], on_bad_fact: Callable[[str], None]) -> EvaluationInput:
     try:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:
         wrong = {str(item["loc"][0]) for item in error.errors(include_url=False, include_input=False) if item["loc"]}
-    by_alias = {EvaluationInput.model_fields[name].alias or name: name for name in fields}
-    for name in {by_alias.get(name, name) for name in wrong}:
-        fields.pop(name, None)
+    for name in [name for name in fields if {name, EvaluationInput.model_fields[name].alias} & wrong]:
+        del fields[name]
         on_bad_fact(name)
     try:
         return EvaluationInput.model_validate(fields)

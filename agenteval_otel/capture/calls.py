@@ -1,4 +1,4 @@
-"""The captured call: what `take` detached from the host on the caller's thread.
+"""The captured call: the arguments and the answer of a monitored call, detached from the host on the caller's thread.
 
 Text is immutable and travels by reference; containers and objects become plain data of our own, so what is evaluated is
 what was returned. Of an exception only the class name is kept: the object would hold the host's frames. Only a handler
@@ -7,6 +7,8 @@ with ``capture=`` keeps the host's own arguments and answer, for that function.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
@@ -21,24 +23,22 @@ if TYPE_CHECKING:
 
     from agenteval_otel.scoring.probability import SamplingDecision
 
-__all__ = [
-    "CURRENT", "EVALUATING", "IDS", "OBJECT_CHARS", "STREAM_CHARS", "CapturedCall", "fresh_call",
-]  # fmt: skip
+__all__ = ["CURRENT", "EVALUATING", "STREAM_CHARS", "Arguments", "CapturedCall", "fresh_call"]
 
 STREAM_CHARS: Final = 256 * 1024
 """How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
-OBJECT_CHARS: Final = 256
+_OBJECT_CHARS: Final = 256
 """What a chunk that is no text counts for, or a sixty-fourth of its size where that is more."""
 _BYTES_PER_CHAR: Final = 64
 _MOST_COPIED: Final = 1_000
-IDS: Final = (str, int, UUID)
+_IDS: Final = (str, int, UUID)
 """What an id may be for the caller's thread to read it: their text is made without a method of the host's."""
 
 
 class CapturedCall:
     """One call of a monitored handler on its way to the evaluators; filled in as the call proceeds."""
 
-    # What most calls never set are defaults of the class: one that is begun costs what it sets, and no more.
+    # What most calls never set are defaults of the class: a call costs what it sets, and no more.
     settings: Any = None
     agent = ""
     prompt: Any = None
@@ -85,10 +85,10 @@ class CapturedCall:
         self.agent = agent
 
     def conversation_id(self) -> str | None:
-        """The conversation's id, on the caller's thread: text or a plain id that `annotate` said, else the argument."""
+        """The conversation's id, on the caller's thread: an annotated text or plain id, else the argument."""
         for name in ("conversation_id", "session_id"):
             conversation = self.facts.get(name) if self.facts is not None else None
-            if type(conversation) in IDS:
+            if type(conversation) in _IDS:
                 return str(conversation)
         return self.conversation
 
@@ -99,26 +99,26 @@ class CapturedCall:
         return taken.value
 
     def keep_answer(self, answer: Any) -> None:
-        """Take an answer that is no exact `str`; one of those is put in its place as it is."""
-        self.answer = self._keep_part(answer)
+        """Take an answer that is no exact `str`; a `str` is put in its place as it is."""
+        self.answer = self._take_part(answer)
         if self.arguments is not None:
             is_plain = type(answer) in (list, dict) and len(answer) <= _MOST_COPIED
             self.original = answer.copy() if is_plain else answer
 
     def keep_chunk(self, chunk: Any, chunks: list[Any]) -> int:
-        """Add a chunk that is no exact `str`; gives what it takes of `STREAM_CHARS`."""
+        """Add a chunk that is no exact `str`; returns what it takes of `STREAM_CHARS`."""
         if self.arguments is not None:
             self.original = self.original or {}
             self.original[len(chunks)] = chunk
         before = self.size_bytes
-        value = self._keep_part(chunk)
+        value = self._take_part(chunk)
         chunks.append(value)
         if type(value) is bytes or type(value) is str:
             self.size_bytes = before  # counted with the texts of the stream
             return len(value) or 1
-        return max(OBJECT_CHARS, (self.size_bytes - before) // _BYTES_PER_CHAR)
+        return max(_OBJECT_CHARS, (self.size_bytes - before) // _BYTES_PER_CHAR)
 
-    def keep_stream(self, chunks: list[Any], end: StreamEnd, *, truncated: bool) -> None:
+    def keep_stream(self, chunks: list[Any], end: StreamEnd, truncated: bool) -> None:
         """Take a stream's chunks, which were taken one by one as they passed."""
         self.chunks, self.stream_end = chunks, end
         self.truncated = self.truncated or truncated
@@ -126,8 +126,11 @@ class CapturedCall:
 
     def keep_facts(self) -> None:
         """Detach what was annotated, once, when the handler has ended."""
-        if self.facts:
-            self.facts = {name: self._keep_fact(value) for name, value in list(self.facts.items())}
+        for name, value in list((self.facts or {}).items()):
+            taken = take(value)
+            self.size_bytes += taken.size_bytes
+            self.left_out += taken.left_out + taken.truncated  # a fact bears no mark: what is cut is counted
+            self.facts[name] = taken.value  # type: ignore[index]
 
     def originals(self) -> Any:
         """The answer or the chunks for ``capture=``: the host's own objects."""
@@ -136,22 +139,16 @@ class CapturedCall:
         own = self.original or {}
         return [own.get(index, chunk) for index, chunk in enumerate(self.chunks)]
 
-    def _keep_part(self, value: Any) -> Any:
+    def release(self) -> None:
+        """Forget what the host's code made, once the evaluation input is built: a judge may take its time."""
+        self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = self.original = None
+
+    def _take_part(self, value: Any) -> Any:
         taken = take(value)
         self.size_bytes += taken.size_bytes
         self.truncated = self.truncated or taken.truncated
         self.left_out += taken.left_out
         return taken.value
-
-    def _keep_fact(self, value: Any) -> Any:
-        taken = take(value)
-        self.size_bytes += taken.size_bytes
-        self.left_out += taken.left_out + taken.truncated  # a fact bears no mark: what is cut is counted
-        return taken.value
-
-    def release(self) -> None:
-        """Forget what the host's code made, once the evaluation input is built: a judge may take its time."""
-        self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = self.original = None
 
     def __repr__(self) -> str:
         return f"<CapturedCall {self.agent} {self.error_type or self.stream_end or 'answered'}>"
@@ -165,3 +162,119 @@ EVALUATING: Final = CapturedCall(None, "evaluation")
 
 CURRENT: Final[ContextVar[CapturedCall | None]] = ContextVar("agenteval_current_call", default=None)
 """The monitored call that the running code belongs to; None outside and inside calls that were not sampled."""
+
+
+_PROMPT_NAMES: Final = (
+    "prompt", "question", "query", "user_prompt", "user_input", "user_message", "message", "messages", "input",
+    "inputs", "text", "content", "request",
+)  # fmt: skip
+_WEB_TYPES: Final = frozenset(
+    {"BackgroundTasks", "HTTPConnection", "HttpRequest", "Request", "Response", "WSGIRequest", "WebSocket"}
+)
+"""Annotations of a web framework's parameters: headers, cookies, sockets."""
+CONVERSATION_NAMES: Final = ("conversation_id", "session_id", "thread_id")
+"""Names of a conversation's id, among arguments and in a prompt that is a request."""
+_SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
+_HISTORY_NAMES: Final = ("history", "message_history", "chat_history", "conversation_history", "messages")
+
+
+class Arguments:
+    """Finds prompt, conversation, system text and history among a handler's arguments, on the caller's thread.
+
+    The prompt is the parameter with an obvious name, else the first that is not self or cls.
+
+    Args:
+        function: The undecorated handler.
+        keep: Hold all arguments, for a ``capture=`` function.
+
+    Attributes:
+        prompt_name: The parameter that is the prompt.
+        more: There is more to take than the prompt; where it is False, `take` need not be called.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, keep: bool = False) -> None:
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
+        self._keep = keep
+        self._index, self.prompt_name = _prompt_place(parameters)
+        self._conversation = _places(parameters, CONVERSATION_NAMES)
+        self._config = _places(parameters, ("config",))
+        self._others = [
+            (kind, place)
+            for kind, names in (("system", _SYSTEM_NAMES), ("history", _HISTORY_NAMES))
+            for place in _places(parameters, names)
+            if place[0] != self.prompt_name
+        ]
+        self.more = keep or bool(self._conversation or self._config or self._others)
+
+    def prompt(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The prompt as it was passed; None when it was not."""
+        if len(args) > self._index:
+            return args[self._index]
+        return kwargs.get(self.prompt_name)
+
+    def conversation(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        """The conversation's id as text, from a text, integer or UUID; also ``config["configurable"]["thread_id"]``."""
+        for name, index in self._conversation:
+            id = args[index] if len(args) > index else kwargs.get(name)
+            if type(id) in _IDS:
+                return str(id)
+        for name, index in self._config:
+            config = args[index] if len(args) > index else kwargs.get(name)
+            configurable = config.get("configurable") if type(config) is dict else None
+            id = configurable.get("thread_id") if type(configurable) is dict else None
+            return str(id) if type(id) in _IDS else None
+        return None
+
+    def others(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What was passed as ``system`` and ``history``; None when nothing was."""
+        passed: dict[str, Any] = {}
+        for kind, (name, index) in self._others:
+            value = args[index] if len(args) > index else kwargs.get(name)
+            if value is not None:
+                passed.setdefault(kind, value)
+        return passed or None
+
+    def take(self, call: CapturedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Put what there is beside the prompt on the call; microseconds, whatever its size."""
+        call.conversation = self.conversation(args, kwargs)
+        if call.conversation is not None:
+            call.size_bytes += sys.getsizeof(call.conversation)
+        others = self.others(args, kwargs)
+        call.others = others and {name: call.keep(value) for name, value in others.items()}
+        if self._keep:
+            call.arguments = (args, kwargs)
+            call.keep(call.arguments)  # for their size
+
+
+_Place = tuple[str, int]
+"""A parameter's name and position; a keyword-only parameter has a position beyond every other."""
+
+
+def _prompt_place(parameters: list[inspect.Parameter]) -> tuple[int, str]:
+    start = 1 if parameters and parameters[0].name in ("self", "cls") else 0
+    usable = [p for p in parameters[start:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    by_name = {p.name: p for p in usable if _annotation_name(p) not in _WEB_TYPES}
+    chosen = next((by_name[name] for name in (*_PROMPT_NAMES, *by_name) if name in by_name), None)
+    if chosen is None:
+        return start, "" if start else "prompt"
+    return (sys.maxsize if chosen.kind is chosen.KEYWORD_ONLY else parameters.index(chosen)), chosen.name
+
+
+def _annotation_name(parameter: inspect.Parameter) -> str:
+    annotation = parameter.annotation
+    name: str = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.rpartition(".")[2]
+
+
+def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list[_Place]:
+    """The places of the parameters with these names, in that order."""
+    positions = {
+        p.name: sys.maxsize if p.kind is p.KEYWORD_ONLY else index
+        for index, p in enumerate(parameters)
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    return [(name, positions.get(name, sys.maxsize)) for name in names if takes_any or name in positions]

@@ -1,23 +1,40 @@
-"""What a handler takes and gives, detached from the host: plain data of our own, made on the caller's thread.
+"""Detached values: what a handler takes and returns as plain data of our own, made on the caller's thread.
 
-`take` walks lists, tuples, sets and dictionaries through the base classes' own methods, and the stored fields of
-objects through their class's ``__dict__`` and slots. It never calls a method, property or descriptor that the host's
-code or a library wrote in Python, so nothing is fetched and nothing raises into the host. Text, bytes and numbers are
-taken by reference, for they cannot change. Every other object is left out, so that no file, cursor, connection or row
-of the host lives on in the queue. The walk is bounded: what an answer costs the caller does not grow with its size.
+`take` walks containers through the base classes' own methods, and objects through their class's ``__dict__`` and
+slots. No method, property or descriptor that is written in Python runs, so nothing is fetched and nothing raises into
+the host. Text, bytes and numbers are taken by reference, because they cannot change. Objects that are no data and that
+no response format knows are left out, so no file, connection or row lives on in the queue. The walk is bounded: what a
+value costs the caller does not grow with its size.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, time
+import enum
+import functools
+import io
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from itertools import islice
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
-from agenteval_otel.capture.type_readers import ObjectReader, name_of, reader_of, why_unreadable
-from agenteval_otel.capture.values import ATOMS, CUT, GROUPS, LEFT_OUT, Detached, Unreadable
+__all__ = ["READ", "Detached", "Taken", "Unreadable", "list_bytes", "read_also", "take"]
 
-__all__ = ["Taken", "list_bytes", "take"]
+ATOMS: Final[frozenset[type]] = frozenset(
+    {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
+)
+"""Types whose values cannot change and whose text the interpreter makes."""
+_LISTS: Final[frozenset[Any]] = frozenset({list, tuple, set, frozenset, deque})
+_LEFT_OUT: Final = object()
+"""Stands for what cannot be read."""
+_CUT: Final = object()
+"""Stands for what the walk did not look at, because it had reached its limit."""
 
 _BUDGET: Final = 5_000
 _CONTAINER_COSTS: Final = 10
@@ -25,7 +42,34 @@ _DEPTH: Final = 24
 _HEAD: Final = 512
 _TAIL: Final = 1_000
 _MOST: Final = _HEAD + _TAIL
-_SAMPLED: Final = 64
+_MOST_FIELDS: Final = 1_000
+_MOST_BYTES: Final = 2 * 1024 * 1024
+_MOST_TYPES: Final = 2_048
+_MEASURED: Final = 64
+
+
+class Detached:
+    """The stored fields of an object that was the host's. `is_data` says that the fields are all of its data."""
+
+    __slots__ = ("fields", "is_data", "type_name")
+
+    def __init__(self, type_name: str, fields: dict[str, Any], *, is_data: bool) -> None:
+        self.type_name, self.fields, self.is_data = type_name, fields, is_data
+
+    def __repr__(self) -> str:
+        return f"<Detached {self.type_name} {sorted(self.fields)}>"
+
+
+class Unreadable:
+    """An answer, prompt or fact of which nothing can be read, and why."""
+
+    __slots__ = ("reason", "type_name")
+
+    def __init__(self, type_name: str, reason: str) -> None:
+        self.type_name, self.reason = type_name, reason
+
+    def __repr__(self) -> str:
+        return f"<Unreadable {self.type_name}: {self.reason}>"
 
 
 class Taken(NamedTuple):
@@ -53,82 +97,78 @@ def take(value: Any) -> Taken:
     try:
         taken = walk.take(value, kind, _DEPTH)
     except Exception as error:  # changed by another thread while it was read, or the stack is exhausted
-        taken = Unreadable(name_of(kind), f"{type(error).__name__} while it was read")
-    if taken is LEFT_OUT:
-        taken = Unreadable(name_of(kind), why_unreadable(value, kind))
+        taken = Unreadable(_name_of(kind), f"{type(error).__name__} while it was read")
+    if taken is _LEFT_OUT:
+        taken = Unreadable(_name_of(kind), walk.reason)
     return Taken(taken, walk.size_bytes, walk.truncated, walk.left_out)
 
 
 def list_bytes(items: list[Any]) -> int:
-    """About how many bytes a list of atoms keeps alive: of a long one, as its first and last items say."""
+    """About how many bytes a list of atoms keeps alive; a long list is estimated from its first and last items."""
     count = len(items)
-    if count <= _SAMPLED:
+    if count <= _MEASURED:
         return 56 + 8 * count + sum(map(getsizeof, items))
-    half = _SAMPLED // 2
-    return 56 + 8 * count + (sum(map(getsizeof, items[:half])) + sum(map(getsizeof, items[-half:]))) * count // _SAMPLED
+    half = _MEASURED // 2
+    return 56 + 8 * count + sum(map(getsizeof, items[:half] + items[-half:])) * count // _MEASURED
 
 
 class _Walk:
-    """One value's walk: what may still be looked at, and what was seen."""
-
-    __slots__ = ("_left", "_seen", "left_out", "size_bytes", "truncated")
+    __slots__ = ("_left", "_seen", "left_out", "reason", "size_bytes", "truncated")
 
     def __init__(self) -> None:
         self._left, self.size_bytes, self.truncated, self.left_out = _BUDGET, 0, False, 0
+        self.reason = ""
         # By id, with the original, so that no id is used again; shared and cyclic parts are taken once.
         self._seen: dict[int, tuple[Any, Any]] = {}
 
     def take(self, value: Any, kind: type, depth: int) -> Any:
-        """The detached form of a value that is no atom; `LEFT_OUT` where it has none, `CUT` where it comes too late."""
+        """The detached form of a value that is no atom; `_LEFT_OUT` where it has none, `_CUT` beyond the limits."""
         seen = self._seen.get(id(value))
         if seen is not None:
             return seen[1]
         if depth == 0 or self._left <= 0:
             self.truncated = True
-            return CUT
+            return _CUT
         if kind is dict:
             return self._dict(value, depth)
         if kind is list:
             return self._list(value, list, depth)
-        reader: Any = reader_of(kind)
+        reader: Any = _reader_of(kind)
         if type(reader) is ObjectReader:
             return self._object(value, reader, depth)
-        if type(reader) is str:
-            return LEFT_OUT
         if reader is dict:
             return self._dict(value, depth)
-        if reader is tuple:
-            return tuple(self._list(value, tuple, depth))
-        if reader in GROUPS:
+        if reader in _LISTS:
             return self._list(value, reader, depth)
+        if type(reader) is str:
+            self.reason = reader
+            return _LEFT_OUT
         return self._atom(value, reader)
 
-    def _atom(self, value: Any, reader: Any) -> Any:
-        """What a value of another type stands for: of a member of an enumeration its value, of a path its text."""
+    def _atom(self, value: Any, reader: Callable[[Any], Any]) -> Any:
         try:
             atom = reader(value)
         except Exception:
-            return LEFT_OUT
+            return _LEFT_OUT
         if type(atom) not in ATOMS and type(atom) is not datetime and type(atom) is not time:
-            return LEFT_OUT
+            return _LEFT_OUT
         self.size_bytes += getsizeof(atom)
         return atom
 
-    def _list(self, value: Any, base: Any, depth: int) -> list[Any]:
-        """The items of a list, tuple, set or deque: of a long one the head and the tail."""
+    def _list(self, value: Any, base: Any, depth: int) -> Any:
         count = base.__len__(value)
         if count <= _MOST:
             items = list(base.__iter__(value))
-        elif base is list or base is tuple:
-            items = [*base.__getitem__(value, slice(_HEAD)), *base.__getitem__(value, slice(-_TAIL, None))]
-            self.truncated = True
         else:
-            items = list(islice(base.__iter__(value), _MOST))
             self.truncated = True
+            if base is list or base is tuple:
+                items = [*base.__getitem__(value, slice(_HEAD)), *base.__getitem__(value, slice(-_TAIL, None))]
+            else:
+                items = list(islice(base.__iter__(value), _MOST))
         self._left -= _CONTAINER_COSTS + len(items)
         if ATOMS.issuperset(map(type, items)):
             self.size_bytes += list_bytes(items)
-            return items
+            return tuple(items) if base is tuple else items
         taken: list[Any] = []
         if base is not tuple:
             self._seen[id(value)] = value, taken
@@ -140,39 +180,32 @@ class _Walk:
                 taken.append(item)
                 continue
             part = self.take(item, kind, depth - 1)
-            if part is LEFT_OUT:
+            if part is _LEFT_OUT:
                 self.left_out += 1
-            elif part is not CUT:
+            elif part is not _CUT:
                 taken.append(part)
         taken.reverse()
-        self.size_bytes += 56 + 8 * count if count <= _MOST else 56 + 8 * _MOST
-        if base is tuple:
-            self._seen[id(value)] = value, tuple(taken)
-        return taken
+        self.size_bytes += 56 + 8 * len(items)
+        if base is not tuple:
+            return taken
+        self._seen[id(value)] = value, tuple(taken)
+        return tuple(taken)
 
-    def _dict(self, value: Any, depth: int) -> Any:
-        if dict.__len__(value) <= _MOST:
-            pairs = list(dict.items(value))
-        else:
-            self.truncated = True
-            try:
-                pairs = list(islice(dict.items(value), _MOST))
-            except RuntimeError:  # another thread changed it
-                return LEFT_OUT
+    def _dict(self, value: Any, depth: int) -> dict[Any, Any]:
         taken: dict[Any, Any] = {}
         self._seen[id(value)] = value, taken
-        self._pairs(pairs, taken, depth)
+        is_long = dict.__len__(value) > _MOST
+        self.truncated = self.truncated or is_long
+        self._pairs(list(islice(dict.items(value), _MOST) if is_long else dict.items(value)), taken, depth)
         self.size_bytes += sum(map(getsizeof, taken))
         return taken
 
     def _object(self, value: Any, reader: ObjectReader, depth: int) -> Any:
-        try:
-            stored = reader.stored(value)
-        except Exception:  # another thread changed it
-            stored = None
-        if stored is None:
-            return LEFT_OUT
-        taken = Detached(reader.type, dict(reader.defaults))
+        stored = reader.stored(value)
+        if type(stored) is str:
+            self.reason = stored
+            return _LEFT_OUT
+        taken = Detached(reader.type_name, dict(reader.defaults), is_data=reader.is_data)
         self._seen[id(value)] = value, taken
         left_out = self.left_out
         self._pairs(stored, taken.fields, depth - 1)
@@ -185,8 +218,8 @@ class _Walk:
         size = 0
         for key, item in pairs:
             if type(key) is not str:
-                key = _key_of(key)
-                if key is LEFT_OUT:
+                key = self._key(key)
+                if key is _LEFT_OUT:
                     self.left_out += 1
                     continue
             kind = type(item)
@@ -195,22 +228,210 @@ class _Walk:
                 taken[key] = item
                 continue
             part = self.take(item, kind, depth - 1)
-            if part is LEFT_OUT:
+            if part is _LEFT_OUT:
                 self.left_out += 1
-            elif part is not CUT:
+            elif part is not _CUT:
                 taken[key] = part
         self.size_bytes += size + getsizeof(taken)
 
+    def _key(self, key: Any) -> Any:
+        """A key that is text, a number or a tuple of these; any other may hash or compare by the host's code."""
+        kind = type(key)
+        if kind in ATOMS or (kind is tuple and ATOMS.issuperset(map(type, key))):
+            return key
+        reader = _reader_of(kind)
+        return _LEFT_OUT if isinstance(reader, str | type | ObjectReader) else self._atom(key, reader)
 
-def _key_of(key: Any) -> Any:
-    """A key that is text, a number or a tuple of these; `LEFT_OUT` for any other, whose class may be the host's."""
-    kind = type(key)
-    if kind in ATOMS:
-        return key
-    if kind is tuple:
-        return key if ATOMS.issuperset(map(type, key)) else LEFT_OUT
-    reader = reader_of(kind)
-    if isinstance(reader, str | type | ObjectReader):
-        return LEFT_OUT
-    plain = reader(key)
-    return plain if type(plain) in ATOMS else LEFT_OUT
+
+READ: Final = {
+    "answer", "args", "arguments", "cache_creation_input_tokens", "cache_read_input_tokens", "call_id",
+    "completionTokens", "completion_tokens", "content", "contentParts", "content_parts", "conversation_id",
+    "data", "delta", "finish_reason", "function", "function_call", "history", "id", "incomplete_details", "index",
+    "input", "inputTokens", "input_tokens", "instructions", "invalid_tool_calls", "is_complete", "kind", "kwargs",
+    "message", "message_history", "messages", "model", "model_name", "name", "object", "output", "outputTokens",
+    "output_text", "output_tokens", "part_kind", "parts", "prompt", "promptTokens", "prompt_tokens",
+    "provider_response_id", "query", "question", "reason", "refusal", "request_tokens", "response", "response_id",
+    "response_metadata", "response_tokens", "result", "role", "session_id", "status", "stop_reason", "summary",
+    "system", "system_prompt", "text", "thought", "thread_id", "token_usage", "toolCallId", "toolName",
+    "toolUseId", "tool_call_id", "tool_calls", "tool_name", "tool_use_id", "type", "usage", "usage_metadata",
+    "user_input", "user_prompt", "value", "vendor_id",
+}  # fmt: skip
+"""Names of the stored fields that are read of objects which are not plain data; response formats add theirs."""
+
+_CLIENTS: Final[set[str]] = set()
+"""Libraries whose objects hold more than data (agents, tools, clients); response formats add theirs."""
+_DATA_MARKS: Final = frozenset({
+    "__attrs_attrs__", "__dataclass_fields__", "__mapper__", "__pydantic_fields__", "__struct_fields__",
+})  # fmt: skip
+"""What a class has whose objects are plain data: attrs, dataclasses, SQLAlchemy and SQLModel, pydantic, msgspec."""
+_EXTRA: Final = "__pydantic_extra__"
+_IS_A_STREAM: Final = "it is a stream for its reader: monitor what makes its pieces"
+_AS_TEXT: Final = ("ipaddress", "pathlib", "pathlib._local", "pydantic_core._pydantic_core")
+"""Modules whose own values are taken as their text."""
+_NATIVE: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_HEAP_TYPE: Final = 1 << 9
+
+# What a class says of itself, read past its metaclass.
+_bases_of: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].__get__
+_members_of: Final[Callable[[type], Any]] = type.__dict__["__dict__"].__get__
+_name_of: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
+_module_from: Final[Callable[[type], Any]] = type.__dict__["__module__"].__get__
+_flags_of: Final[Callable[[type], int]] = type.__dict__["__flags__"].__get__
+_stored: Final[Callable[[Any, str], Any]] = object.__getattribute__
+
+
+def _module_of(kind: type) -> str:
+    module = _module_from(kind)
+    return module if type(module) is str else "builtins"
+
+
+class ObjectReader:
+    """Reads the stored fields of the objects of one type.
+
+    Attributes:
+        defaults: Texts and numbers that the class itself has under names that formats read.
+        is_client: The type is a client library's.
+        is_data: The stored fields are all of an object's data.
+        can_store: An object of the type can have a field that we read.
+    """
+
+    __slots__ = ("_has_dict", "_slots", "can_store", "defaults", "is_client", "is_data", "type_name")
+
+    def __init__(self, kind: type, bases: tuple[type, ...]) -> None:
+        modules = [_module_of(base) for base in bases]
+        members = [_members_of(base) for base in bases]
+        self.type_name = _name_of(kind)
+        self.is_client = not _CLIENTS.isdisjoint(module.partition(".")[0] for module in modules)
+        is_data = any(base is types.SimpleNamespace for base in bases)
+        is_data = is_data or any(not _DATA_MARKS.isdisjoint(own) for own in members)
+        is_data = is_data or any(module.startswith("django.db.models") for module in modules)
+        self.is_data = is_data and (not self.is_client or any("__pydantic_fields__" in own for own in members))
+        first: dict[Any, tuple[type, Any]] = {}
+        for base, own in zip(reversed(bases), reversed(members), strict=True):
+            first |= {name: (base, value) for name, value in own.items()}
+        # Only names are remembered: a descriptor would keep its class alive. That `object.__getattribute__` finds the
+        # interpreter's own descriptor under them, which runs no code of the class, is made sure of here.
+        self._has_dict = type(first.get("__dict__", (None, None))[1]) in _NATIVE
+        self._slots = [name for name, (base, value) in first.items() if self._is_slot(base, name, value)]
+        self.can_store = self._has_dict or bool(self._slots)
+        values = {name: first[name][1] for name in READ.intersection(first)}
+        self.defaults = {name: value for name, value in values.items() if type(value) in (str, int, bool)}
+
+    def _is_slot(self, base: type, name: Any, value: Any) -> bool:
+        is_native = type(value) is types.MemberDescriptorType and bool(_flags_of(base) & _HEAP_TYPE)
+        return is_native and (name == _EXTRA or self._is_wanted(name))
+
+    def _is_wanted(self, name: Any) -> bool:
+        if type(name) is not str:
+            return False
+        if name[:1] == "_":
+            return name == "_content" or (self.is_client and name in READ)
+        return self.is_data or name in READ
+
+    def stored(self, value: Any) -> Any:
+        """The stored fields as pairs; the reason as text where there is none that we read or may read."""
+        own = _stored(value, "__dict__") if self._has_dict else {}
+        if not self.is_data:
+            if dict.get(own, "body_iterator") is not None or dict.get(own, "_content") is False:
+                return _IS_A_STREAM
+            if any(isinstance(dict.get(own, name), dict) for name in ("scope", "META", "environ")):
+                return "it is a web framework's request"  # its headers hold cookies and keys
+        pairs = [pair for pair in list(islice(dict.items(own), _MOST_FIELDS)) if self._is_wanted(pair[0])]
+        for name in self._slots:
+            try:
+                item = _stored(value, name)
+            except AttributeError:
+                continue  # an empty slot
+            if name != _EXTRA:
+                pairs.append((name, item))
+            elif isinstance(item, dict):
+                pairs += islice(dict.items(item), _MOST_FIELDS)
+        return pairs or "it has no stored fields that are read"
+
+
+Reader = ObjectReader | type | Callable[[Any], Any] | str
+"""How a type is read: its objects' fields, the items of this base class, the atom that it stands for; or why not."""
+_READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
+
+
+def read_also(fields: Iterable[str], libraries: Iterable[str]) -> None:
+    """Read these fields too, and treat these root packages as client libraries."""
+    READ.update(fields)
+    _CLIENTS.update(libraries)
+    _READERS.clear()
+
+
+def _reader_of(kind: type) -> Reader:
+    """How values of a type are read. Types are remembered by id and weakly: no class of the host's is kept alive."""
+    known = _READERS.get(id(kind))
+    if known is not None and known[0]() is kind:
+        return known[1]
+    try:
+        reader = _make_reader(kind)
+    except Exception as error:
+        reader = f"its class cannot be read: {type(error).__name__}"
+    if len(_READERS) >= _MOST_TYPES:
+        _READERS.clear()
+    _READERS[id(kind)] = weakref.ref(kind), reader
+    return reader
+
+
+def _make_reader(kind: type) -> Reader:
+    bases = _bases_of(kind)
+    ids = {id(base) for base in bases}  # by id, because a class may be compared by its metaclass's methods
+    for known_base, of_base in _BY_BASE:
+        if id(known_base) in ids:
+            return of_base
+    if _module_of(kind) in _AS_TEXT:
+        return str
+    for base in bases:
+        module, members = _module_of(base), _members_of(base)
+        if module == "pydantic.networks" and _name_of(base) in ("_BaseUrl", "_BaseMultiHostUrl"):
+            return lambda url: str(_stored(url, "_url"))
+        if module == "numpy" and _name_of(base) == "generic":
+            item: Reader = members["item"]  # a method that is not written in Python
+            return item
+    names = {name for base in bases for name in _members_of(base)}
+    if "__await__" in names:
+        return "it must be awaited first"
+    if "__next__" in names or "__anext__" in names:
+        return _IS_A_STREAM
+    reader = ObjectReader(kind, bases)
+    return reader if reader.can_store else "it has neither fields nor a text form"
+
+
+_dict_of_enum: Final[Callable[[Any], dict[str, Any]]] = enum.Enum.__dict__["__dict__"].__get__
+
+
+def _enum_value(member: enum.Enum) -> Any:
+    stored = _dict_of_enum(member)
+    value = dict.get(stored, "_value_")
+    return value if type(value) in ATOMS else dict.get(stored, "_name_", _LEFT_OUT)
+
+
+def _moment_reader(kind: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Reads a date with time, or a time, without a time zone of the host's own class."""
+
+    def read(value: Any) -> Any:
+        zone = kind.tzinfo.__get__(value)
+        if type(value) is kind and (zone is None or type(zone) in (timezone, ZoneInfo)):
+            return value
+        return kind(*(getattr(kind, name).__get__(value) for name in names))
+
+    return read
+
+
+_OF_A_TIME: Final = ("hour", "minute", "second", "microsecond")
+_BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (
+    (enum.Enum, _enum_value), (str, str.__str__), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
+    (bytearray, lambda value: bytes(bytearray.__getitem__(value, slice(_MOST_BYTES)))),
+    (int, int.__int__), (float, float.__float__),
+    (datetime, _moment_reader(datetime, ("year", "month", "day", *_OF_A_TIME))),
+    (time, _moment_reader(time, _OF_A_TIME)),
+    (dict, dict), (list, list), (tuple, tuple), (set, set), (frozenset, frozenset), (deque, deque),
+    *((base, "it is no answer") for base in (
+        type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
+        BaseException, io.IOBase,
+    )),
+)  # fmt: skip
+"""How values of these types, and of classes that are made of them, are read; the first that fits."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from agenteval_otel.capture.detached import Detached
 from agenteval_otel.capture.text import CAP_CHARS, clean
-from agenteval_otel.capture.values import Detached
 
-__all__ = [
-    "MAX_ITEMS", "Tokens", "add_tokens", "field", "first", "is_connection", "items", "json_object", "kind_of",
-    "last_items", "real_id", "short", "usage_of",
-]  # fmt: skip
+__all__ = ["MAX_ITEMS", "Tokens", "field", "first", "items", "kind_of", "last_items", "short", "usage_of"]
 
 MAX_ITEMS: Final = 1_000
 """How many messages, parts, tool calls or choices of one object are looked at."""
@@ -30,9 +27,16 @@ def field(value: Any, name: str) -> Any:
 def first(value: Any, *names: str) -> str | None:
     """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
     for name in names:
-        text = short(field(value, name))
-        if text:
+        if text := short(field(value, name)):
             return text
+    return None
+
+
+def first_value(value: Any, *names: str) -> Any:
+    """The first of these fields that is there, whatever it is."""
+    for name in names:
+        if (content := field(value, name)) is not None:
+            return content
     return None
 
 
@@ -49,32 +53,22 @@ def real_id(id: str | None) -> str | None:
 def kind_of(value: Any, name: str = "type") -> str:
     """The word by which an object tells its kind; empty where it does not."""
     kind = field(value, name)
-    return str.__str__(kind) if isinstance(kind, str) else ""
+    return kind if isinstance(kind, str) else ""
 
 
 def items(value: Any) -> list[Any]:
-    """The first items of a list or tuple, as a list of its own; empty for anything else."""
-    try:
-        if isinstance(value, list):
-            return list.__getitem__(value, slice(MAX_ITEMS))
-        return list(tuple.__getitem__(value, slice(MAX_ITEMS))) if isinstance(value, tuple) else []
-    except Exception:
-        return []
+    """The first items of a list or tuple; empty for anything else."""
+    return list(value[:MAX_ITEMS]) if isinstance(value, list | tuple) else []
 
 
 def last_items(value: Any) -> list[Any]:
-    """The last items of a list or tuple, as `items` gives the first."""
-    try:
-        if isinstance(value, list):
-            return list.__getitem__(value, slice(-MAX_ITEMS, None))
-        return list(tuple.__getitem__(value, slice(-MAX_ITEMS, None))) if isinstance(value, tuple) else []
-    except Exception:
-        return []
+    """The last items of a list or tuple; empty for anything else."""
+    return list(value[-MAX_ITEMS:]) if isinstance(value, list | tuple) else []
 
 
-def number(value: Any) -> int | None:
-    """A whole number, not below zero."""
-    return value if type(value) is int and value >= 0 else None
+def is_data(value: Any) -> bool:
+    """Whether a value is a dictionary, or was an object of plain data: a model, a data class, a row."""
+    return type(value) is dict or (type(value) is Detached and value.is_data)
 
 
 def json_object(text: Any) -> Any:
@@ -85,11 +79,6 @@ def json_object(text: Any) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def is_connection(value: Any) -> bool:
-    """Whether it is what a web framework's request is made of: its headers hold cookies and keys."""
-    return field(value, "type") in ("http", "websocket") and field(value, "headers") is not None
 
 
 Tokens = tuple[int | None, int | None]
@@ -106,19 +95,25 @@ def usage_of(value: Any) -> Tokens | None:
     Where tokens of a cache are counted beside the input (``cache_read_input_tokens`` next to ``input_tokens``) they are
     added to it, as the GenAI conventions ask.
     """
-    tokens_in = next((count for name in _INPUT if (count := number(field(value, name))) is not None), None)
-    tokens_out = next((count for name in _OUTPUT if (count := number(field(value, name))) is not None), None)
-    if tokens_in is not None and number(field(value, "input_tokens")) is not None:
-        tokens_in += sum(number(field(value, name)) or 0 for name in _CACHED)
+    tokens_in, tokens_out = _count(value, _INPUT), _count(value, _OUTPUT)
+    if tokens_in is not None and _count(value, ("input_tokens",)) is not None:
+        tokens_in += sum(_count(value, (name,)) or 0 for name in _CACHED)
     return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)
 
 
-def add_tokens(first_tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
-    """The sum; what is not known on one side is what the other side knows."""
-    if first_tokens is None or other is None:
-        return first_tokens or other
-    return _sum(first_tokens[0], other[0]), _sum(first_tokens[1], other[1])
+def _count(value: Any, names: tuple[str, ...]) -> int | None:
+    for name in names:
+        if type(count := field(value, name)) is int and count >= 0:
+            return count
+    return None
 
 
-def _sum(count: int | None, other: int | None) -> int | None:
-    return count + other if count is not None and other is not None else count if other is None else other
+def add_tokens(tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
+    """The sum; a count that only one side knows is that side's."""
+    if tokens is None or other is None:
+        return tokens or other
+    input_tokens, output_tokens = (
+        sum(count for count in pair if count is not None) if pair != (None, None) else None
+        for pair in zip(tokens, other, strict=True)
+    )
+    return input_tokens, output_tokens

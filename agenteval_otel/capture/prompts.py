@@ -1,18 +1,18 @@
-"""Prompts: what was asked, by a text, a message, a conversation, a request or a graph's state."""
+"""Prompts: the question in a text, a message, a conversation, a request or a graph's state."""
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from agenteval_otel.capture.fields import field, is_connection, items, last_items, short
+from agenteval_otel.capture.calls import CONVERSATION_NAMES
+from agenteval_otel.capture.detached import Detached, Unreadable
+from agenteval_otel.capture.fields import field, items, last_items, short
 from agenteval_otel.capture.messages import Turn, all_turns, content_text, is_content, is_message
-from agenteval_otel.capture.parameters import CONVERSATION_NAMES
+from agenteval_otel.capture.reading import plain_calls
 from agenteval_otel.capture.text import PlainCopy, clean, to_text
-from agenteval_otel.capture.tool_calls import plain_calls
-from agenteval_otel.capture.values import Detached, Unreadable
 
-__all__ = ["Asked", "history_fields", "history_of", "last_question", "read_prompt"]
+__all__ = ["Prompt", "history_fields", "history_of", "last_question", "read_prompt"]
 
 _PROMPT_KEYS: Final = (
     "prompt", "question", "query", "user_prompt", "user_input", "message", "input", "text", "content",
@@ -21,38 +21,39 @@ _CONVERSATION_KEYS: Final = ("messages", "input", "history", "message_history")
 _SYSTEM_KEYS: Final = ("system", "system_prompt", "instructions")
 
 
-class Asked(NamedTuple):
+class Prompt(NamedTuple):
     """The question, the conversation that it ends, and the conversation's id where the prompt itself has it."""
 
-    prompt: str | None = None
+    text: str | None = None
     turns: list[Turn] | None = None
     conversation_id: str | None = None
 
 
-def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Asked:
-    """What was asked.
+def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prompt:
+    """Read a handler's prompt.
 
     Args:
-        prompt: What the handler took as its prompt.
-        system: The system text that it was given beside it.
+        prompt: The argument that is the prompt.
+        system: The system text that was passed beside it.
         history: The conversation before it, where the prompt is only its last message.
-
-    Raises:
-        CaptureError: The prompt's own methods raised.
     """
     if type(prompt) is str and system is None and history is None:
-        return Asked(clean(prompt))
-    if is_connection(prompt):
-        prompt = None
+        return Prompt(clean(prompt))
+    if field(prompt, "type") in ("http", "websocket") and field(prompt, "headers") is not None:
+        prompt = None  # a web framework's request: its headers hold cookies and keys
     turns = _turns(prompt)
     question = last_question(turns) if turns is not None else _text(prompt)
-    before = _pairs(history) if turns is None else None
-    system_text = _system(system) or (_system_of(prompt) if turns is not None else None)
-    if turns is None and (before or system_text):
-        turns = [*(before or ()), *([] if question is None else [Turn("user", question)])]
+    system_text = _system(system)
+    if turns is not None:
+        beside = (_system(field(prompt, name)) for name in _SYSTEM_KEYS)
+        system_text = system_text or next(filter(None, beside), None)
+    else:
+        before = _history(history)
+        if before or system_text:
+            turns = [*before, *([] if question is None else [Turn("user", question)])]
     if turns is not None and system_text and not (turns and turns[0].role == "system"):
         turns = [Turn("system", system_text), *turns]
-    return Asked(question, turns, _conversation_id(prompt))
+    return Prompt(question, turns, _conversation_id(prompt))
 
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
@@ -70,86 +71,69 @@ def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
     """Turns as fields of `Message`; results of tools stand with their calls and in messages of their own."""
     copy = PlainCopy()
     calls = {call.id: call for turn in turns for call in turn.calls if call.id}
-    for turn in turns:
-        for id, result in turn.results:
-            if id in calls:
-                calls[id].result = result
+    for id, result in (result for turn in turns for result in turn.results):
+        if id in calls:
+            calls[id].result = result
     return [message for turn in turns for message in _messages(turn, copy)]
 
 
 def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
-    for id, result in turn.results:
-        shape: dict[str, Any] = {"role": "tool", "content": to_text(result)}
-        if id is not None:
-            shape["tool_call_id"] = id
-        messages.append(shape | ({"tool_name": turn.name} if turn.name else {}))
-    if (turn.results and turn.text is None) or turn.role == "tool":
-        return messages or [{"role": "tool", "content": None if turn.text is None else clean(turn.text)}]
-    message: dict[str, Any] = {"role": turn.role, "content": None if turn.text is None else clean(turn.text)}
+    name = {"tool_name": turn.name} if turn.name else {}
+    messages: list[dict[str, Any]] = [
+        {"role": "tool", "content": to_text(result)} | ({} if id is None else {"tool_call_id": id}) | name
+        for id, result in turn.results
+    ]
+    content = None if turn.text is None else clean(turn.text)
+    if turn.role == "tool":
+        return messages or [{"role": "tool", "content": content}]
+    if messages and content is None:
+        return messages
     calls = plain_calls(turn.calls, copy)
-    if calls is not None:
-        message["tool_calls"] = calls
-    return [*messages, message | ({"tool_name": turn.name} if turn.name else {})]
+    return [*messages, {"role": turn.role, "content": content} | ({"tool_calls": calls} if calls else {}) | name]
 
 
 def _turns(prompt: Any) -> list[Turn] | None:
     """The messages of a prompt that is a conversation or holds one; None if it is not one."""
-    if isinstance(prompt, list | tuple):
-        messages = last_items(prompt)
-        return all_turns(messages) if messages and all(is_message(item) for item in messages) else None
-    if prompt is None or isinstance(prompt, str | bytes | int | float):
-        return None
-    for name in _CONVERSATION_KEYS:
-        messages = last_items(field(prompt, name))
+    for candidate in (prompt, *(field(prompt, name) for name in _CONVERSATION_KEYS)):
+        messages = last_items(candidate)
         if messages and all(is_message(item) for item in messages):
             return all_turns(messages)
     return None
 
 
 def _text(prompt: Any) -> str | None:
-    if prompt is None or isinstance(prompt, str):
-        return None if prompt is None else to_text(prompt)
-    if isinstance(prompt, list | tuple):
-        return clean(content_text(prompt) or "") if is_content(prompt) else to_text(prompt)
-    if isinstance(prompt, bool | int | float | bytes | bytearray | set | frozenset):
-        return to_text(prompt)
+    if is_content(prompt):
+        return clean(content_text(prompt) or "")
     for name in _PROMPT_KEYS:
         content = field(prompt, name)
         if isinstance(content, str):
             return to_text(content)
         if name in ("content", "message", "input") and (is_content(content) or is_message(content)):
             return clean(content_text(content if isinstance(content, list) else field(content, "content")) or "")
-    if type(prompt) is Unreadable or (type(prompt) is Detached and not prompt.type.is_data):
+    if prompt is None or type(prompt) is Unreadable or (type(prompt) is Detached and not prompt.is_data):
         return None
     return to_text(prompt)
 
 
-def _pairs(history: Any) -> list[Turn] | None:
-    """A history of messages, or of pairs of what the user and the assistant said."""
+def _history(history: Any) -> list[Turn]:
+    """A history of messages, or of pairs of the user's and the assistant's text."""
     turns = _turns(history)
     if turns is not None or not isinstance(history, list):
-        return turns
+        return turns or []
     collected: list[Turn] = []
     for pair in last_items(history):
         texts = items(pair)
         if len(texts) != 2 or not all(isinstance(text, str | None) for text in texts):
-            return None
+            return []
         collected += [
             Turn(role, text) for role, text in zip(("user", "assistant"), texts, strict=True) if text is not None
         ]
-    return collected or None
+    return collected
 
 
 def _system(value: Any) -> str | None:
     text = content_text(value) if isinstance(value, str | list) else content_text(field(value, "content"))
     return clean(text) if text else None
-
-
-def _system_of(prompt: Any) -> str | None:
-    if isinstance(prompt, list | tuple):
-        return None
-    return next((text for name in _SYSTEM_KEYS if (text := _system(field(prompt, name)))), None)
 
 
 def _conversation_id(prompt: Any) -> str | None:

@@ -1,22 +1,120 @@
-"""Reading: an answer as it is put together, from one whole object or from the pieces of a stream.
+"""Reading: an answer as it is put together, from one whole object or from the pieces of a stream; and who reads it.
 
-An agent may ask its model several times for one answer. Each of the model's responses is a turn here; the answer's text
-is that of the last turn that says or calls something, the same whether the agent was streamed or not. Tool calls,
+An agent may call its model several times for one answer. Each of the model's responses is a turn here; the answer's
+text is that of the last turn that says or calls something, the same whether the agent was streamed or not. Tool calls,
 results and usage are those of all turns. Text that the handler passed on as plain strings belongs to no turn and stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from agenteval_otel.capture.fields import Tokens, add_tokens
-from agenteval_otel.capture.messages import Result, Turn
-from agenteval_otel.capture.text import clean
-from agenteval_otel.capture.tool_calls import Call, Calls
+from agenteval_otel.capture.detached import read_also
+from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, items, json_object
+from agenteval_otel.capture.messages import Call, Result, Turn, call_of
+from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean
 
-__all__ = ["FormatReader", "OpenTurn", "Reading"]
+__all__ = ["ANSWER_FORMATS", "CHUNK_FORMATS", "Calls", "OpenTurn", "Reading", "response_format"]
+
+_MAX_PIECES: Final = 4 * CAP_CHARS
+
+
+class Calls:
+    """The tool calls of one answer, in the order in which they were begun.
+
+    A call is known by its id; a piece without one by its place: the turn and the index that it belongs to.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[Call] = []
+        self._by_id: dict[str, Call] = {}
+        self._by_place: dict[Any, Call] = {}
+        self._chars = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, call: Call, place: Any = None) -> None:
+        """Add a whole call; one that is known already by its id or its place is completed by it."""
+        known = (self._by_id.get(call.id) if call.id else None) or self._by_place.get(place)
+        if known is None:
+            self._begin(call, place)
+            return
+        known.name = call.name or known.name
+        known.result = known.result if call.result is None else call.result
+        if call.arguments is not None or call.pieces:
+            known.arguments, known.pieces = call.arguments, call.pieces
+
+    def extend(self, place: Any, *, id: str | None = None, name: str | None = None, piece: Any = None) -> None:
+        """Append a piece of a call's arguments; the first one names the call."""
+        call = self._by_id.get(id) if id else self._by_place.get(place)
+        if call is None:
+            call = Call(id, name or "")
+            self._begin(call, place)
+        self._by_place[place] = call
+        call.name = call.name or name or ""
+        if not isinstance(piece, str):
+            call.arguments = call.arguments if piece is None else piece
+        elif self._chars < _MAX_PIECES:
+            self._chars += len(piece)
+            call.pieces.append(clean(piece))
+
+    def complete(self, place: Any, arguments: Any) -> None:
+        """Set the whole arguments of a call whose pieces may have come before."""
+        call = self._by_place.get(place)
+        if call is not None and arguments is not None:
+            call.arguments, call.pieces = arguments, []
+
+    def set_results(self, results: list[Result]) -> None:
+        """Set results on the calls with their ids."""
+        for id, result in results:
+            if id in self._by_id:
+                self._by_id[id].result = result
+
+    def finished(self) -> list[dict[str, Any]] | None:
+        """The calls as fields of `ToolCall`, plain and bounded all together; None where there is none."""
+        return plain_calls(self._all, PlainCopy())
+
+    def _begin(self, call: Call, place: Any) -> None:
+        if len(self._all) >= MAX_ITEMS:
+            return
+        self._all.append(call)
+        if call.id:
+            self._by_id[call.id] = call
+        if place is not None:
+            self._by_place[place] = call
+
+
+def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | None:
+    """Calls as fields of `ToolCall`; None where no call has a name."""
+    plain = [
+        {
+            "id": call.id,
+            "name": clean(call.name, 256),
+            "arguments": copy.take(_arguments(call)),
+            "result": copy.take(call.result),
+        }
+        for call in calls
+        if call.name
+    ]
+    return plain or None
+
+
+def _arguments(call: Call) -> Any:
+    arguments = "".join(call.pieces) if call.pieces else call.arguments
+    read = json_object(arguments)
+    return arguments if read is None else read
+
+
+def read_calls(value: Any) -> list[dict[str, Any]] | None:
+    """A list of tool calls of any form that `call_of` reads, as fields of `ToolCall`; None where there is none."""
+    calls = Calls()
+    for item in items(value):
+        if (call := call_of(item)) is not None:
+            calls.add(call)
+    return calls.finished()
 
 
 @dataclass(slots=True, eq=False)
@@ -47,10 +145,10 @@ class Reading:
         self.history: list[Turn] = []
         self.usage_total: Tokens | None = None
         self.conversation_id: str | None = None
+        self.depth = 0
         self._turns: list[OpenTurn] = []
         self._segments: list[tuple[OpenTurn | None, str]] = []
         self._echoes: list[str] = []
-        self.depth = 0
 
     @property
     def empty(self) -> bool:
@@ -60,7 +158,7 @@ class Reading:
     @property
     def text(self) -> str:
         """The answer's text, capped and clean."""
-        last = self._answering()
+        last = self._last()
         return clean("".join(text for owner, text in self._segments if owner is None or owner is last))
 
     @property
@@ -79,13 +177,13 @@ class Reading:
     @property
     def response_id(self) -> str | None:
         """The id of the last turn."""
-        last = self._answering()
+        last = self._last()
         return last.response_id if last else None
 
     @property
     def finish_reason(self) -> str | None:
         """Why the last turn ended; None where it did not."""
-        last = self._answering()
+        last = self._last()
         return last.finish_reason if last else None
 
     def add_text(self, text: str) -> None:
@@ -94,14 +192,14 @@ class Reading:
             self._segments.append((None, text))
 
     def echo(self, text: Any) -> None:
-        """Text of a stream helper's event, which repeats the provider's: it counts only where nothing else came."""
+        """Add text of a stream helper's event, which repeats the provider's: it counts only where nothing else came."""
         if isinstance(text, str):
             self._echoes.append(text)
 
     def use_echoes(self) -> None:
         """Use the echoes as the answer where there is nothing else."""
-        for text in self._echoes if self.empty else ():
-            self.extend(self.open_turn(), text)
+        if self._echoes and self.empty:
+            self.extend(self.open_turn(), "".join(self._echoes))
 
     def begin_turn(self, key: str | None = None) -> OpenTurn:
         """Begin a turn; returns the last one where that has no output yet."""
@@ -136,40 +234,42 @@ class Reading:
         turn.has_output = True
         self.calls.add(call, None if index is None else (turn.number, index))
 
+    def update(
+        self,
+        turn: OpenTurn,
+        *,
+        usage: Tokens | None = None,
+        model: str | None = None,
+        response_id: str | None = None,
+        finish_reason: str | None = None,
+    ) -> None:
+        """Set what is known of a turn besides its text; a later number of tokens replaces an earlier one."""
+        if usage is not None:
+            earlier = turn.usage or (None, None)
+            turn.usage = (
+                earlier[0] if usage[0] is None else usage[0],
+                earlier[1] if usage[1] is None else usage[1],
+            )
+        turn.model = model or turn.model
+        turn.response_id = response_id or turn.response_id
+        turn.finish_reason = finish_reason or turn.finish_reason
+
     def add_turn(self, message: Turn) -> OpenTurn:
         """Add a turn as a whole: at once, or again after its pieces."""
-        turn = self._open_of(message)
+        turn = self._turn_of(message)
         if message.text is not None and message.text != self.text and message.text != self._text_of(turn):
             self._segments = [segment for segment in self._segments if segment[0] is not turn]
             self.extend(turn, message.text)
-        turn.has_output = turn.has_output or bool(message.text)
         for index, call in enumerate(message.calls):
             self.add_call(turn, call, None if call.id else ("whole", index))
-        self.add_results(message.results)
-        self.update(turn, message)
-        return turn
-
-    def update(self, turn: OpenTurn, message: Turn) -> None:
-        """Set what is known of a turn besides its text."""
-        self._use(turn, message.usage)
-        turn.model = message.model or turn.model
-        turn.response_id = message.response_id or turn.response_id
-        turn.finish_reason = message.finish_reason or turn.finish_reason
+        self.calls.set_results(message.results)
+        turn.has_output = turn.has_output or bool(message.text)
+        self.update(
+            turn, usage=message.usage, model=message.model, response_id=message.response_id,
+            finish_reason=message.finish_reason,
+        )  # fmt: skip
         self.conversation_id = message.conversation_id or self.conversation_id
-
-    def _use(self, turn: OpenTurn, tokens: Tokens | None) -> None:
-        """Set the turn's usage; a later number replaces an earlier one."""
-        if tokens is not None:
-            before = turn.usage or (None, None)
-            turn.usage = (
-                before[0] if tokens[0] is None else tokens[0],
-                before[1] if tokens[1] is None else tokens[1],
-            )
-
-    def add_results(self, results: list[Result]) -> None:
-        """Set results of tools on the calls with their ids."""
-        for id, result in results:
-            self.calls.set_result(id, result)
+        return turn
 
     def add_conversation(self, turns: list[Turn]) -> None:
         """Add a whole conversation: what follows the user's last message is the answer."""
@@ -183,13 +283,14 @@ class Reading:
         if turn.role == "assistant":
             self.add_turn(turn)
         else:
-            self.add_results(turn.results)
+            self.calls.set_results(turn.results)
 
-    def _answering(self) -> OpenTurn | None:
-        saying = next((turn for turn in reversed(self._turns) if turn.has_output), None)
-        return saying or (self._turns[-1] if self._turns else None)
+    def _last(self) -> OpenTurn | None:
+        """The last turn with output, else the last one."""
+        with_output = next((turn for turn in reversed(self._turns) if turn.has_output), None)
+        return with_output or (self._turns[-1] if self._turns else None)
 
-    def _open_of(self, message: Turn) -> OpenTurn:
+    def _turn_of(self, message: Turn) -> OpenTurn:
         for key in filter(None, (message.key, message.response_id)):
             known = next((turn for turn in reversed(self._turns[-64:]) if key in (turn.key, turn.response_id)), None)
             if known is not None:
@@ -203,4 +304,34 @@ class Reading:
 
 
 FormatReader = Callable[[Reading, Any], bool]
-"""Adds a value to the reading and returns True, or returns False where the value has another form."""
+ANSWER_FORMATS: Final[dict[str, FormatReader]] = {}
+CHUNK_FORMATS: Final[dict[str, FormatReader]] = {}
+
+
+def response_format(
+    name: str, *, stream: bool = False, fields: Iterable[str] = (), libraries: Iterable[str] = ()
+) -> Callable[[FormatReader], FormatReader]:
+    """Register a function ``(reading, value) -> bool`` that reads the answers of a client library.
+
+    The function gets detached values (`Detached`, dictionaries, lists, atoms) on the background thread, adds what it
+    reads to the `Reading` and returns True, or returns False at once where the value has another form. What it raises
+    counts as ``capture_failed``. The format registered last is tried first.
+
+    Args:
+        name: The format's name; a format registered under the same name replaces it.
+        stream: The function reads single chunks of a stream instead of whole answers.
+        fields: Names of stored fields that are read from objects which are not plain data, in addition to the known
+            ones. Properties and methods are never called.
+        libraries: Root packages whose objects hold more than data (clients, agents): of those, only known fields are
+            read, and the rest does not count as left out.
+    """
+    formats = CHUNK_FORMATS if stream else ANSWER_FORMATS
+
+    def register(reader: FormatReader) -> FormatReader:
+        earlier = {key: known for key, known in formats.items() if key != name}
+        formats.clear()
+        formats.update({name: reader} | earlier)
+        read_also(fields, libraries)
+        return reader
+
+    return register

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Unpack
 
@@ -16,6 +15,7 @@ __all__ = ["annotate"]
 _MAX_FRAMES = 500
 _MAX_FACTS = 64
 _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more
+_WRAPPERS = wrap.__globals__
 
 
 def annotate(**facts: Unpack[Facts]) -> None:
@@ -36,8 +36,9 @@ def annotate(**facts: Unpack[Facts]) -> None:
         if known is None:
             known = call.facts = {}
         for name, value in dict[str, Any](facts).items():
-            if name == "tool_calls" and isinstance(value, list | tuple):
-                value = _joined(known.get(name), value)
+            before = known.get(name)
+            if name == "tool_calls" and isinstance(value, list | tuple) and isinstance(before, list | tuple):
+                value = [*before, *islice(value, max(0, _MAX_CALLS - len(before)))]
             if call.ended_ns:
                 value = take(value).value  # the call waits already: nothing of the host's joins it
             if name in known or len(known) < _MAX_FACTS:
@@ -46,20 +47,8 @@ def annotate(**facts: Unpack[Facts]) -> None:
         return
 
 
-class _Calls(list[Any]):
-    """Tool calls of several `annotate`: a list of our own, so that it may grow in place."""
-
-
-def _joined(before: Any, value: Sequence[Any]) -> list[Any]:
-    if not isinstance(before, list):
-        return value if isinstance(value, list) else list(value)
-    calls = before if type(before) is _Calls else _Calls(islice(before, _MAX_CALLS))
-    calls.extend(islice(value, max(0, _MAX_CALLS - len(calls))))
-    return calls
-
-
 def _running_call() -> CapturedCall | None:
-    """The innermost monitored call on this stack; in a task or thread that a handler started, the one it inherited.
+    """The innermost monitored call on this stack; in a task or thread that a handler started, the inherited one.
 
     A stream's context is its consumer's, so a context variable would leak there: its frame is looked for instead.
     """
@@ -73,6 +62,3 @@ def _running_call() -> CapturedCall | None:
             return call
         frame = frame.f_back
     return CURRENT.get()
-
-
-_WRAPPERS = wrap.__globals__

@@ -25,9 +25,7 @@ from agenteval_otel.capture.calls import fresh_call
 from agenteval_otel.config.current import follow
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.model_parts import log_problems
-from agenteval_otel.instrumentation.current import PLAIN, SPAN_KEY, current_context
-from agenteval_otel.instrumentation.scope import SCOPE, Scope
-from agenteval_otel.models import StreamEnd
+from agenteval_otel.instrumentation.scope import PLAIN, SCOPE, SPAN_KEY, Scope, current_context
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
 from agenteval_otel.runtime.memory import MEMORY
@@ -48,49 +46,20 @@ _CALL_BYTES = 540
 
 
 class HandlerConfig:
-    """A handler's settings for one pipeline. Replaced as a whole, so that no call sees two halves.
-
-    Attributes:
-        settings: The handler's.
-        threshold, sampled: Of a sampler that looks at randomness alone: randomness from `threshold` on is
-            ``not_sampled``, other calls are `sampled`. Where the sampler has to be asked `sampled` is None and the
-            threshold lies beyond every number.
-        never: No call is sampled, and none wants a span: nothing has to be looked at.
-        keeps_memo: The sampler is asked several times about a call, and remembers.
-        spans, spans_always: Calls outside of any trace get a span of their own; also those that are not sampled.
-        by_trace, randomness_of: The trace's randomness decides; else `randomness_of` gives each call its own.
-        upstream_attribute: The attribute of the evaluated span that carries the share sampled upstream.
-        outcomes, unsampled: The agent's counts.
-    """
-
-    __slots__ = (
-        "by_trace",
-        "decide",
-        "keeps_memo",
-        "never",
-        "outcomes",
-        "pipeline",
-        "randomness_of",
-        "sampled",
-        "settings",
-        "shedder",
-        "spans",
-        "spans_always",
-        "threshold",
-        "unsampled",
-        "upstream_attribute",
-    )  # fmt: skip
+    """A handler's settings for one pipeline. Replaced as a whole, so that no call sees two halves."""
 
     def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline) -> None:
         self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
-        self.decide = settings.sampler.decide
+        # Of a sampler that looks at randomness alone: from the threshold on a call is not sampled, below it is
+        # `sampled`. Where the sampler has to be called `sampled` is None, and the threshold lies beyond every number.
         rule: ThresholdRule | None = getattr(settings.sampler, "by_randomness", None)
         self.threshold: Final = RANDOMNESS_RANGE if rule is None else rule.threshold
         self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.sampled
+        self.decide = settings.sampler.decide
+        self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
         sampling = pipeline.sampled.settings
         self.by_trace, self.upstream_attribute = sampling.unit == "trace", sampling.upstream_attribute
         self.randomness_of: Final = randomness_of if self.by_trace else CallRandomness()
-        self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
         self.spans, self.spans_always = settings.agent_span != "never", settings.agent_span == "always"
         self.never = self.threshold == 0 and not self.spans_always
         self.outcomes = pipeline.accounting.outcome_counts(agent)
@@ -103,29 +72,18 @@ class Handler:
     Args:
         agent: The agent's name.
         function: The undecorated handler.
-        settings_for: Gives the settings for a pipeline; called again when another pipeline is configured.
+        settings_for: Returns the settings for a pipeline; called again when another pipeline is configured.
         pipeline: The pipeline to use.
         follows: The pipeline is the process's, and so is the one that replaces it.
         keep_arguments: Hold the arguments for a ``capture=`` function.
-
-    Attributes:
-        scoped: `enter` makes the call the current one until `leave`; for handlers that run in one go. A stream's
-            context is its consumer's, so nothing is set there across a yield.
-        scope: Makes a call the current one, and its own span the current span.
-        config: Its settings for the pipeline in use.
     """
 
     def __init__(
-        self,
-        agent: str,
-        function: Callable[..., Any],
-        settings_for: Callable[[Pipeline], HandlerSettings],
-        pipeline: Pipeline,
-        *,
-        follows: bool,
-        keep_arguments: bool,
-    ) -> None:
+        self, agent: str, function: Callable[..., Any], settings_for: Callable[[Pipeline], HandlerSettings],
+        pipeline: Pipeline, *, follows: bool, keep_arguments: bool,
+    ) -> None:  # fmt: skip
         self.agent = agent
+        # For handlers that run in one go: a stream's context is its consumer's, so no call is current across a yield.
         self.scoped = False
         self._settings_for = settings_for
         self._arguments = Arguments(function, keep=keep_arguments)
@@ -160,9 +118,8 @@ class Handler:
             span: Any = _current_context().get(SPAN_KEY)
             span_context: Any = None if span is None else span.get_span_context()
             if config.by_trace and type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
-                randomness = (
-                    span_context[0] & LOW_64
-                )  # as `randomness_of` has it; by place, because three properties cost more
+                # As `randomness_of` has it; by place, because three properties cost more.
+                randomness = span_context[0] & LOW_64
             else:
                 if span_context is not None and not span_context.is_valid:
                     span = span_context = None
@@ -219,7 +176,7 @@ class Handler:
             call.span_bytes = 0
 
     def _keep(self, call: CapturedCall, answer: Any) -> int:
-        """Detach the answer from the host; gives about how many bytes the call keeps alive."""
+        """Detach the answer from the host; returns about how many bytes the call keeps alive."""
         # What was taken part by part was measured then; text that was taken as it is has its size in its header.
         size = _CALL_BYTES + getsizeof(call.prompt) if type(call.prompt) is str else _CALL_BYTES
         if type(answer) is str:
@@ -230,13 +187,6 @@ class Handler:
         if call.facts is not None:
             call.keep_facts()
         return size + call.size_bytes
-
-    def leave_stream(
-        self, call: CapturedCall, chunks: list[Any], end: StreamEnd, error: BaseException | None, *, truncated: bool
-    ) -> None:
-        """`leave` for a streamed answer: the chunks that were kept, how it ended, and whether more chunks came."""
-        call.keep_stream(chunks, end, truncated=truncated)
-        self.leave(call, None, error)
 
     def _ends_late(self, call: CapturedCall) -> bool:
         """Whether the call's span may end on the background thread."""
@@ -262,12 +212,11 @@ class Handler:
             self._broken(SCOPE, error)
 
     def _note_loop(self) -> None:
-        """Have the event loop that the handler runs on measured."""
+        """Let the load shedder measure the event loop that the handler runs on."""
         try:
-            loop = get_running_loop()
+            self.config.shedder.note_loop(get_running_loop())
         except RuntimeError:
-            return
-        self.config.shedder.note_loop(loop)
+            return  # it runs on none
 
     def _decide_after(self, call: CapturedCall) -> bool:
         """Ask the sampler again, now that the answer is there; False when the call goes no further."""
@@ -296,15 +245,10 @@ class Handler:
             return False
 
     def _begin(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        span: trace.Span | None,
-        span_context: SpanContext | None,
-        decision: SamplingDecision,
-        randomness: int,
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], span: trace.Span | None,
+        span_context: SpanContext | None, decision: SamplingDecision, randomness: int,
         memo: dict[int, SamplingDecision] | None,
-    ) -> CapturedCall | None:
+    ) -> CapturedCall | None:  # fmt: skip
         try:
             config, arguments, call = self.config, self._arguments, _fresh_call()
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()

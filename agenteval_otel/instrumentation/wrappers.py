@@ -1,8 +1,9 @@
 """Wrappers: a handler's four shapes (function, coroutine function, generator, async generator), unchanged outside.
 
-Each wrapper is a real function of the same kind as what it wraps. The local variable ``call`` in these frames is how
-`annotate` finds the call that the running code belongs to. What a stream's consumer sends or throws is passed on
-outside of any ``except`` block, so that it does not become the context of what the handler raises later.
+Each wrapper is a real function of the same kind as what it wraps, and one piece: each function called within it would
+double what a chunk, or an unsampled call, costs. The local variable ``call`` in these frames is how `annotate` finds
+the call that the running code belongs to. What a stream's consumer sends or throws is passed on outside of any
+``except`` block, so that it does not become the context of what the handler raises later.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from agenteval_otel.semconv import PIPELINE_FAILED
 
 __all__ = ["wrap"]
 
-Enter = Callable[[tuple[Any, ...], dict[str, Any]], CapturedCall | None]
-
 
 def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     """The monitored form of a handler, by its kind; a callable object counts as what its ``__call__`` is."""
@@ -32,24 +31,21 @@ def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
         shape = type(function).__call__
     if inspect.isasyncgenfunction(shape):
-        monitored: Callable[..., Any] = _async_generator(function, handler.enter, handler)
+        make: Callable[..., Callable[..., Any]] = _async_generator
     elif inspect.isgeneratorfunction(shape):
-        monitored = _generator(function, handler.enter, handler)
-    elif inspect.iscoroutinefunction(shape):
-        monitored = _coroutine(function, handler.enter, handler)
+        make = _generator
     else:
-        monitored = _function(function, handler)
-    return functools.wraps(function)(monitored)
+        make = _coroutine if inspect.iscoroutinefunction(shape) else _function
+    return functools.wraps(function)(make(function, handler))
 
 
 def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
-    # One piece, because each call of a function adds half of what an unsampled call costs.
     enter, current, handler.scoped = handler.enter, CURRENT.get, True
 
     def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
             call, config = None, handler.config
-            # Two ways past without another call.
+            # Unsampled calls make no further call, except within another monitored one.
             if current() is not None:
                 call = enter(args, kwargs)
             elif not config.pipeline.enabled:
@@ -71,21 +67,22 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
             handler.scope.close(call)
-            return follow(lambda: answer, lambda *_: call, handler)()
+            return follow(lambda: answer, handler, call)()
         _leave(handler, call, answer)
         return answer
 
     return monitored
 
 
-def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:
-    # One piece, as above.
-    current, handler.scoped = CURRENT.get, True
+def _coroutine(function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None) -> Any:
+    enter, current, handler.scoped = handler.enter, CURRENT.get, True
 
     async def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
-            call, config = None, handler.config
-            if current() is not None:
+            call, config = entered, handler.config
+            if call is not None:
+                pass
+            elif current() is not None:
                 call = enter(args, kwargs)
             elif not config.pipeline.enabled:
                 config.unsampled.disabled += 1
@@ -106,22 +103,17 @@ def _coroutine(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
         follow = _FOLLOW.get(type(answer))
         if follow is not None:
             handler.scope.close(call)
-            return follow(lambda: answer, lambda *_: call, handler)()
+            return follow(lambda: answer, handler, call)()
         _leave(handler, call, answer)
         return answer
 
     return monitored
 
 
-def _generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:  # noqa: C901
-    # One piece: a call for each chunk would double its cost.
-    def monitored(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:  # noqa: C901
+def _generator(function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None) -> Any:
+    def monitored(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         stream = function(*args, **kwargs)
-        try:
-            call = enter(args, kwargs)
-        except Exception:  # the host's stack is exhausted, as above
-            call = None
-            handler.config.outcomes[PIPELINE_FAILED] += 1
+        call = entered or _enter(handler, args, kwargs)
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.settings is not None else 0
         send, throw = stream.send, stream.throw
@@ -156,30 +148,16 @@ def _generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> 
             raise
         finally:
             sent = None
-            if call is not None:
-                _leave_stream(handler, call, chunks, left, end, problem)
+            _leave(handler, call, None, problem, (chunks, end, left <= 0))
             problem = None  # the frame and its exception must not hold each other
 
     return monitored
 
 
-def _kept(call: CapturedCall | None, chunk: Any, chunks: list[Any]) -> int:
-    """Keep a chunk that is no text; gives what it takes of the stream's cap."""
-    try:
-        return 0 if call is None else call.keep_chunk(chunk, chunks)
-    except Exception:  # the host's stack is exhausted, as above: the rest of the stream is not kept
-        return STREAM_CHARS
-
-
-def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handler) -> Callable[..., Any]:  # noqa: C901
-    # One piece, as above.
-    async def monitored(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:  # noqa: C901
+def _async_generator(function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None) -> Any:
+    async def monitored(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         stream = function(*args, **kwargs)
-        try:
-            call = enter(args, kwargs)
-        except Exception:  # the host's stack is exhausted, as above
-            call = None
-            handler.config.outcomes[PIPELINE_FAILED] += 1
+        call = entered or _enter(handler, args, kwargs)
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.settings is not None else 0
         first, send, throw = _first_send(stream), stream.asend, stream.athrow
@@ -214,28 +192,41 @@ def _async_generator(function: Callable[..., Any], enter: Enter, handler: Handle
             raise
         finally:
             sent = None
-            if call is not None:
-                _leave_stream(handler, call, chunks, left, end, problem)
+            _leave(handler, call, None, problem, (chunks, end, left <= 0))
             problem = None
 
     return monitored
 
 
-def _leave(handler: Handler, call: CapturedCall, answer: Any, error: BaseException | None = None) -> None:
-    """`Handler.leave`, at the end of the stack too: where the host had room for a frame, so has this."""
+# These work at the end of the host's stack too: where the host had room for a frame, so have they.
+
+
+def _enter(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
     try:
-        handler.leave(call, answer, error)
+        return handler.enter(args, kwargs)
     except Exception:
-        handler.config.outcomes[PIPELINE_FAILED] += not call.settled
-        call.settled = True
+        handler.config.outcomes[PIPELINE_FAILED] += 1
+        return None
 
 
-def _leave_stream(
-    handler: Handler, call: CapturedCall, chunks: list[Any], left: int, end: StreamEnd, problem: BaseException | None
-) -> None:
-    """`Handler.leave_stream`, as above."""
+def _kept(call: CapturedCall | None, chunk: Any, chunks: list[Any]) -> int:
+    """Keep a chunk that is no text; returns what it takes of the stream's cap."""
     try:
-        handler.leave_stream(call, chunks, end, problem, truncated=left <= 0)
+        return 0 if call is None else call.keep_chunk(chunk, chunks)
+    except Exception:
+        return STREAM_CHARS  # the rest of the stream is not kept
+
+
+def _leave(
+    handler: Handler, call: CapturedCall | None, answer: Any, error: BaseException | None = None,
+    stream: tuple[list[Any], StreamEnd, bool] | None = None,
+) -> None:  # fmt: skip
+    if call is None:
+        return
+    try:
+        if stream is not None:
+            call.keep_stream(*stream)
+        handler.leave(call, answer, error)
     except Exception:
         handler.config.outcomes[PIPELINE_FAILED] += not call.settled
         call.settled = True
@@ -257,7 +248,7 @@ def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
 
 
 # What a handler returns instead of answering is followed to its end: the answer is what comes out of it.
-_FOLLOW: dict[type, Callable[[Callable[..., Any], Enter, Handler], Callable[..., Any]]] = {
+_FOLLOW: dict[type, Callable[[Callable[..., Any], Handler, CapturedCall], Callable[..., Any]]] = {
     GeneratorType: _generator,
     AsyncGeneratorType: _async_generator,
     CoroutineType: _coroutine,

@@ -1,7 +1,7 @@
 """What goes out of the process: inputs, results and plain data, redacted with every redactor that is configured.
 
-What a redactor raises costs the text: `FAILED` stands in its place, and the failure is reported. Numbers and texts
-under a telling name (``{"password": "..."}``) are read together with that name.
+Where a redactor raises, `FAILED` stands in the text's place, and the failure is reported. Numbers and texts under a
+telling name (``{"password": "..."}``) are read together with that name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter
 
 from agenteval_otel.components.blocking import part_of
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.models.value import Value, replaced
-from agenteval_otel.redaction.phones import PHONE_KEY
+from agenteval_otel.redaction.personal import PHONE_KEY
 from agenteval_otel.redaction.redactor import Redactor
 from agenteval_otel.redaction.secrets import SECRET, TELLING_KEY
 
@@ -34,7 +34,7 @@ _KEPT_OF_RESULT: Final = frozenset(
 )  # fmt: skip
 _KEPT_OF_AGGREGATED: Final = frozenset(
     {"overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",
-     "sampling_probability", "sampling_reason", "sampling_scope", "stream_end"}
+     "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results", "input_snapshot"}
 )  # fmt: skip
 _SHORTEST_NUMBER: Final = 10**6
 _SHORT_CHARS: Final = 64
@@ -45,33 +45,55 @@ class Redaction:
     """Applies redactors, in order, to all that leaves; blocks for as long as they take. Remembers short texts only.
 
     Args:
-        redactors: None at all leaves everything as it is.
-        on_failure: Told the type of a redactor that raised, and the error.
+        redactors: With an empty sequence everything stays as it is.
+        on_failure: Called with the type of a redactor that raised, and the error.
     """
 
     def __init__(
         self, redactors: Sequence[Redactor], on_failure: Callable[[str, BaseException], None] = lambda *_: None
     ) -> None:
         self.redactors, self._on_failure = tuple(redactors), on_failure
-        self._known: dict[str, str] = {}
-        self._clean: set[tuple[str, str]] = set()
+        # Names of agents, models, labels and conversations come again and again. By field name and text.
+        self._known: dict[tuple[str, str], str] = {}
 
     def __repr__(self) -> str:
         return f"<Redaction {', '.join(redactor.type for redactor in self.redactors) or 'off'}>"
 
     def text(self, text: str) -> str:
         """The text to let out; `FAILED` where a redactor raised."""
-        if len(text) > _SHORT_CHARS:
-            return self._redacted(text)
-        # Names of agents, models and conversations come again and again.
-        known = self._known.get(text)
+        return self._short("", text)
+
+    def short(self, name: str, text: str | None) -> str | None:
+        """A text under its field's name, such as an id or a label, to let out."""
+        return None if text is None else self._short(name, text)
+
+    def _short(self, name: str, text: str) -> str:
+        known = self._known.get((name, text))
         if known is None:
-            known = self._redacted(text)
-            if known is not FAILED:
+            known = self._leaf(text, name)
+            if len(text) <= _SHORT_CHARS and len(name) <= _SHORT_CHARS and FAILED not in known:
                 if len(self._known) >= _MAX_KNOWN:
                     self._known.clear()
-                self._known[text] = known
-        return known
+                self._known[name, text] = known
+        return text if known == text else known
+
+    def input(self, evaluation_input: EvaluationInput) -> EvaluationInput:
+        """The input to let out: the same object when there is nothing to take out."""
+        return self._model(evaluation_input, _KEPT_OF_INPUT)
+
+    def model(self, value: V) -> V:
+        """A value of ours to let out: the same object when there is nothing to take out."""
+        return self._model(value, frozenset())
+
+    def result(self, aggregated: AggregatedEvaluationResult, *, snapshot: bool = True) -> AggregatedEvaluationResult:
+        """The aggregated result to let out; `snapshot` tells whether its input is still to be redacted."""
+        if not self.redactors:
+            return aggregated
+        results = tuple(self._model(result, _KEPT_OF_RESULT) for result in aggregated.results)
+        update: dict[str, Any] = {"results": results}
+        if snapshot and aggregated.input_snapshot is not None:
+            update["input_snapshot"] = self.input(aggregated.input_snapshot)
+        return self._model(replaced(aggregated, update), _KEPT_OF_AGGREGATED)
 
     def _redacted(self, text: str) -> str:
         for redactor in self.redactors:
@@ -85,60 +107,21 @@ class Redaction:
                 return FAILED
         return text
 
-    def input(self, evaluation_input: EvaluationInput) -> EvaluationInput:
-        """The input to let out: the same object when there is nothing to take out."""
-        return self._model(evaluation_input, _KEPT_OF_INPUT)
-
-    def model(self, value: V) -> V:
-        """A value of ours to let out: the same object when there is nothing to take out."""
-        return self._model(value)
-
-    def short(self, name: str, text: str | None) -> str | None:
-        """A short text under its field's name, such as an id or a label: the same ones come again and again."""
-        if text is None or (name, text) in self._clean or not self.redactors:
-            return text
-        after = self._guarded(name, text)
-        if after == text and len(text) <= _SHORT_CHARS:
-            self._remember(name, text)
-        return after if isinstance(after, str) else str(after)
-
-    def result(self, aggregated: AggregatedEvaluationResult, *, snapshot: bool = True) -> AggregatedEvaluationResult:
-        """The aggregated result to let out; `snapshot` tells whether its input is still to be redacted."""
-        if not self.redactors:
-            return aggregated
-        kept = _KEPT_OF_AGGREGATED | {"results", "input_snapshot"}
-        update: dict[str, Any] = {"results": tuple(self._result(result) for result in aggregated.results)}
-        if snapshot and aggregated.input_snapshot is not None:
-            update["input_snapshot"] = self.input(aggregated.input_snapshot)
-        return self._model(replaced(aggregated, update), kept)
-
-    def _result(self, result: EvaluationResult) -> EvaluationResult:
-        return self._model(result, _KEPT_OF_RESULT)
-
-    def _model(self, value: V, kept: frozenset[str] = frozenset()) -> V:
+    def _model(self, value: V, kept: frozenset[str]) -> V:
         if not self.redactors:
             return value
         changed: dict[str, Any] = {}
-        fields = value.__dict__ if not value.__pydantic_extra__ else value.__dict__ | value.__pydantic_extra__
-        for name in (*_fields_of(type(value), kept), *(value.__pydantic_extra__ or ())):
+        extra = value.__pydantic_extra__ or {}
+        fields = value.__dict__ | extra if extra else value.__dict__
+        for name in (*_fields_of(type(value), kept), *extra):
             before = fields[name]
             kind = type(before)
             if before is None or kind is bool or kind is float:
                 continue
-            # Words of evaluators and names come again and again: known to be nobody's under this name.
-            if kind is str and (name, before) in self._clean:
-                continue
-            after = self._guarded(name, before)
+            after = self._short(name, before) if kind is str else self._guarded(name, before)
             if after is not before:
                 changed[name] = after
-            elif kind is str and len(before) <= _SHORT_CHARS:
-                self._remember(name, before)
         return replaced(value, changed) if changed else value
-
-    def _remember(self, name: str, text: str) -> None:
-        if len(self._clean) >= _MAX_KNOWN:
-            self._clean.clear()
-        self._clean.add((name, text))
 
     def _guarded(self, name: str, value: Any) -> Any:
         """What has no form that can be redacted, by its depth or by its methods, does not leave."""
@@ -151,10 +134,16 @@ class Redaction:
     def _value(self, value: Any, name: str = "") -> Any:
         if value is None or isinstance(value, bool | float):
             return value
-        if isinstance(value, str | int):
-            return self._leaf(value, name)
+        if isinstance(value, str):
+            return self._short(name, value)
+        if isinstance(value, int):
+            if -_SHORTEST_NUMBER < value < _SHORTEST_NUMBER:
+                return value
+            text = str(value)
+            redacted = self._short(name, text)
+            return value if redacted is text else redacted
         if isinstance(value, Value):
-            return self._model(value)
+            return self.model(value)
         if isinstance(value, Mapping):
             pairs = {self._key(key): self._value(item, str(key)) for key, item in value.items()}
             same = len(pairs) == len(value) and all(key in value and value[key] is item for key, item in pairs.items())
@@ -163,30 +152,22 @@ class Redaction:
             items = [self._value(item, name) for item in value]
             same = all(after is before for after, before in zip(items, value, strict=True))
             return value if same else (tuple(items) if isinstance(value, tuple) else items)
-        text = (
-            str(value) if isinstance(value, bytes | bytearray) else _ANY.dump_python(value, mode="json", fallback=str)
-        )
-        return self._value(text, name)
+        is_bytes = isinstance(value, bytes | bytearray)
+        return self._value(str(value) if is_bytes else _ANY.dump_python(value, mode="json", fallback=str), name)
 
     def _key(self, key: Any) -> Any:
         return self.text(key) if isinstance(key, str) else key
 
-    def _leaf(self, value: str | int, name: str) -> Any:
-        if isinstance(value, int):
-            if -_SHORTEST_NUMBER < value < _SHORTEST_NUMBER:
-                return value
-            text = str(value)
-        else:
-            text = value
-        replaced_text = self._by_name(text, name) if _tells(name[:64]) else None
-        redacted = self.text(text) if replaced_text is None else replaced_text
-        return value if redacted == text else redacted
+    def _leaf(self, text: str, name: str) -> str:
+        by_name = self._by_name(text, name) if _tells(name[:64]) else None
+        redacted = self._redacted(text) if by_name is None else by_name
+        return text if redacted == text else redacted
 
     def _by_name(self, text: str, name: str) -> str | None:
         """The text, read as the value of its name; None when that says no more than the text itself."""
         before = f"{json.dumps(name, ensure_ascii=False)}: "
         whole = before + json.dumps(text, ensure_ascii=False)
-        redacted = self.text(whole)
+        redacted = self._redacted(whole)
         if redacted == whole:
             return None
         if redacted.startswith(f'{before}"') and redacted.endswith('"'):
@@ -211,4 +192,4 @@ def _failed_like(value: Any) -> Any:
     """The marker, in a form that the field takes."""
     if isinstance(value, Mapping):
         return {FAILED: True}
-    return [] if isinstance(value, list) else () if isinstance(value, tuple) else FAILED
+    return type(value)() if isinstance(value, list | tuple) else FAILED

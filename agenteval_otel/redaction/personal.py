@@ -1,21 +1,21 @@
-"""Personal data: e-mail and IP addresses, payment cards, bank accounts; telephone numbers are in `phones`.
+"""Personal data: e-mail and IP addresses, payment cards, bank accounts and telephone numbers.
 
-A number is examined from its first group of digits. Check digits decide where they exist; a telephone number is
-recognised by its form, or by the word before it.
+A number is examined from its first group of digits. Check digits decide where they exist. A telephone number is
+recognised by an international or common national form, or by a word before it such as ``phone:``. Numbers of orders,
+dates and plain ids have no form of their own, so a number without ``+``, grouping or such a word stays.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final
 
-from agenteval_otel.redaction.phones import phone_at
-from agenteval_otel.redaction.scan import Finding, Window
+from agenteval_otel.redaction.scan import Finding, Scan
 from agenteval_otel.runtime.text import lazily
 
-__all__ = ["find_emails", "find_ibans", "find_ipv6", "find_numbers"]
+__all__ = ["PHONE_KEY", "find_emails", "find_ibans", "find_ipv6", "find_numbers"]
 
 _DOMAIN: Final = lazily(
     r"@(?:[^\W_](?:[^\W_]|-(?!\.)){0,62}+\.){1,8}([^\W\d_]{2,24}+|xn--[a-z0-9-]{2,58}+)(?![\w@])", re.IGNORECASE
@@ -33,10 +33,10 @@ _HEXADECIMAL: Final = lazily(r"[0-9A-Fa-f:]{0,39}+")
 _IPV6_RIGHT: Final = lazily(r":[0-9A-Fa-f:]{1,4096}+(?:(?:\.[0-9]{1,3}){3})?")
 
 
-def find_emails(window: Window) -> Iterator[Finding]:
-    """The e-mail addresses whose ``@`` lies in the window."""
-    text = window.text
-    for at in window.matches(_AT):
+def find_emails(scan: Scan) -> Iterator[Finding]:
+    """The e-mail addresses of the text."""
+    text = scan.text
+    for at in scan.matches(_AT):
         domain = _DOMAIN.match(text, at)
         if domain is None or domain[1].lower() in _FILES:
             continue
@@ -55,10 +55,10 @@ def _ipv4_at(text: str, at: int) -> Finding | None:
     return Finding(at, match.end(), "[IP]")
 
 
-def find_ipv6(window: Window) -> Iterator[Finding]:
-    """The IPv6 addresses of the window, compressed or not; what only looks like one (``a::b``) is left alone."""
-    text, done = window.text, 0
-    for at in window.matches(_COLONS):
+def find_ipv6(scan: Scan) -> Iterator[Finding]:
+    """The IPv6 addresses of the text, compressed or not; what only looks like one (``a::b``) is left alone."""
+    text, done = scan.text, 0
+    for at in scan.matches(_COLONS):
         if at < done:
             continue
         right = _IPV6_RIGHT.match(text, at)
@@ -115,10 +115,10 @@ _VALUES: Final = bytes((code - 48) % 256 for code in range(256))
 _DOUBLED: Final = bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9, *range(10, 256)))
 
 
-def find_numbers(window: Window, kinds: frozenset[str], done: int) -> Iterator[Finding]:
-    """The cards, telephones and IPv4 addresses that begin in the window, from position `done` on."""
-    text = window.text
-    for at in window.matches(_NUMBER, folded=True):
+def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
+    """The cards, telephones and IPv4 addresses of the text, as far as their kinds are wanted."""
+    text, done = scan.text, 0
+    for at in scan.matches(_NUMBER, folded=True):
         if at < done:
             continue
         finding = _ipv4_at(text, at) if "ip" in kinds else None
@@ -131,10 +131,10 @@ def find_numbers(window: Window, kinds: frozenset[str], done: int) -> Iterator[F
             yield finding
 
 
-def find_ibans(window: Window) -> Iterator[Finding]:
-    """The account numbers whose country stands in the window, with valid check digits, grouped or not."""
-    text = window.text
-    for at in window.matches(_ACCOUNT, folded=True):
+def find_ibans(scan: Scan) -> Iterator[Finding]:
+    """The account numbers of the text, with valid check digits, grouped or not."""
+    text = scan.text
+    for at in scan.matches(_ACCOUNT, folded=True):
         start = at - 3
         match = _ALNUM.match(text, start)
         if match is None:
@@ -192,4 +192,137 @@ def _luhn(digits: str) -> bool:
     return (sum(values[::2]) + sum(values[1::2].translate(_DOUBLED))) % 10 == 0
 
 
-_LOOKS: Final = (("card", _card_at), ("phone", phone_at))
+_PHONE_GAP: Final = "[ \u00a0\u2009\u202f.\\-\u2010\u2011/()]"
+_EXTENSION: Final = r"(?:\s?(?:x|ext\.?|extension|#)\s?[0-9]{1,6})?"
+_END: Final = r"(?![0-9]|[.,:/-][0-9]|[A-Za-z_%])"
+
+_INTERNATIONAL: Final = lazily(rf"\+\s?\(?[1-9][0-9]{{0,14}}(?:{_PHONE_GAP}{{1,3}}[0-9]{{1,10}}){{0,7}}")
+_DOUBLE_ZERO: Final = lazily(rf"00[1-9][0-9]{{0,3}}(?:{_PHONE_GAP}{{1,3}}[0-9]{{1,10}}){{1,7}}")
+_NORTH_AMERICAN: Final = lazily(
+    rf"(?:1{_PHONE_GAP}{{1,2}})?(?:\([2-9][0-9]{{2}}\)[ .-]?|(?:(?<=\()[2-9][0-9]{{2}}\)[ .-]?)|[2-9][0-9]{{2}}[ .-])"
+    rf"[0-9]{{3}}[ .-]?[0-9]{{4}}{_EXTENSION}{_END}"
+)
+_NATIONAL: Final = lazily(rf"0[1-9][0-9]{{0,4}}(?:{_PHONE_GAP}{{1,2}}[0-9]{{2,8}}){{1,5}}{_EXTENSION}{_END}")
+_NATIONAL_PLAIN: Final = lazily(rf"0[1-9][0-9]{{8,9}}{_END}")
+_NUMBER_RUN: Final = lazily(rf"[0-9]{{1,15}}+(?:{_PHONE_GAP}{{1,2}}[0-9]{{1,10}}+){{0,7}}+")
+_GROUPED: Final = lazily(r"(?:1.{1,2})?[2-9][0-9]{2}[ .)-]")
+# Dates, and numbers of social security.
+_DATE: Final = lazily(
+    r"(?:[0-9]{1,2}[./-][0-9]{1,2}[./-](?:[0-9]{4}|[0-9]{2})|[0-9]{4}[./-][0-9]{1,2}[./-][0-9]{1,2}|[0-9]{3}-[0-9]{2}-[0-9]{4})"
+    r"(?![0-9]|[./-][0-9])"
+)
+
+_WORDS: Final = (
+    r"phones?|telephone|telefono?|teléfono|téléphone|telefoon|telefon|tel|tél|mobile?|mob|móvil|handy|cell(?:ular)?"
+    r"|fax|desk|office|landline|whatsapp|sms|hotline|helpline|rufnummer|telefonnummer|handynummer"
+)
+_PHONE_BEFORE: Final = lazily(
+    rf"(?i)(?:\b(?:{_WORDS})(?:[\s_-]{{0,2}}(?:number|no|nr|num|#))?\.?(?:\s+(?:is|was|at|on|to|under))?"
+    r"|\b(?:call|calling|reach|dial|ring|text|contact)(?:\s+(?:me|us|him|her|them|you|back)){0,2}(?:\s+(?:at|on|under|back))?"
+    r"|\bmessages?\s+to|\banswering\s+(?:at|on)|\bmy\s+(?:number|cell|mobile)\s+is)\Z"
+)
+# What may stand between such a word and the number.
+_BETWEEN: Final = " \t\n\u00a0:=\"'(\\"
+_WORD_ENDS: Final = frozenset(".#№")
+_PHONE_AFTER: Final = lazily(r"(?i)[\s-]{0,2}\(?(?:office|fax|mobile|cell|landline)\b")
+_OTHER_BEFORE: Final = lazily(
+    r"(?i)(?:\b(?:order|invoice|ticket|ref|reference|case|id|ids|sku|isbn|part|serial|tracking|version|account|policy|claim"
+    r"|ssn|security|license|licence|zip|booking|confirmation|reservation|flight|parcel|row|page|room)\b|_id|#|№)"
+    r"([\s_-]{0,2}(?:number|numbers|no|nr|num|code|id|#))?(?:\s+(?:is|was))?\Z"
+)
+
+PHONE_KEY: Final = lazily(rf"(?i)(?:^|[\W_]|(?<=[a-z])(?=[A-Z]))(?:{_WORDS})(?:[\W_]?(?:number|no|nr))?\Z")
+"""Names of fields whose value is a telephone number."""
+
+
+def _phone_at(text: str, at: int) -> Finding | None:
+    """The telephone number whose first digit stands here."""
+    start = at if at == 0 or text[at - 1] not in "+( " or text[at - 2 : at].isspace() else _phone_start(text, at)
+    if text[start] == "+":
+        return _international(text, start)
+    run = _NUMBER_RUN.match(text, at)
+    if run is None or run.end() - at < 6 or _DATE.match(text, at) or _is_part_of_more(text, start):
+        return None
+    before = text[max(0, start - 48) : start].rstrip(_BETWEEN)
+    is_announced = before[-1:].isalpha() or before[-1:] in _WORD_ENDS
+    other = _OTHER_BEFORE.search(before) if is_announced and "\n" not in text[max(0, start - 3) : start] else None
+    if other is not None and other[1]:
+        return None
+    if start < at or text[at] == "0" or _GROUPED.match(text, at):
+        for pattern, least, most in _PHONE_FORMS if other is None else _PHONE_FORMS[:-1]:
+            match = pattern.match(text, start) or (pattern.match(text, at) if start < at else None)
+            if match is not None and least <= _digit_count(match[0]) <= most:
+                return Finding(start, match.end(), "[PHONE]")
+    return None if other else _by_word(text, start, run, is_announced and _PHONE_BEFORE.search(before) is not None)
+
+
+_PHONE_FORMS: Final = ((_DOUBLE_ZERO, 9, 17), (_NORTH_AMERICAN, 10, 17), (_NATIONAL, 9, 17), (_NATIONAL_PLAIN, 10, 11))
+
+
+def _phone_start(text: str, at: int) -> int:
+    """With the ``+`` or the bracket that belongs to the number."""
+    plus = text.rfind("+", max(0, at - 3), at)
+    if plus >= 0 and not text[plus + 1 : at].strip("( "):
+        return plus
+    return at - 1 if text[at - 1] == "(" and ")" in text[at : at + 8] else at
+
+
+def _is_part_of_more(text: str, start: int) -> bool:
+    """Whether what stands before makes it a piece of an id, an amount or a decimal."""
+    before = text[start - 1 : start] if start else ""
+    if before == "," or text[start] == "(":
+        return text[max(0, start - 2) : start].strip(",").isdigit()
+    return before.isalnum() or (before != "" and before in "._/-+%$€£")
+
+
+def _international(text: str, start: int) -> Finding | None:
+    if start > 0 and (text[start - 1].isalnum() or text[start - 1] in "+_"):
+        return None
+    match = _INTERNATIONAL.match(text, start)
+    if match is None:
+        return None
+    first = re.match(r"\+[0-9]{9,15}", match[0])
+    end = start + first.end() if first else _within(match, 15)
+    count = _digit_count(text[start:end])
+    return Finding(start, _with_extension(text, end), "[PHONE]") if 8 <= count <= 15 else None
+
+
+def _by_word(text: str, start: int, run: re.Match[str], is_announced: bool) -> Finding | None:
+    """A number that is one only by the word before or after it."""
+    if not is_announced and not _PHONE_AFTER.match(text, run.end()):
+        return None
+    at = run.start()
+    end = _within(run, 15)
+    count = _digit_count(text[at:end])
+    if not 6 <= count <= 15 or (not is_announced and end - at == count):
+        return None
+    return Finding(start, _with_extension(text, end), "[PHONE]")
+
+
+_EXTENDED: Final = lazily(_EXTENSION)
+
+
+def _with_extension(text: str, end: int) -> int:
+    match = _EXTENDED.match(text, end)
+    return match.end() if match else end
+
+
+def _within(match: re.Match[str], most: int) -> int:
+    """The end of the last whole group of digits with which there are at most so many."""
+    count, end = 0, match.start()
+    for group in re.finditer(r"[0-9]+", match[0]):
+        count += len(group[0])
+        if count > most:
+            break
+        end = match.start() + group.end()
+    return end
+
+
+_NO_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
+
+
+def _digit_count(text: str) -> int:
+    return len(text) - len(text.translate(_NO_DIGITS))
+
+
+_LOOKS: Final = (("card", _card_at), ("phone", _phone_at))

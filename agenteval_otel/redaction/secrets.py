@@ -6,11 +6,10 @@ Everything is bounded in length and matched without going back, at places that a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from typing import Final
 
-from agenteval_otel.redaction.scan import Finding, Window
+from agenteval_otel.redaction.scan import Finding, Scan
 from agenteval_otel.runtime.text import lazily
 
 __all__ = ["SECRET", "TELLING_KEY", "find_secrets"]
@@ -39,9 +38,8 @@ _SCORED_TOKEN: Final = lazily(
 _AWS_HEAD: Final = lazily(rb"A(?=[KS]IA[A-Z0-9]{16})")
 _AWS_ID: Final = lazily(r"A[KS]IA[A-Z0-9]{16,64}+")
 _AWS_KEY: Final = lazily(r"(?<![\w/+=])(?![0-9a-f]{40})[A-Za-z0-9/+]{40}(?![\w/+=])", re.ASCII)
-_GOOGLE: Final = lazily(r"AIza[\w-]{30,64}+", re.ASCII)
-_JWT_HEAD: Final = lazily(r"[\w-]{1,8192}+", re.ASCII)
-_JWT: Final = lazily(r"eyJ[\w-]{6,8192}+(?:\.[\w-]{0,16384}+){1,4}+", re.ASCII)
+_GOOGLE: Final = lazily(r"(AIza[\w-]{30,64}+)", re.ASCII)
+_JWT: Final = lazily(r"(eyJ[\w-]{6,8192}+(?:\.[\w-]{0,16384}+){1,4}+)|eyJ[\w-]{0,8192}+", re.ASCII)
 _PEM: Final = lazily(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END: Final = lazily(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BODY: Final = lazily(
@@ -50,7 +48,6 @@ _PEM_BODY: Final = lazily(
 )
 _PEM_MAX: Final = 64 * 1024
 _USERINFO: Final = lazily(r"://((?!\[SECRET\]@)[^\s/\"'<>\\]{1,512})@")
-_BEARER_HEAD: Final = lazily(rb"b(?=earer )")
 _BEARER: Final = lazily(
     r"(?i:bearer)[\s:]{1,4}((?=[^\s]{0,40}[0-9]|[^\s]{20}|(?:sk|pk|key|tok)[_-])[\w.~+/=-]{8,8192}+)", re.ASCII
 )
@@ -97,126 +94,88 @@ TELLING_KEY: Final = lazily(
 """Names of fields whose value is a secret by the name alone."""
 
 
-def find_secrets(window: Window) -> Iterator[Finding]:
-    """The secrets that begin in the window."""
-    text = window.text
-    for places, look in _looks(window):
-        done = 0
-        for at in places:
-            # A look tells how far it read, found or not: nobody reads the same stretch a thousand times.
-            if at >= done:
-                done, findings = look(text, at)
-                yield from findings
+# Literals, in raw or in folded text, with the patterns that match from there; group 1 is the secret.
+_BY_LITERAL: Final = (
+    (b"AIza", False, _GOOGLE), (b"eyJ", False, _JWT), (b"://", False, _USERINFO), (b"bearer ", True, _BEARER),
+    (b"authorization", True, _AUTHORIZATION), (b"cookie", True, _COOKIE),
+)  # fmt: skip
 
 
-_Look = Callable[[str, int], tuple[int, Sequence[Finding]]]
+def find_secrets(scan: Scan) -> Iterator[Finding]:
+    """The secrets of the text."""
+    yield from _tokens(scan, _DASHED, _DASHED_TOKEN)
+    yield from _tokens(scan, _SCORED, _SCORED_TOKEN)
+    yield from _aws_keys(scan)
+    yield from _private_keys(scan)
+    for literal, is_folded, pattern in _BY_LITERAL:
+        done = 0  # what a match has read is not read again, so that the time stays linear
+        for at in scan.places(literal, folded=is_folded):
+            match = pattern.match(scan.text, at) if at >= done else None
+            if match is not None:
+                done = match.end()
+                if match[1] is not None:
+                    yield Finding(match.start(1), match.end(1), SECRET)
+    for name, pattern in _ASSIGNMENTS.items():
+        yield from _assigned(scan, name, pattern)
 
 
-def _looks(window: Window) -> Iterator[tuple[Iterator[int], _Look]]:
-    """Where to look, and how: each kind by what a fast search can find of it."""
-    yield window.matches(_DASHED), _dashed
-    yield window.matches(_SCORED), _scored
-    yield window.matches(_AWS_HEAD), _aws
-    yield window.ends(b"AIz"), _google
-    yield window.ends(b"eyJ"), _jwt
-    yield window.places(b"-----BEGIN"), _pem
-    yield window.places(b"://"), _userinfo
-    for needle, pattern in _ASSIGNMENTS.items():
-        yield window.places(needle, folded=True), partial(_assigned, needle, pattern)
-    yield window.matches(_BEARER_HEAD, folded=True), _bearer
-    yield window.places(b"authorization", folded=True), _authorization
-    yield window.places(b"cookie", folded=True), _cookie
-
-
-def _dashed(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    return _token(_DASHED_TOKEN, text, at, 7)
-
-
-def _scored(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    return _token(_SCORED_TOKEN, text, at, 6)
-
-
-def _token(pattern: re.Pattern[str], text: str, at: int, prefix: int) -> tuple[int, Sequence[Finding]]:
-    """A token whose prefix ends at `at`: the longest prefix that fits, with nothing asked of what stands before it."""
-    for start in range(max(0, at - prefix), at):
-        match = pattern.match(text, start)
-        if match is not None and match.end() > at:
+def _tokens(scan: Scan, heads: re.Pattern[bytes], pattern: re.Pattern[str]) -> Iterator[Finding]:
+    """Tokens by the last character of their prefix: the longest prefix that fits, whatever stands before it."""
+    text, done = scan.text, 0
+    for at in scan.matches(heads):
+        for start in range(max(done, at - 7), at):
+            match = pattern.match(text, start)
+            if match is None or match.end() <= at:
+                continue
             before = text[start - 1 : start]
             if match[0].startswith("sk-") and before.isascii() and before.isalnum():
                 continue  # risk-..., task-...
-            return match.end(), (Finding(start, match.end(), SECRET),)
-    return at + 1, ()
+            done = match.end()
+            yield Finding(start, done, SECRET)
+            break
 
 
-def _google(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    return _whole(_GOOGLE.match(text, at - 2), at)
+def _aws_keys(scan: Scan) -> Iterator[Finding]:
+    """Key ids, and the secret keys near them: forty characters that would say nothing by themselves."""
+    text, done = scan.text, 0
+    for at in scan.matches(_AWS_HEAD):
+        match = _AWS_ID.match(text, at) if at >= done else None
+        if match is not None:
+            done = match.end()
+            yield Finding(at, done, SECRET)
+            for key in _AWS_KEY.finditer(text, max(0, at - 256), min(len(text), done + 256)):
+                yield Finding(key.start(), key.end(), SECRET)
 
 
-def _jwt(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    match = _JWT.match(text, at - 2)
-    if match is None:
-        run = _JWT_HEAD.match(text, at)
-        return (run.end() if run else at + 1), ()
-    return _whole(match, at)
+def _private_keys(scan: Scan) -> Iterator[Finding]:
+    """Private keys up to their end; without one, as far as it looks like a key."""
+    text, done = scan.text, 0
+    for at in scan.places(b"-----BEGIN"):
+        head = _PEM.match(text, at) if at >= done else None
+        if head is not None:
+            tail = text.find("-----END ", head.end(), head.end() + _PEM_MAX)
+            end = _PEM_END.match(text, tail) if tail >= 0 else None
+            body = end or _PEM_BODY.match(text, head.end())
+            done = body.end() if body else head.end()
+            yield Finding(at, done, SECRET)
 
 
-def _whole(match: re.Match[str] | None, at: int) -> tuple[int, Sequence[Finding]]:
-    return (match.end(), (Finding(match.start(), match.end(), SECRET),)) if match else (at + 1, ())
-
-
-def _aws(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    """A key id, and the secret key near it: forty characters that would say nothing by themselves."""
-    match = _AWS_ID.match(text, at)
-    if match is None:
-        return at + 1, ()
-    near = _AWS_KEY.finditer(text, max(0, at - 256), min(len(text), match.end() + 256))
-    keys = (Finding(key.start(), key.end(), SECRET) for key in near)
-    return match.end(), (Finding(at, match.end(), SECRET), *keys)
-
-
-def _pem(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    """A private key up to its end; without one, as far as it looks like a key."""
-    head = _PEM.match(text, at)
-    if head is None:
-        return at + 1, ()
-    tail = text.find("-----END ", head.end(), head.end() + _PEM_MAX)
-    end = _PEM_END.match(text, tail) if tail >= 0 else None
-    body = end or _PEM_BODY.match(text, head.end())
-    last = body.end() if body else head.end()
-    return last, (Finding(at, last, SECRET),)
-
-
-def _userinfo(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    return _group(_USERINFO.match(text, at), at)
-
-
-def _bearer(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    return _group(_BEARER.match(text, at), at)
-
-
-def _authorization(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    return _group(_AUTHORIZATION.match(text, at), at)
-
-
-def _cookie(text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    return _group(_COOKIE.match(text, at), at)
-
-
-def _group(match: re.Match[str] | None, at: int) -> tuple[int, Sequence[Finding]]:
-    return (match.end(), (Finding(match.start(1), match.end(1), SECRET),)) if match else (at + 1, ())
-
-
-def _assigned(needle: bytes, pattern: re.Pattern[str], text: str, at: int) -> tuple[int, Sequence[Finding]]:
-    if needle == b"key" and not _KEY_OF.search(text, max(0, at - 12), at):
-        return at + 1, ()
-    match = pattern.match(text, at)
-    if match is None:
-        return at + 1, ()
-    group = next(name for name in ("said", "double", "single", "word") if match.groupdict().get(name) is not None)
-    value = match[group]
-    if _NO_VALUE.match(value) or (needle != b"pass" and _PLAIN_NUMBER.match(value)):
-        return at + 1, ()
-    spoken = group == "word" and match["sign"] == ":" and text[match.start("word") - 1].isspace()
-    if spoken and needle in (b"secret", b"token", b"key") and _WORD_OF_PROSE.match(value):
-        return at + 1, ()  # "The secret: patience."
-    return match.end(group), (Finding(match.start(group), match.end(group), SECRET),)
+def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Finding]:
+    """Values that are assigned to a telling name."""
+    text, done = scan.text, 0
+    for at in scan.places(name, folded=True):
+        if at < done or (name == b"key" and not _KEY_OF.search(text, max(0, at - 12), at)):
+            continue
+        match = pattern.match(text, at)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        group = next(group for group in ("said", "double", "single", "word") if groups.get(group) is not None)
+        value = match[group]
+        if _NO_VALUE.match(value) or (name != b"pass" and _PLAIN_NUMBER.match(value)):
+            continue
+        spoken = group == "word" and match["sign"] == ":" and text[match.start("word") - 1].isspace()
+        if spoken and name in (b"secret", b"token", b"key") and _WORD_OF_PROSE.match(value):
+            continue  # "The secret: patience."
+        done = match.end(group)
+        yield Finding(match.start(group), done, SECRET)

@@ -6,28 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.capture import Reading, build, take
+from agenteval_otel.capture import Reading, answers, prompts, take
 from agenteval_otel.models import EvaluationInput, ToolCall
 from agenteval_otel.testing import ModelReply
 from tests.instrumentation.support import Seen
 
 __all__ = [
-    "ANSWER",
-    "ASKED",
-    "CALLING",
-    "LOOK",
-    "ONLY_CALLING",
-    "WEATHER",
-    "answer_text",
-    "found",
-    "history_of",
-    "passed_on",
-    "prompt_text",
-    "read_answer",
-    "read_chunks",
-    "returned",
-    "streamed",
-]
+    "ANSWER", "ASKED", "CALLING", "LOOK", "ONLY_CALLING", "WEATHER", "facts_of", "history_of", "passed_on",
+    "read_answer", "read_chunks", "returned", "streamed",
+]  # fmt: skip
 
 WEATHER: Any = {"name": "weather", "arguments": {"city": "Kyōto"}}
 LOOK = "Let me look."
@@ -79,13 +66,13 @@ def passed_on(stream: Callable[[], Any]) -> EvaluationInput:
     return _only(seen)
 
 
-def found(given: EvaluationInput) -> tuple[Any, ...]:
+def facts_of(captured: EvaluationInput) -> tuple[Any, ...]:
     """The facts that a client's answer tells: text, calls (name, arguments, result), tokens, model, finish reason."""
-    calls = given.tool_calls
+    calls = captured.tool_calls
     return (
-        given.response, None if calls is None else [_call(call) for call in calls],
-        None if given.usage is None else (given.usage.input_tokens, given.usage.output_tokens),
-        given.model, given.finish_reason,
+        captured.response, None if calls is None else [_call(call) for call in calls],
+        None if captured.usage is None else (captured.usage.input_tokens, captured.usage.output_tokens),
+        captured.model, captured.finish_reason,
     )  # fmt: skip
 
 
@@ -98,30 +85,20 @@ def _only(seen: Seen) -> EvaluationInput:
     assert seen.outcomes == {"evaluated": 1}
     assert seen.pipeline.accounting.failures == {}
     seen.pipeline.shutdown(5)
-    (given,) = seen.inputs
-    return given
+    (captured,) = seen.inputs
+    return captured
 
 
 def read_answer(answer: Any) -> Reading:
     """What an answer says, taken from the host first."""
-    return build.read_answer(take(answer).value)
+    return answers.read_answer(take(answer).value)
 
 
 def read_chunks(chunks: list[Any]) -> Reading:
     """What a stream says, each chunk taken from the host first."""
-    return build.read_chunks([take(chunk).value for chunk in chunks])
-
-
-def answer_text(answer: Any) -> str:
-    """The text of an answer, taken from the host first."""
-    return build.answer_text(take(answer).value)
-
-
-def prompt_text(prompt: Any) -> str | None:
-    """The question in a prompt, taken from the host first."""
-    return build.prompt_text(take(prompt).value)
+    return answers.read_chunks([take(chunk).value for chunk in chunks])
 
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
     """The messages of a conversation, taken from the host first."""
-    return build.history_of(take(value).value)
+    return prompts.history_of(take(value).value)

@@ -21,7 +21,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from agenteval_otel.testing import ModelServer
-from tests.capture.support import ANSWER, CALLING, LOOK, WEATHER, found, passed_on, returned, streamed
+from tests.capture.support import ANSWER, CALLING, LOOK, WEATHER, facts_of, passed_on, returned, streamed
 from tests.instrumentation.support import Seen
 
 CALL = ("weather", WEATHER["arguments"], None)
@@ -81,9 +81,9 @@ def test_a_message(server: Model, settings: dict[str, Any], reason: str) -> None
     message = server.chat(**settings).invoke("How is the weather?")
     dumps = (message.model_dump(), message.model_dump_json(), message_to_dict(message), dumpd(message))
     for answer in (message, *dumps):
-        given = returned(answer)
-        assert found(given) == (LOOK, [CALL], (7, 9), "gpt-x", reason)
-        assert given.response_id == message.response_metadata["id"]
+        captured = returned(answer)
+        assert facts_of(captured) == (LOOK, [CALL], (7, 9), "gpt-x", reason)
+        assert captured.response_id == message.response_metadata["id"]
 
 
 @pytest.mark.parametrize(("settings", "reason"), [({}, "tool_calls"), ({"use_responses_api": True}, "completed")])
@@ -93,39 +93,39 @@ def test_a_message_in_chunks(server: Model, settings: dict[str, Any], reason: st
     whole = chunks[0]
     for chunk in chunks[1:]:
         whole = whole + chunk
-    for given in (streamed(chunks), streamed([chunk.model_dump() for chunk in chunks]), returned(whole)):
-        assert found(given) == (LOOK, [CALL], (7, 9), "gpt-x", reason)
-        assert given.response_id == ("resp_00000001" if settings else None)
+    for captured in (streamed(chunks), streamed([chunk.model_dump() for chunk in chunks]), returned(whole)):
+        assert facts_of(captured) == (LOOK, [CALL], (7, 9), "gpt-x", reason)
+        assert captured.response_id == ("resp_00000001" if settings else None)
 
 
 def test_a_graphs_state(agent: Any) -> None:
     """Of a state the last message is the answer; calls have their results, usage is that of the whole turn."""
     state = agent.invoke(STATE)
     for answer in (state, state["messages"]):
-        given = returned(answer, prompt=STATE)
-        assert found(given) == ANSWERED
-        assert (given.prompt, given.response_id) == ("How is the weather?", "chatcmpl-00000002")
-        assert given.message_history is not None
-        assert [(one.role, one.content) for one in given.message_history] == [
+        captured = returned(answer, prompt=STATE)
+        assert facts_of(captured) == ANSWERED
+        assert (captured.prompt, captured.response_id) == ("How is the weather?", "chatcmpl-00000002")
+        assert captured.message_history is not None
+        assert [(one.role, one.content) for one in captured.message_history] == [
             ("system", "Be nice."), ("user", "How is the weather?")]  # fmt: skip
 
 
 def test_a_state_brings_its_own_prompt(agent: Any) -> None:
     """A handler without arguments that returns the state tells what was asked by the state."""
-    given = returned(agent.invoke(STATE), prompt=None)
-    assert given.prompt == "How is the weather?"
-    assert given.message_history is not None
-    assert [message.role for message in given.message_history] == ["system", "user"]
+    captured = returned(agent.invoke(STATE), prompt=None)
+    assert captured.prompt == "How is the weather?"
+    assert captured.message_history is not None
+    assert [message.role for message in captured.message_history] == ["system", "user"]
 
 
 def test_a_second_question_has_only_its_own_calls(agent: Any) -> None:
     """Calls and usage of earlier turns belong to earlier answers; they stand in the history."""
     state = agent.invoke(STATE)
     later = [*state["messages"], HumanMessage("And tomorrow?"), AIMessage("Rain.")]
-    given = returned({"messages": later}, prompt=later[:-1])
-    assert found(given) == ("Rain.", None, None, None, None)
-    assert (given.prompt, len(given.message_history or ())) == ("And tomorrow?", 6)
-    calls = (given.message_history or [])[2].tool_calls
+    captured = returned({"messages": later}, prompt=later[:-1])
+    assert facts_of(captured) == ("Rain.", None, None, None, None)
+    assert (captured.prompt, len(captured.message_history or ())) == ("And tomorrow?", 6)
+    calls = (captured.message_history or [])[2].tool_calls
     assert calls is not None
     assert calls[0].result == "sunny in Kyōto"
 
@@ -133,21 +133,21 @@ def test_a_second_question_has_only_its_own_calls(agent: Any) -> None:
 @pytest.mark.parametrize("mode", ["updates", "values", "messages", ["messages", "updates"], ["updates", "values"]])
 def test_a_graphs_stream(agent: Any, mode: Any) -> None:
     """Every way of streaming a graph tells the answer that its state would, once."""
-    given = streamed(agent.stream(STATE, stream_mode=mode))
-    assert found(given) == ANSWERED
+    captured = streamed(agent.stream(STATE, stream_mode=mode))
+    assert facts_of(captured) == ANSWERED
 
 
 def test_a_stream_of_subgraphs_and_of_the_second_form(agent: Any) -> None:
     """Namespaces before the payload, and typed parts, are understood."""
-    assert found(streamed(agent.stream(STATE, stream_mode="updates", subgraphs=True))) == ANSWERED
+    assert facts_of(streamed(agent.stream(STATE, stream_mode="updates", subgraphs=True))) == ANSWERED
     typed = [{"type": "updates", "ns": (), "data": update} for update in agent.stream(STATE, stream_mode="updates")]
-    assert found(streamed(typed)) == ANSWERED
+    assert facts_of(streamed(typed)) == ANSWERED
 
 
 def test_an_async_graph(agent: Any) -> None:
     """The async stream is the same."""
-    assert found(passed_on(lambda: agent.astream(STATE, stream_mode="messages"))) == ANSWERED
-    assert found(returned(asyncio.run(agent.ainvoke(STATE)))) == ANSWERED
+    assert facts_of(passed_on(lambda: agent.astream(STATE, stream_mode="messages"))) == ANSWERED
+    assert facts_of(returned(asyncio.run(agent.ainvoke(STATE)))) == ANSWERED
 
 
 def test_the_thread_of_the_configuration_is_the_conversation(agent: Any) -> None:

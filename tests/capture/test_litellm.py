@@ -12,7 +12,7 @@ PROGRAM = """
     import json, sys
     import litellm
     from agenteval_otel.testing import ModelServer
-    from tests.capture.support import ASKED, CALLING, found, returned, streamed
+    from tests.capture.support import ASKED, CALLING, facts_of, returned, streamed
     litellm.suppress_debug_info = True
 
     with ModelServer([CALLING]) as server:
@@ -22,8 +22,8 @@ PROGRAM = """
             chunks = list(litellm.completion(**asking, stream=True, stream_options={"include_usage": True}))
             told = [returned(whole), returned(whole.model_dump()), streamed(chunks)]
             told.append(streamed([chunk.model_dump() for chunk in chunks]))
-            for given in told:
-                print("found", json.dumps([*found(given), bool(given.response_id)]))
+            for captured in told:
+                print("found", json.dumps([*facts_of(captured), bool(captured.response_id)]))
 """
 
 

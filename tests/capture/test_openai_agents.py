@@ -15,7 +15,7 @@ from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runn
 
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.testing import ModelServer
-from tests.capture.support import ANSWER, CALLING, WEATHER, found, read_answer, returned, streamed
+from tests.capture.support import ANSWER, CALLING, WEATHER, facts_of, read_answer, returned, streamed
 
 MODELS: Any = [OpenAIChatCompletionsModel, OpenAIResponsesModel]
 CALLED = [("weather", WEATHER["arguments"], "sunny in Kyōto")]
@@ -48,10 +48,10 @@ def run(model: Any, *, stream: bool = False) -> tuple[Any, list[Any]]:
 def test_a_runs_result(model: Any) -> None:
     """The result tells text, calls with results, the run's usage, the model and the last response's id."""
     result, _ = run(model)
-    given = returned(result)
-    assert found(given) == ("It is sunny.", CALLED, (27, 13), "gpt-x", None)
-    assert given.response_id in ("chatcmpl-00000002", "resp_00000002")
-    assert found(returned(result.to_input_list()))[:2] == ("It is sunny.", CALLED)
+    captured = returned(result)
+    assert facts_of(captured) == ("It is sunny.", CALLED, (27, 13), "gpt-x", None)
+    assert captured.response_id in ("chatcmpl-00000002", "resp_00000002")
+    assert facts_of(returned(result.to_input_list()))[:2] == ("It is sunny.", CALLED)
     history = returned("Rain.", prompt=[*result.to_input_list(), {"role": "user", "content": "And tomorrow?"}])
     assert history.prompt == "And tomorrow?"
     assert [one.role for one in history.message_history or ()] == [
@@ -64,9 +64,9 @@ def test_a_runs_events(model: Any) -> None:
     result, events = run(model, stream=True)
     responses = model is OpenAIResponsesModel
     usage, reason = ((27, 13), "completed") if responses else (None, None)
-    given = streamed(events)
-    assert found(given) == ("It is sunny.", CALLED, usage, "gpt-x", reason)
-    assert given.response_id in ("chatcmpl-00000002", "resp_00000002")
+    captured = streamed(events)
+    assert facts_of(captured) == ("It is sunny.", CALLED, usage, "gpt-x", reason)
+    assert captured.response_id in ("chatcmpl-00000002", "resp_00000002")
     raw = streamed([event.data for event in events if event.type == "raw_response_event"])
-    assert found(raw) == ("It is sunny.", [(*CALLED[0][:2], None)], usage, "gpt-x", reason)
-    assert found(returned(result))[:3] == ("It is sunny.", CALLED, usage)
+    assert facts_of(raw) == ("It is sunny.", [(*CALLED[0][:2], None)], usage, "gpt-x", reason)
+    assert facts_of(returned(result))[:3] == ("It is sunny.", CALLED, usage)

@@ -16,7 +16,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.testing import ModelReply, ModelServer
-from tests.capture.support import ANSWER, CALLING, WEATHER, found, read_answer, returned, streamed
+from tests.capture.support import ANSWER, CALLING, WEATHER, facts_of, read_answer, returned, streamed
 from tests.instrumentation.support import Seen
 
 ANSWERED = ("It is sunny.", [("weather", WEATHER["arguments"], "sunny in Kyōto")], (27, 13), "gpt-x", "stop")
@@ -49,12 +49,12 @@ def test_a_runs_result() -> None:
     result = run(instructions="Be brief.")
     messages = json.loads(result.all_messages_json())
     for answer in (result, result.all_messages(), messages, {"messages": result.all_messages()}):
-        given = returned(answer, prompt=None)
-        assert found(given) == ANSWERED
-        assert (given.prompt, given.response_id) == ("How is the weather?", "chatcmpl-00000002")
-        assert [one.role for one in given.message_history or ()] == ["system", "system", "user"]
-        assert given.conversation_id == result.conversation_id
-    assert found(returned(result.response)) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
+        captured = returned(answer, prompt=None)
+        assert facts_of(captured) == ANSWERED
+        assert (captured.prompt, captured.response_id) == ("How is the weather?", "chatcmpl-00000002")
+        assert [one.role for one in captured.message_history or ()] == ["system", "system", "user"]
+        assert captured.conversation_id == result.conversation_id
+    assert facts_of(returned(result.response)) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
 
 
 def test_messages_are_a_conversation() -> None:
@@ -83,8 +83,8 @@ def test_a_structured_output() -> None:
         degrees: list[int]
 
     call: Any = {"name": "final_result", "arguments": {"sky": "clear", "degrees": [20, 24]}}
-    given = returned(run([ModelReply(tool_calls=(call,))], output_type=Weather))
-    assert json.loads(given.response) == {"sky": "clear", "degrees": [20, 24]}
+    captured = returned(run([ModelReply(tool_calls=(call,))], output_type=Weather))
+    assert json.loads(captured.response) == {"sky": "clear", "degrees": [20, 24]}
 
 
 def test_a_runs_events() -> None:
@@ -95,8 +95,8 @@ def test_a_runs_events() -> None:
             return [event async for event in stream]
 
     events = with_agent([CALLING, ANSWER], collect)
-    assert found(streamed(events)) == ANSWERED
-    assert found(streamed(events[:-1])) == (*ANSWERED[:2], None, None, None)
+    assert facts_of(streamed(events)) == ANSWERED
+    assert facts_of(streamed(events[:-1])) == (*ANSWERED[:2], None, None, None)
 
 
 def test_a_stream_of_text_and_of_responses() -> None:
@@ -112,7 +112,7 @@ def test_a_stream_of_text_and_of_responses() -> None:
     assert len(texts) > 1
     assert streamed(texts).response == "It is sunny."
     assert len(responses) > 1
-    assert found(streamed(responses)) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
+    assert facts_of(streamed(responses)) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
 
 
 def test_a_streamed_result_belongs_to_its_reader_until_it_is_complete() -> None:
@@ -125,5 +125,5 @@ def test_a_streamed_result_belongs_to_its_reader_until_it_is_complete() -> None:
             assert [text async for text in result.stream_text(delta=True)]
         return result
 
-    given = returned(with_agent([ANSWER], ask))
-    assert found(given) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
+    captured = returned(with_agent([ANSWER], ask))
+    assert facts_of(captured) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel.capture import Call, Reading, Turn, field, response_format, usage_of
-from agenteval_otel.capture.response_formats import ANSWER_FORMATS, CHUNK_FORMATS
-from agenteval_otel.capture.type_readers import READ
-from tests.capture.support import found, returned, streamed
+from agenteval_otel.capture.detached import READ
+from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS
+from tests.capture.support import facts_of, returned, streamed
 
 
 class Utterance:
@@ -75,7 +75,7 @@ def test_a_registered_format_reads_chunks() -> None:
     """Chunks of a format of one's own are joined; other chunks are read as before."""
     assert streamed([Utterance("It is "), "very ", Utterance("sunny.")]).response == "It is very sunny."
     message = {"role": "assistant", "content": "Tomorrow."}
-    assert found(returned(message))[0] == "Tomorrow."
+    assert facts_of(returned(message))[0] == "Tomorrow."
 
 
 def test_a_format_replaces_the_one_of_its_name() -> None:

@@ -1,9 +1,10 @@
-"""Shapes of the handler's own making, and of what stands between handlers and clients."""
+"""Shapes of the handler's own making, of conversations, and of what stands between handlers and clients."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 
-from tests.capture.support import found, returned, streamed
+from tests.capture.support import facts_of, history_of, returned, streamed
 from tests.instrumentation.support import Seen
 from tests.promises.programs import run_program
 
@@ -35,6 +36,25 @@ class Unknown:
         self.title, self._hidden = "a report", "x"
 
 
+class Reply:
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+CONVERSATION: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "Where is my parcel?"},
+    {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "track", "arguments": '{"id": 7}'}},
+        {"id": "call_2", "name": "notify", "arguments": {"to": "ann"}},
+        "not a call",
+    ]},
+    {"role": "tool", "tool_call_id": "call_1", "name": "track", "content": "on its way"},
+    {"role": "user", "content": "When will it come?"},
+    {"role": "assistant", "content": "Tomorrow."},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -50,14 +70,17 @@ class Unknown:
         (JSONResponse({"answer": "Tomorrow."}), ("Tomorrow.", None, None)),
         (json.dumps({"answer": "a JSON answer"}), ('{"answer": "a JSON answer"}', None, None)),
         (Report("a", [Answer(answer="b")]), ('{"title": "a", "rows": [{"answer": "b", "usage": null}]}', None, None)),
-        ([], ("[]", None, None)), ({}, ("{}", None, None)), (None, ("", None, None)),
+        ([], ("[]", None, None)), ({}, ("{}", None, None)), (None, ("", None, None)), (7, ("7", None, None)),
+        ({"content": None, "answer": "text"}, ("text", None, None)), ("a\ud800", ("a\ufffd", None, None)),
+        (Reply(content=7, text="text"), ("text", None, None)), (False, ("False", None, None)),
+        (types.SimpleNamespace(message="text"), ("text", None, None)), (["a", "b"], ('["a", "b"]', None, None)),
     ],
 )  # fmt: skip
 def test_answers_of_the_handlers_own_making(answer: Any, expected: Any) -> None:
     """Models, dataclasses, dictionaries and parts give their text; a JSON answer stays as it is; facts stand beside."""
-    given = returned(answer)
-    assert found(given)[:3] == expected
-    assert (given.model, given.response_id, given.finish_reason) == (None, None, None)
+    captured = returned(answer)
+    assert facts_of(captured)[:3] == expected
+    assert (captured.model, captured.response_id, captured.finish_reason) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +93,9 @@ def test_answers_of_the_handlers_own_making(answer: Any, expected: Any) -> None:
         (["data: is what we need\n", "and no event"], "data: is what we need\nand no event"),
         ([b"caf\xc3", b"\xa9"], "caf\u00e9"), ([1, 2, 3], "123"),
         ([{"step": 1}, {"step": 2}], '{"step": 1}{"step": 2}'),
-        ([{"step": 1}, "text"], "text"), ([], ""), (["Tomor", "row.", MESSAGE], "Tomorrow."),
+        ([{"step": 1}, "text"], "text"), ([], ""), (["\ud83d", "\ude80"], "\U0001f680"),
+        (["Hel", "lo", {"content": " wor"}, Reply(text="ld"), b"!"], "Hello world!"),
+        (["Tomor", "row.", MESSAGE], "Tomorrow."),
         ([{"type": "text-delta", "delta": "Tomor"}, {"type": "text-delta", "delta": "row."}, {"type": "finish"}],
          "Tomorrow."),
     ],
@@ -101,6 +126,8 @@ def test_a_streaming_response_is_left_to_its_server() -> None:
         ({"message": {"role": "user", "content": "Where?"}}, "Where?"),
         ([("system", "x"), ("human", "Where?")], "Where?"),
         ({"messages": [{"role": "user", "content": "Where?"}], "system": "Be nice."}, "Where?"),
+        ([{"role": "system", "content": "x"}], None), ([{"text": "no role"}], '[{"text": "no role"}]'),
+        (CONVERSATION, "When will it come?"), (tuple(CONVERSATION), "When will it come?"),
         (Unknown(), None), (object(), None), (iter("x"), None), (7, "7"), (None, None),
     ],
 )  # fmt: skip
@@ -126,6 +153,33 @@ def test_system_text_history_and_conversation() -> None:
     seen.monitor(lambda request: "x")({"message": "Now?", "conversation_id": 7})
     assert (seen.last.prompt, seen.last.conversation_id) == ("Now?", "7")
     seen.pipeline.shutdown(5)
+
+
+def test_the_history_keeps_roles_contents_and_tool_calls() -> None:
+    """A conversation in OpenAI's form becomes messages; tool calls have id, name, arguments and result."""
+    history = history_of(CONVERSATION)
+    assert history is not None
+    assert [message["role"] for message in history] == ["system", "user", "assistant", "tool", "user", "assistant"]
+    assert history[2]["content"] is None
+    assert history[2]["tool_calls"] == [
+        {"id": "call_1", "name": "track", "arguments": {"id": 7}, "result": "on its way"},
+        {"id": "call_2", "name": "notify", "arguments": {"to": "ann"}, "result": None},
+    ]
+    assert (history[3]["tool_call_id"], history[3]["tool_name"]) == ("call_1", "track")
+
+
+@pytest.mark.parametrize("value", ["text", None, [], ["a"], [{"content": "x"}], {"role": "user"}])
+def test_what_is_no_conversation_has_no_history(value: Any) -> None:
+    """Text, an empty list and lists of other things are no history."""
+    assert history_of(value) is None
+
+
+def test_a_long_history_keeps_its_end() -> None:
+    """Of a very long conversation the last messages are kept, without a gap, as many as the walk has parts for."""
+    history = history_of([{"role": "user", "content": str(index)} for index in range(1_500)])
+    assert history is not None
+    assert [message["content"] for message in history] == [str(1_500 - number) for number in range(len(history), 0, -1)]
+    assert 250 < len(history) <= 1_000
 
 
 def test_no_vendor_is_imported() -> None:

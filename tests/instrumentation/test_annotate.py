@@ -161,20 +161,6 @@ def test_a_streams_facts_do_not_leak_to_its_consumer(seen: Seen) -> None:
     assert {made.agent: made.model for made in seen.inputs} == {"stream": None, "consumer": "consumer"}
 
 
-def test_tool_calls_add_up_and_other_facts_are_replaced(seen: Seen) -> None:
-    """Tool calls said one after another are all kept; of another fact the last word counts."""
-
-    @seen.monitor
-    def handler(question: str) -> str:
-        annotate(tool_calls=[{"name": "a"}], model="first")
-        annotate(tool_calls=({"name": "b"},), model="second")
-        return "x"
-
-    handler("q")
-    assert [call.name for call in seen.last.tool_calls or ()] == ["a", "b"]
-    assert seen.last.model == "second"
-
-
 def test_bad_facts_are_counted_and_the_rest_stands() -> None:
     """Unknown and unfitting facts are counted by name; the answer is evaluated with the others."""
     seen = Seen()

@@ -104,8 +104,9 @@ def test_the_responses_are_the_same(seen: Seen, method: str, path: str, body: An
 
 
 def test_what_is_evaluated(seen: Seen) -> None:
-    """Endpoints and streams are evaluated with their answers; a request that never reached its handler is no call."""
-    with TestClient(app_of(seen.monitor)) as client:
+    """Endpoints, streams and dependencies are evaluated; a request that never reached its handler is no call."""
+    app = app_of(seen.monitor)
+    with TestClient(app) as client:
         for method, path, body in REQUESTS:
             client.request(method, path, json=body)
     assert sorted((made.agent, made.response, made.error_type, made.stream_end) for made in seen.inputs) == [
@@ -115,11 +116,4 @@ def test_what_is_evaluated(seen: Seen) -> None:
         ("words", "a b ", None, "completed"),
     ]  # fmt: skip
     assert seen.outcomes == {"evaluated": 6}
-
-
-def test_a_dependency_is_closed_after_the_response(seen: Seen) -> None:
-    """A generator dependency is opened and closed once for each request."""
-    app = app_of(seen.monitor)
-    with TestClient(app) as client:
-        assert client.get("/dependency").json() == "session"
     assert app.state.opened == ["open", "closed"]

@@ -75,13 +75,8 @@ def test_to_its_caller_a_handler_stays_what_it_was(seen: Seen, handler: Callable
     """Signature, kind, name, documentation and type hints are those of the undecorated handler."""
     monitored = seen.monitor(handler)
     assert inspect.signature(monitored) == inspect.signature(handler)
-    for kind in (
-        inspect.iscoroutinefunction,
-        inspect.isgeneratorfunction,
-        inspect.isasyncgenfunction,
-        inspect.isfunction,
-    ):
-        assert kind(monitored) is kind(handler)
+    for kind in ("iscoroutinefunction", "isgeneratorfunction", "isasyncgenfunction", "isfunction"):
+        assert getattr(inspect, kind)(monitored) is getattr(inspect, kind)(handler)
     for name in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
         assert getattr(monitored, name) == getattr(handler, name)
     assert typing.get_type_hints(monitored) == typing.get_type_hints(handler)
@@ -91,7 +86,8 @@ def test_to_its_caller_a_handler_stays_what_it_was(seen: Seen, handler: Callable
 @pytest.mark.parametrize(
     "handler",
     [*SHAPES, Answering(), AnsweringLater(), AnsweringInParts(), functools.partial(plain, times=1),
-     functools.partial(waiting), functools.partial(async_stream), functools.lru_cache(plain), lambda q: q.upper()],
+     functools.partial(waiting), functools.partial(async_stream), functools.lru_cache(plain), lambda q: q.upper(),
+     "HI".format],
     ids=lambda handler: getattr(handler, "__name__", type(handler).__name__),
 )  # fmt: skip
 def test_every_shape_is_evaluated_once(seen: Seen, handler: Callable[..., Any]) -> None:
@@ -138,23 +134,14 @@ def test_methods_of_every_kind(seen: Seen) -> None:
         def static_outside(question: str) -> str:
             return f"agent {question}"
 
-    agent = Agent()
-    methods = [agent.instance, agent.later, agent.class_inside, Agent.class_inside, agent.class_outside,
-               Agent.class_outside, agent.static_inside, Agent.static_inside,
-               agent.static_outside, Agent.static_outside]  # fmt: skip
+    agent, names = Agent(), ("class_inside", "class_outside", "static_inside", "static_outside")
+    methods = [agent.instance, agent.later, *(getattr(owner, name) for owner in (agent, Agent) for name in names)]
     for count, method in enumerate(methods, start=1):
         assert outcome_of(method("hi")) == "agent hi"
         assert len(seen.inputs) == count
         assert (seen.last.prompt, seen.last.response) == ("hi", "agent hi")
     assert (seen.inputs[0].agent or "").endswith("Agent.instance")
     assert list(inspect.signature(agent.instance).parameters) == ["question"]
-
-
-def test_a_bound_method_is_a_handler(seen: Seen) -> None:
-    """A method that is bound already is monitored as what it is."""
-    monitored = seen.monitor("text {}".format)
-    assert monitored("x") == "text x"
-    assert seen.last.prompt == "x"
 
 
 def test_what_a_handler_returns_instead_of_answering_is_followed(seen: Seen) -> None:
@@ -242,14 +229,11 @@ def test_cancellation_passes(seen: Seen) -> None:
 
 
 def test_nested_handlers_are_each_evaluated(seen: Seen) -> None:
-    """A monitored handler that calls another one: both are evaluated, the inner one first."""
+    """A monitored handler that calls another one, and a handler decorated twice: each is evaluated, the inner first."""
     inner = seen.monitor(agent="inner")(lambda question: question + "!")
     outer = seen.monitor(agent="outer")(lambda question: inner(question) + "?")
     assert outer("hi") == "hi!?"
-    assert [(made.agent, made.response) for made in seen.inputs] == [("inner", "hi!"), ("outer", "hi!?")]
-
-
-def test_decorated_twice_is_counted_twice(seen: Seen) -> None:
-    """Two decorators are two agents."""
     assert seen.monitor(agent="b")(seen.monitor(agent="a")(plain))("x") == "X"
-    assert [made.agent for made in seen.inputs] == ["a", "b"]
+    assert [(made.agent, made.response) for made in seen.inputs] == [
+        ("inner", "hi!"), ("outer", "hi!?"), ("a", "X"), ("b", "X"),
+    ]  # fmt: skip

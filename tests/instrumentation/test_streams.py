@@ -1,11 +1,11 @@
-"""Streams: the generator protocol is untouched, and how they ended is told."""
+"""Streams: the generator protocol is untouched, and how they ended is recorded."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
 import pytest
@@ -39,98 +39,78 @@ def talk(log: list[str]) -> Any:
 
 def async_talk(log: list[str]) -> Any:
     async def handler(question: str) -> AsyncGenerator[str, Any]:
-        try:
-            got = yield "first"
+        inner = talk(log)(question)
+        sent: Any = None
+        with contextlib.closing(inner):
             while True:
                 try:
-                    got = yield f"got {got}"
-                except ValueError as error:
-                    got = f"error {error}"
-                if got == "end":
+                    chunk = inner.send(sent)
+                except StopIteration:
                     return
-        finally:
-            log.append("closed")
+                try:
+                    sent = yield chunk
+                except ValueError as error:
+                    sent = f"error {error}"
 
     return handler
 
 
-def test_send_throw_and_return(seen: Seen) -> None:
-    """Sent values and thrown errors reach the handler, and its return value the one that drives it."""
+class Driver:
+    """Drives a stream of either kind step by step."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self._loop = stream, asyncio.new_event_loop()
+
+    def step(self, name: str, *arguments: Any) -> Any:
+        if isinstance(self.stream, Generator):
+            return getattr(self.stream, name)(*arguments)
+        return self._loop.run_until_complete(getattr(self.stream, f"a{name}")(*arguments))
+
+
+@pytest.fixture(params=[talk, async_talk], ids=["sync", "async"])
+def driven(request: pytest.FixtureRequest, seen: Seen) -> Any:
+    """A monitored stream that was begun, and the log of its handler."""
     log: list[str] = []
-    stream = seen.monitor(talk(log))("hi")
-    assert next(stream) == "first"
-    assert stream.send("a") == "got a"
-    assert stream.throw(ValueError("b")) == "got error b"
-    with pytest.raises(StopIteration) as stop:
-        stream.send("end")
-    assert stop.value.value == "returned"
+    driver = Driver(seen.monitor(request.param(log))("hi"))
+    assert seen.outcomes == {}
+    assert driver.step("send", None) == "first"
+    yield driver, log
+    driver._loop.close()
+
+
+def test_send_throw_and_return(seen: Seen, driven: Any) -> None:
+    """Sent values and thrown errors reach the handler, and its return value the code that drives it."""
+    driver, log = driven
+    assert driver.step("send", "a") == "got a"
+    assert driver.step("throw", ValueError("b")) == "got error b"
+    with pytest.raises((StopIteration, StopAsyncIteration)) as stop:
+        driver.step("send", "end")
+    assert isinstance(stop.value, StopAsyncIteration) or stop.value.value == "returned"
     assert log == ["closed"]
     assert (seen.last.response, seen.last.stream_end) == ("firstgot agot error b", "completed")
 
 
-def test_asend_and_athrow(seen: Seen) -> None:
-    """The same for async streams."""
-
-    async def drive() -> None:
-        stream = seen.monitor(async_talk(log))("hi")
-        assert await anext(stream) == "first"
-        assert await stream.asend("a") == "got a"
-        assert await stream.athrow(ValueError("b")) == "got error b"
-        with pytest.raises(StopAsyncIteration):
-            await stream.asend("end")
-
-    log: list[str] = []
-    asyncio.run(drive())
-    assert log == ["closed"]
-    assert (seen.last.response, seen.last.stream_end) == ("firstgot agot error b", "completed")
-
-
-def test_yield_from_gives_the_return_value(seen: Seen) -> None:
-    """A host that delegates to a monitored stream gets its return value."""
-
-    @seen.monitor
-    def handler(question: str) -> Generator[str, None, int]:
-        yield "a"
-        return 7
-
-    def host() -> Generator[str, None, None]:
-        value = yield from handler("q")
-        yield str(value)
-
-    assert list(host()) == ["a", "7"]
-
-
-@pytest.mark.parametrize("how", ["close", "collected", "thrown"])
-def test_a_stream_that_is_left(seen: Seen, how: str) -> None:
-    """Closed, collected or ended by GeneratorExit: the handler is closed, and the stream was abandoned."""
-    log: list[str] = []
-    stream = seen.monitor(talk(log))("hi")
-    next(stream)
+@pytest.mark.parametrize("how", ["close", "thrown"])
+def test_a_stream_that_is_left(seen: Seen, driven: Any, how: str) -> None:
+    """A stream that is closed or ended by GeneratorExit closes its handler, and was abandoned."""
+    driver, log = driven
     assert seen.inputs == []
     if how == "close":
-        stream.close()
-    elif how == "thrown":
-        with pytest.raises(GeneratorExit):
-            stream.throw(GeneratorExit())
+        driver.step("close")
     else:
-        del stream
-        gc.collect()
+        with pytest.raises(GeneratorExit):
+            driver.step("throw", GeneratorExit())
     assert log == ["closed"]
     assert (seen.last.stream_end, seen.last.error_type, seen.last.response) == ("abandoned", None, "first")
 
 
-def test_an_async_stream_that_is_closed(seen: Seen) -> None:
-    """aclose closes the handler, and the stream was abandoned."""
-
-    async def drive() -> None:
-        stream = seen.monitor(async_talk(log))("hi")
-        await anext(stream)
-        await stream.aclose()
-        assert log == ["closed"]
-
-    log: list[str] = []
-    asyncio.run(drive())
-    assert (seen.last.stream_end, seen.last.error_type) == ("abandoned", None)
+def test_a_thrown_error_that_the_handler_passes_on(seen: Seen, driven: Any) -> None:
+    """An error that the consumer throws and the handler does not catch comes back as it is."""
+    thrown = KeyError("x")
+    with pytest.raises(KeyError) as caught:
+        driven[0].step("throw", thrown)
+    assert caught.value is thrown
+    assert (seen.last.stream_end, seen.last.error_type) == ("error", "KeyError")
 
 
 def test_an_async_stream_whose_task_is_cancelled(seen: Seen) -> None:
@@ -186,12 +166,13 @@ def test_an_async_stream_that_the_loop_closes(
     watch.shutdown()
 
 
-def test_an_async_stream_that_is_collected(seen: Seen, caplog: pytest.LogCaptureFixture) -> None:
-    """A stream that nobody holds any more is closed by its loop, in silence."""
+@pytest.mark.parametrize("make", [talk, async_talk], ids=["sync", "async"])
+def test_a_stream_that_is_collected(seen: Seen, caplog: pytest.LogCaptureFixture, make: Callable[..., Any]) -> None:
+    """A stream without a reference is closed, by its loop where it has one, in silence."""
 
     async def drive() -> None:
-        stream = seen.monitor(async_talk(log))("hi")
-        await anext(stream)
+        stream = seen.monitor(make(log))("hi")
+        assert (next(stream) if make is talk else await anext(stream)) == "first"
         del stream
         gc.collect()
         for _ in range(20):
@@ -206,43 +187,13 @@ def test_an_async_stream_that_is_collected(seen: Seen, caplog: pytest.LogCapture
     assert [entry.getMessage() for entry in caplog.records] == []
 
 
-def test_a_stream_that_breaks(seen: Seen) -> None:
-    """A stream whose handler raises ended with an error: the parts so far are evaluated with its class."""
-
-    @seen.monitor
-    def handler(question: str) -> Generator[str, None, None]:
-        yield "half an"
-        raise LookupError("x")
-
-    with pytest.raises(LookupError):
-        list(handler("q"))
-    assert (seen.last.stream_end, seen.last.error_type, seen.last.response) == ("error", "LookupError", "half an")
-
-
-def test_a_thrown_error_that_the_handler_passes_on(seen: Seen) -> None:
-    """An error that the consumer throws and the handler does not catch comes back as it is."""
-    stream = seen.monitor(talk([]))("hi")
-    next(stream)
-    thrown = KeyError("x")
-    with pytest.raises(KeyError) as caught:
-        stream.throw(thrown)
-    assert caught.value is thrown
-    assert seen.last.stream_end == "error"
-
-
 def test_counted_from_the_first_chunk(seen: Seen) -> None:
     """A stream that is made and never begun is no call."""
     log: list[str] = []
-    for handler in (talk(log), async_talk(log)):
-        stream = seen.monitor(handler)("hi")
-        assert seen.outcomes == {}
-        if isinstance(stream, Generator):
-            stream.close()
-        else:
-            asyncio.run(stream.aclose())
+    seen.monitor(talk(log))("hi").close()
+    asyncio.run(seen.monitor(async_talk(log))("hi").aclose())
     gc.collect()
-    assert seen.outcomes == {}
-    assert log == []
+    assert (seen.outcomes, log) == ({}, [])
 
 
 def test_chunks_pass_at_once(seen: Seen) -> None:
@@ -250,14 +201,18 @@ def test_chunks_pass_at_once(seen: Seen) -> None:
     made: list[Any] = []
 
     @seen.monitor
-    def handler(question: str) -> Generator[Any, None, None]:
+    def handler(question: str) -> Generator[Any, None, int]:
         for chunk in ({"text": "a"}, "b", b"c"):
             made.append(chunk)
             yield chunk
+        return 7
 
-    for count, chunk in enumerate(handler("q"), start=1):
-        assert len(made) == count
-        assert chunk is made[-1]
+    def host() -> Generator[Any, None, None]:
+        yield (yield from handler("q"))
+
+    *chunks, value = list(enumerate(host(), start=1))
+    assert all(chunk is made[count - 1] for count, chunk in chunks)
+    assert value == (4, 7)
     assert seen.last.response == "abc"
 
 

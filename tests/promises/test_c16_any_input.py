@@ -21,7 +21,16 @@ from agenteval_otel.capture import Arguments, CapturedCall, build_input
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
-from tests.capture.test_text import Broken, BrokenList, BrokenMapping, BrokenText, NoClass, any_text, errors
+from tests.capture.hostile import (
+    Broken,
+    BrokenList,
+    BrokenMapping,
+    BrokenText,
+    Hostile,
+    NoClass,
+    any_text,
+    errors,
+)
 from tests.promises.figures import FULL, Recorder, sized
 
 CASES = sized(200, 20_000)
@@ -44,13 +53,6 @@ WORDS = (
     "part_start", "part_delta", "agent_run_result", "run_item_stream_event", "raw_response_event", "request",
     "response", "chat.completion", "tool-call", "tool-return", "user-prompt", "values", "updates", "constructor", "",
 )  # fmt: skip
-
-
-class Hostile:
-    def __getattribute__(self, *args: Any) -> Any:
-        raise RuntimeError("touched")
-
-    __getitem__ = __bool__ = __len__ = __iter__ = __repr__ = __str__ = __hash__ = __call__ = __eq__ = __getattribute__
 
 
 class Everything:
@@ -147,7 +149,7 @@ def capture(answer: Any, *, prompt: Any = "asked", chunks: list[Any] | None = No
                 kept: list[Any] = []
                 for chunk in chunks:
                     call.keep_chunk(chunk, kept)
-                call.keep_stream(kept, "completed", truncated=False)
+                call.keep_stream(kept, "completed", False)
             made = build_input(call, on_bad_fact=lambda name: None)
         except CaptureError:
             made = None

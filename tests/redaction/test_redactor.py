@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.redaction import KINDS, PatternRedactor, Redactor, load_redactors
-from agenteval_otel.redaction.scan import WINDOW
 from agenteval_otel.testing.checks import check_component
 
 REDACTOR = PatternRedactor()
@@ -52,6 +51,7 @@ FOUND = [
     # cards and accounts
     ("card 4111 1111 1111 1111 exp 12/26", "card [CARD] exp 12/26"), ("4111-1111-1111-1111", "[CARD]"),
     ("3782 822463 10005", "[CARD]"), ("378282246310005", "[CARD]"), ("4222222222222", "[CARD]"),
+    ("GB82 WEST 1234 5698 7654 32 and 4111 1111 1111 1111 99", "[IBAN] and [CARD] 99"),
     ("my card is 630427373398", "my card is [CARD]"), ("GB29 NWBK 6016 1331 9268 19 and", "[IBAN] and"),
     ("de89370400440532013000", "[IBAN]"), ("FR14 2004 1010 0505 0001 3M02 606", "[IBAN]"),
     # telephones
@@ -113,6 +113,8 @@ def test_own_patterns_have_their_own_marker() -> None:
     redacted = redactor.redact("C-123456 wrote a@b.example LOUDLY")
     assert redacted == "[CUSTOMER] wrote [EMAIL] [LOUD]"
     assert redactor.redact(redacted) is redacted
+    biting = PatternRedactor(kinds=(), patterns={"customer": "C-[0-9]{6}|[A-Z]\\]"})
+    assert biting.redact("[EMAIL]" * 99 + "C-123456 " * 99) == "[EMAIL]" * 99 + "[CUSTOMER] " * 99
 
 
 @pytest.mark.parametrize(
@@ -169,18 +171,10 @@ def test_any_text_can_be_redacted(text: str) -> None:
     assert isinstance(REDACTOR.redact(text), str)
 
 
-@pytest.mark.parametrize(("text", "redacted"), FOUND)
-def test_it_does_not_matter_where_it_stands(text: str, redacted: str) -> None:
-    """Across the border of two windows it is found as well as in the middle of one."""
-    for before in range(0, len(text) + 1, max(1, len(text) // 6)):
-        filler = "word " * (WINDOW // 5) + "w" * (WINDOW % 5 - 1 - before % 2) + " "
-        lead = filler[len(filler) - WINDOW + before :]
-        assert REDACTOR.redact(f"{lead}{text} tail") == f"{lead}{redacted} tail"
-
-
 AWKWARD = [
     "@", "a@a.b ", "1", "1 ", "0 ", "(1", "123.45 678.90 ", "-", "_", ":", "a:", "eyJ", "sk-", "AKIA", "password=",
     "-----BEGIN PRIVATE KEY-----", "api_key ", "+1 ", "GB29 ", "://a", "bearer ", "0a:", '"password": "', "4111 ",
+    "aa00 ", "4111 1111 ",
 ]  # fmt: skip
 
 
@@ -197,7 +191,7 @@ def test_its_time_grows_with_the_text_and_not_faster(unit: str) -> None:
             taken.append(time.thread_time() - began)
         return min(taken)
 
-    assert cost(4 * WINDOW) < 4 * 4 * max(cost(WINDOW), 0.002)
+    assert cost(128 * 1024) < 4 * 4 * max(cost(32 * 1024), 0.002)
 
 
 def test_random_ids_are_left_alone() -> None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from agenteval_otel.capture.answers import add_chunk
 from agenteval_otel.capture.fields import add_tokens, field, first, items, kind_of, last_items
 from agenteval_otel.capture.messages import all_turns, is_message, turns_of
-from agenteval_otel.capture.reading import Reading
-from agenteval_otel.capture.response_formats import response_format
-from agenteval_otel.capture.streams import MAX_UPDATES, add_chunk
+from agenteval_otel.capture.reading import Reading, response_format
 
-__all__ = ["read_graph_chunk", "read_message_chunk", "read_state"]
+__all__ = ()
 
 _FIELDS = (
     "additional_kwargs", "data", "invalid_tool_calls", "kwargs", "ns", "response_metadata", "token_usage",
     "tool_call_chunks", "usage_metadata",
 )  # fmt: skip
+_MODES = frozenset({"values", "updates", "messages", "custom", "debug", "tasks", "checkpoints"})
+_MAX_UPDATES = 64
 
 
 @response_format("langgraph", libraries=("langchain_core", "langgraph"), fields=_FIELDS)
@@ -38,19 +38,21 @@ def read_message_chunk(reading: Reading, chunk: Any) -> bool:
         return False
     for turn in turns_of(chunk):
         if turn.role != "assistant":
-            reading.add_results(turn.results)
-        else:
-            open_turn = reading.open_turn(turn.key)
-            reading.extend(open_turn, turn.text)
-            for position, piece in enumerate(items(pieces)):
-                index = field(piece, "index")
-                place = position if index is None else index
-                reading.extend_call(
-                    open_turn, place if isinstance(place, int | str) else position, id=first(piece, "id"),
-                    name=first(piece, "name"), piece=field(piece, "args"),
-                )  # fmt: skip
-            turn.usage = add_tokens(open_turn.usage, turn.usage) if turn.usage is not None else None  # told in parts
-            reading.update(open_turn, turn)
+            reading.calls.set_results(turn.results)
+            continue
+        open_turn = reading.open_turn(turn.key)
+        reading.extend(open_turn, turn.text)
+        for position, piece in enumerate(items(pieces)):
+            index = field(piece, "index")
+            reading.extend_call(
+                open_turn, index if isinstance(index, int | str) else position, id=first(piece, "id"),
+                name=first(piece, "name"), piece=field(piece, "args"),
+            )  # fmt: skip
+        # The counts of a message's chunks add up to the message's.
+        usage = add_tokens(open_turn.usage, turn.usage) if turn.usage is not None else None
+        reading.update(
+            open_turn, usage=usage, model=turn.model, response_id=turn.response_id, finish_reason=turn.finish_reason
+        )
     return True
 
 
@@ -65,9 +67,6 @@ def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
     return _add_payload(reading, chunk)
 
 
-_MODES = frozenset({"values", "updates", "messages", "custom", "debug", "tasks", "checkpoints"})
-
-
 def _add_tuple(reading: Reading, chunk: tuple[Any, ...]) -> bool:
     parts = list(chunk)
     if len(parts) > 1 and isinstance(parts[0], tuple):
@@ -76,21 +75,21 @@ def _add_tuple(reading: Reading, chunk: tuple[Any, ...]) -> bool:
         parts = parts[1:]
         if isinstance(parts[0], tuple):
             return _add_tuple(reading, parts[0])
-    if len(parts) == 2 and isinstance(parts[1], Mapping) and is_message(parts[0]):
+    if len(parts) == 2 and isinstance(parts[1], dict) and is_message(parts[0]):
         return add_chunk(reading, parts[0])
     return len(parts) == 1 and _add_payload(reading, parts[0])
 
 
 def _add_payload(reading: Reading, payload: Any) -> bool:
-    if not isinstance(payload, Mapping):
+    if not isinstance(payload, dict):
         return False
     messages = field(payload, "messages")
-    if isinstance(messages, list) and is_message(messages[0] if messages else None):
+    if isinstance(messages, list) and messages and is_message(messages[0]):
         reading.add_conversation(all_turns(messages))
         return True
-    updates = [field(payload, name) for name in islice(payload, MAX_UPDATES)]
+    updates = list(islice(payload.values(), _MAX_UPDATES))
     updated = [update for update in updates if isinstance(field(update, "messages"), list)]
-    if not updated or any(update is not None and not isinstance(update, Mapping) for update in updates):
+    if not updated or any(update is not None and not isinstance(update, dict) for update in updates):
         return False
     for update in updated:
         for turn in all_turns(field(update, "messages")):

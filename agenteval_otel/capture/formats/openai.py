@@ -1,21 +1,22 @@
-"""OpenAI: chat completions and the Responses API, whole and streamed; LiteLLM and other clients use the same forms."""
+"""OpenAI: chat completions, the Responses API and runs of the Agents SDK, whole and streamed.
+
+LiteLLM and other clients use the same forms.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from agenteval_otel.capture.answers import add_answer, total_usage
+from agenteval_otel.capture.answers import add_answer, add_chunk, must_be_complete, total_usage
 from agenteval_otel.capture.fields import field, first, items, kind_of, last_items, real_id, usage_of
-from agenteval_otel.capture.messages import Turn, content_text, result_of, turns_of
-from agenteval_otel.capture.reading import OpenTurn, Reading
-from agenteval_otel.capture.response_formats import response_format
-from agenteval_otel.capture.streams import add_chunk
-from agenteval_otel.capture.tool_calls import call_of
+from agenteval_otel.capture.messages import Turn, content_text, part_calls, result_of, turns_of
+from agenteval_otel.capture.reading import Reading, response_format
+from agenteval_otel.capture.text import to_text
 
-__all__ = ["read_completion", "read_completion_chunk", "read_helper_event", "read_response", "read_response_event"]
+__all__ = ()
 
 _OF_ONE: Final = frozenset({"message", "function_call", "reasoning", "custom_tool_call"})
-"""Items that one response of a model puts out; `_ITEMS` are those of several, with what the tools gave between them."""
+"""Items of one response of a model; `_ITEMS` are those of several, with the results of tools between them."""
 _ITEMS: Final = _OF_ONE | {"function_call_output", "custom_tool_call_output"}
 
 
@@ -24,20 +25,44 @@ _ITEMS: Final = _OF_ONE | {"function_call_output", "custom_tool_call_output"}
 )
 def read_completion(reading: Reading, answer: Any) -> bool:
     """A chat completion: its first choice."""
-    choices = items(field(answer, "choices"))
-    message = field(choices[0], "message") if choices else None
-    if not choices or (message is None and not isinstance(field(choices[0], "text"), str)):
+    choice = next(iter(items(field(answer, "choices"))), None)
+    message, text = field(choice, "message"), field(choice, "text")
+    if message is None and not isinstance(text, str):
         return False
     turns = turns_of(message)
-    turn = turns[0] if turns else Turn("assistant", content_text(field(message, "content")))
-    if message is None:
-        turn.text = content_text(field(choices[0], "text"))
+    turn = turns[0] if turns else Turn("assistant", content_text(field(message, "content") or text))
     turn.text = turn.text or ""
     turn.usage = usage_of(field(answer, "usage")) or turn.usage
     turn.model = first(answer, "model")
     turn.key = turn.response_id = first(answer, "id")
-    turn.finish_reason = first(choices[0], "finish_reason")
+    turn.finish_reason = first(choice, "finish_reason")
     reading.add_turn(turn)
+    return True
+
+
+@response_format("openai_completion", stream=True)
+def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
+    """A chunk of a chat completion; the first choice's delta, and usage where it comes."""
+    if not isinstance(field(chunk, "choices"), list):
+        return False
+    choices = [choice for choice in items(field(chunk, "choices")) if field(choice, "index") in (0, None)]
+    choice = choices[0] if choices else None
+    delta = field(choice, "delta")
+    if choices and delta is None:
+        return False  # a whole completion
+    id = first(chunk, "id")
+    turn = reading.open_turn(id)
+    reading.extend(turn, content_text(field(delta, "content")) or content_text(field(delta, "refusal")))
+    for position, call in enumerate(items(field(delta, "tool_calls"))):
+        function, index = field(call, "function"), field(call, "index")
+        reading.extend_call(
+            turn, index if isinstance(index, int) else position, id=first(call, "id"), name=first(function, "name"),
+            piece=field(function, "arguments"),
+        )  # fmt: skip
+    reading.update(
+        turn, usage=usage_of(field(chunk, "usage")), model=first(chunk, "model"), response_id=id,
+        finish_reason=first(choice, "finish_reason"),
+    )  # fmt: skip
     return True
 
 
@@ -45,10 +70,14 @@ def read_completion(reading: Reading, answer: Any) -> bool:
 def read_response(reading: Reading, answer: Any) -> bool:
     """A response of the Responses API, or the list of its output items."""
     if isinstance(answer, list):
-        return _read_output(reading, answer)
+        output = last_items(answer)
+        if not output or any(kind_of(i) not in _OF_ONE or kind_of(i, "role") not in ("", "assistant") for i in output):
+            return False
+        _add_items(reading, output, Turn("assistant"))
+        return True
     output = items(field(answer, "output"))
-    named = kind_of(answer, "object") == "response" and isinstance(field(answer, "output"), list | tuple)
-    if not named and not (output and all(kind_of(item) in _ITEMS for item in output)):
+    is_named = kind_of(answer, "object") == "response" and isinstance(field(answer, "output"), list | tuple)
+    if not is_named and not (output and all(kind_of(item) in _ITEMS for item in output)):
         return False
     turn = Turn("assistant", usage=total_usage(field(answer, "usage")), model=first(answer, "model"))
     turn.key = turn.response_id = real_id(first(answer, "id", "response_id"))
@@ -58,59 +87,19 @@ def read_response(reading: Reading, answer: Any) -> bool:
     return True
 
 
-def _read_output(reading: Reading, answer: list[Any]) -> bool:
-    output = last_items(answer)
-    is_output = bool(output) and all(kind_of(i) in _OF_ONE and kind_of(i, "role") in ("", "assistant") for i in output)
-    if is_output:
-        _add_items(reading, output, Turn("assistant"))
-    return is_output
-
-
 def _add_items(reading: Reading, output: list[Any], turn: Turn) -> None:
-    texts: list[str] = []
+    turn.text = ""
     for item in output:
         kind = kind_of(item)
         if kind == "message":
-            texts.append(content_text(field(item, "content")) or "")
-        elif kind in ("function_call", "custom_tool_call"):
-            turn.calls += [call] if (call := call_of(item)) is not None else []
+            turn.text += content_text(field(item, "content")) or ""
         elif kind.endswith("_output"):
             turn.results.append(result_of(item))
+        turn.calls += part_calls([item])
         provider_data = field(item, "provider_data")
         turn.model = turn.model or first(provider_data, "model")
         turn.response_id = turn.response_id or first(provider_data, "response_id")
-    turn.text = "".join(texts)
     reading.add_turn(turn)
-
-
-@response_format("openai_completion", stream=True)
-def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
-    """A chunk of a chat completion; the first choice's delta, and usage where it comes."""
-    listed = field(chunk, "choices")
-    if not isinstance(listed, list):
-        return False
-    choices = [choice for choice in items(listed) if field(choice, "index") in (0, None)]
-    delta = field(choices[0], "delta") if choices else None
-    if choices and delta is None:
-        return False  # a whole completion
-    turn = reading.open_turn(first(chunk, "id"))
-    chunk_turn = Turn("assistant", usage=usage_of(field(chunk, "usage")), model=first(chunk, "model"))
-    chunk_turn.response_id = first(chunk, "id")
-    if choices:
-        chunk_turn.finish_reason = first(choices[0], "finish_reason")
-        reading.extend(turn, content_text(field(delta, "content")) or content_text(field(delta, "refusal")))
-        for position, call in enumerate(items(field(delta, "tool_calls"))):
-            _grow_call(reading, turn, call, position)
-    reading.update(turn, chunk_turn)
-    return True
-
-
-def _grow_call(reading: Reading, turn: OpenTurn, call: Any, position: int) -> None:
-    function, index = field(call, "function"), field(call, "index")
-    reading.extend_call(
-        turn, index if isinstance(index, int) else position, id=first(call, "id"), name=first(function, "name"),
-        piece=field(function, "arguments"),
-    )  # fmt: skip
 
 
 @response_format("openai_response", stream=True, fields=("output_index",))
@@ -119,48 +108,32 @@ def read_response_event(reading: Reading, event: Any) -> bool:
     kind = kind_of(event)
     if not kind.startswith("response."):
         return False
-    response = field(event, "response")
+    response, place = field(event, "response"), field(event, "output_index")
+    place = place if isinstance(place, int) else None
     if kind in ("response.created", "response.queued"):
         reading.begin_turn()
+    turn = reading.open_turn()
     if kind in ("response.completed", "response.incomplete", "response.failed"):
-        # The pieces came before; what the whole says again is the last turn's.
-        turn = reading.open_turn()
+        # The pieces came before; what the whole repeats is the last turn's.
         turn.key = first(response, "id") or turn.key
         add_answer(reading, response)
     elif response is not None:
-        turn = reading.open_turn()
         turn.key = first(response, "id")
-        known = Turn("assistant", model=first(response, "model"))
-        known.response_id = real_id(turn.key)
-        reading.update(turn, known)
+        reading.update(turn, model=first(response, "model"), response_id=real_id(turn.key))
     elif kind in ("response.output_text.delta", "response.refusal.delta"):
-        reading.extend(reading.open_turn(), field(event, "delta"))
-    elif kind in _CALL_EVENTS:
-        _add_call_event(reading, event, kind)
-    return True
-
-
-_CALL_EVENTS: Final = frozenset({
-    "response.output_item.added", "response.output_item.done", "response.function_call_arguments.delta",
-    "response.function_call_arguments.done",
-})  # fmt: skip
-
-
-def _add_call_event(reading: Reading, event: Any, kind: str) -> None:
-    turn, index, item = reading.open_turn(), field(event, "output_index"), field(event, "item")
-    place = index if isinstance(index, int) else None
-    if kind == "response.function_call_arguments.delta":
+        reading.extend(turn, field(event, "delta"))
+    elif kind == "response.function_call_arguments.delta":
         reading.extend_call(turn, place, piece=field(event, "delta"))
     elif kind == "response.function_call_arguments.done":
         reading.calls.complete((turn.number, place), field(event, "arguments"))
-    elif kind_of(item) in ("function_call", "custom_tool_call") and (call := call_of(item)) is not None:
-        call.arguments = call.arguments or None
-        reading.add_call(turn, call, place)
+    elif kind in ("response.output_item.added", "response.output_item.done"):
+        item = field(event, "item")
+        for call in part_calls([item]):
+            call.arguments = call.arguments or None
+            reading.add_call(turn, call, place)
         data = field(item, "provider_data")
-        known = Turn("assistant", model=first(data, "model"), response_id=first(data, "response_id"))
-        reading.update(turn, known)
-    elif (data := field(item, "provider_data")) is not None:
-        reading.update(turn, Turn("assistant", model=first(data, "model"), response_id=first(data, "response_id")))
+        reading.update(turn, model=first(data, "model"), response_id=first(data, "response_id"))
+    return True
 
 
 @response_format("openai_helper", stream=True, fields=("chunk", "snapshot"))
@@ -169,16 +142,57 @@ def read_helper_event(reading: Reading, event: Any) -> bool:
     kind, has_snapshot = kind_of(event), field(event, "snapshot") is not None
     if kind == "chunk" and has_snapshot:
         return add_chunk(reading, field(event, "chunk"))
-    if kind not in _DONE and not (kind in _ECHOES and has_snapshot):
+    what, _, step = kind.rpartition(".")
+    if what not in _HELPER_EVENTS or not (step == "done" or (step == "delta" and has_snapshot)):
         return False
     if kind == "content.delta":
         reading.echo(field(event, "delta"))
     return True
 
 
-_DONE: Final = frozenset(
-    {"content.done", "refusal.done", "tool_calls.function.arguments.done", "logprobs.content.done"}
-)
-_ECHOES: Final = frozenset({
-    "content.delta", "refusal.delta", "tool_calls.function.arguments.delta", "logprobs.content.delta",
-})  # fmt: skip
+_HELPER_EVENTS: Final = frozenset({"content", "refusal", "tool_calls.function.arguments", "logprobs.content"})
+
+_RUN_FIELDS: Final = (
+    "context_wrapper", "data", "final_output", "is_complete", "item", "last_agent", "new_items", "raw_item",
+    "raw_responses", "_last_agent",
+)  # fmt: skip
+
+
+@response_format("openai_agents", libraries=("agents",), fields=_RUN_FIELDS)
+def read_run_result(reading: Reading, answer: Any) -> bool:
+    """The result of an agent's run that lists its items and its model's raw responses."""
+    new_items, responses = field(answer, "new_items"), field(answer, "raw_responses")
+    if not isinstance(new_items, list) or not isinstance(responses, list):
+        return False
+    must_be_complete(answer)
+    for response in items(responses):
+        read_response(reading, response)
+    for item in items(new_items):
+        _add_run_item(reading, item)
+    output = field(answer, "final_output")
+    if output is not None:
+        turn = reading.add_turn(Turn("assistant", to_text(output)))
+        last_agent = field(answer, "last_agent") or field(answer, "_last_agent")
+        turn.model = turn.model or first(last_agent, "model") or first(field(last_agent, "model"), "model")
+    reading.usage_total = total_usage(field(field(answer, "context_wrapper"), "usage"))
+    return True
+
+
+@response_format("openai_agents", stream=True)
+def read_run_event(reading: Reading, event: Any) -> bool:
+    """An event of a streamed run, or a provider's event within one."""
+    kind = kind_of(event)
+    if kind == "raw_response_event":
+        return add_chunk(reading, field(event, "data"))
+    if kind == "run_item_stream_event":
+        _add_run_item(reading, field(event, "item"))
+    return kind in ("run_item_stream_event", "agent_updated_stream_event")
+
+
+def _add_run_item(reading: Reading, item: Any) -> None:
+    """One item of a run: a tool call, or its result. Messages are the responses' own."""
+    raw_item = field(item, "raw_item")
+    for turn in turns_of(raw_item) if kind_of(raw_item) != "message" else ():
+        for call in turn.calls:
+            reading.calls.add(call)
+        reading.calls.set_results(turn.results)
