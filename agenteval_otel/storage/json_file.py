@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.base import without_objects
-from agenteval_otel.storage.batches import BatchedStorageProvider
+from agenteval_otel.storage.batcher import BatchedStorageProvider
 from agenteval_otel.storage.line_file import LineFile
 
 __all__ = ["JsonFileStorageProvider"]
@@ -45,15 +45,19 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         def __init__(self, *, path: str | Path, **fields: Any) -> None: ...
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Append the result; waits less than a second for the write, five for its turn; never blocks the event loop.
+        """Append the result and wait for the write; never blocks the event loop.
 
         Raises:
-            StorageError: The line could not be written completely, or in time.
+            StorageError: The line could not be written completely, or the write hangs for more than 5 s.
             OSError: The file cannot be opened or written.
         """
         text = _json_of(aggregated)
         line = (text if text.isascii() else text.translate(_LINE_BREAKS)).encode("utf-8", "replace") + b"\n"
         await self.batcher.save(line, len(line))
+
+    @property
+    def place(self) -> str:
+        return str(self.path)
 
     def open_sink(self) -> LineFile:
         """The file, opened by its first write."""

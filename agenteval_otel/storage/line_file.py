@@ -17,7 +17,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from agenteval_otel.errors import StorageError
-from agenteval_otel.storage.batches import WAIT_S
 from agenteval_otel.storage.places import FileLock, identity, make_folders
 
 __all__ = ["LineFile"]
@@ -38,8 +37,6 @@ class LineFile:
             the system.
     """
 
-    patience_s = WAIT_S
-
     def __init__(
         self, path: Path, *, max_bytes: int | None = None, keep: int = 5, sync_every_s: float | None = None
     ) -> None:
@@ -51,10 +48,6 @@ class LineFile:
         self._has_tail = self._unsynced = False
         self._synced_at = float("-inf")
         self._sync_error: Exception | None = None
-
-    @property
-    def place(self) -> str:
-        return str(self.path)
 
     def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
         """Append the lines, line ends included; for each None once it is in the file, else the error."""

@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import pytest
-
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import Score
-from agenteval_otel.storage.line_file import LineFile
-from agenteval_otel.storage.sql.database import Database
 
-__all__ = ["PATIENCE_S", "POISONS", "Poison", "storage_waits"]
+__all__ = ["PATIENCE_S", "POISONS", "Poison"]
 
 PATIENCE_S = 60.0
 """How long is waited for what a batch of calls comes to, however slow the machine is."""
 
 SURROGATE = "poisoned \ud800 text"
 LARGE = "poisoned " + "x" * (10 * 1024 * 1024)
-
-
-@pytest.fixture
-def storage_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files and databases give up no result because the machine is busy: here only poison may cost one."""
-    monkeypatch.setattr(LineFile, "patience_s", PATIENCE_S)
-    monkeypatch.setattr(Database, "patience_s", PATIENCE_S)
 
 
 class Hostile:

@@ -22,11 +22,7 @@ from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.collector import Collector
 from tests.backends.sdk import sdk_to
 from tests.promises.figures import Recorder
-from tests.promises.poisons import PATIENCE_S, POISONS, Poison, storage_waits
-
-__all__ = ["storage_waits"]
-
-pytestmark = pytest.mark.usefixtures("storage_waits")
+from tests.promises.poisons import PATIENCE_S, POISONS, Poison
 
 BATCH = 512
 FEW = 48

@@ -11,12 +11,10 @@ from agenteval_otel.storage import SqlStorageProvider
 from tests.backends.fixtures import postgresql_binary_fixture, postgresql_fixture, postgresql_server_fixture
 from tests.backends.postgresql import PostgreSQL
 from tests.promises.figures import Recorder
-from tests.promises.poisons import POISONS, storage_waits
+from tests.promises.poisons import POISONS
 from tests.promises.test_c4_poison import FEW, SENT, Batch
 
-__all__ = ["postgresql_binary_fixture", "postgresql_fixture", "postgresql_server_fixture", "storage_waits"]
-
-pytestmark = pytest.mark.usefixtures("storage_waits")
+__all__ = ["postgresql_binary_fixture", "postgresql_fixture", "postgresql_server_fixture"]
 
 
 def stored(name: str, storage: SqlStorageProvider, path: Path) -> int:

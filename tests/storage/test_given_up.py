@@ -17,8 +17,8 @@ import pytest
 
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
-from agenteval_otel.storage.batches import ResultBatcher
+from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider, batcher
+from agenteval_otel.storage.batcher import ResultBatcher
 from agenteval_otel.storage.line_file import LineFile
 from tests.promises.programs import run_program
 from tests.storage.samples import aggregated, scored
@@ -96,10 +96,11 @@ class SlowToRest(LineFile):
         self.goes_on.wait(30)
 
 
-def test_a_disk_that_hangs_while_nothing_comes_is_noticed(tmp_path: Path) -> None:
+def test_a_disk_that_hangs_while_nothing_comes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts as a write that hangs: what comes then is failed in no more than the usual time, or at once."""
+    monkeypatch.setattr(batcher, "HUNG_S", 0.5)
     sink = SlowToRest(tmp_path / "x")
-    batches = ResultBatcher(sink)
+    batches: ResultBatcher[Any] = ResultBatcher("held", lambda: sink)
 
     async def work() -> None:
         await batches.save(b"a\n", 2)
@@ -125,7 +126,7 @@ def test_closing_blocks_no_event_loop(tmp_path: Path, monkeypatch: pytest.Monkey
     by: list[int] = []
     close = LineFile.close
     monkeypatch.setattr(LineFile, "close", lambda file: (by.append(threading.get_ident()), close(file))[1])
-    batches = ResultBatcher(LineFile(tmp_path / "x"))
+    batches = ResultBatcher("x", lambda: LineFile(tmp_path / "x"))
 
     async def work() -> None:
         await batches.save(b"a\n", 2)
@@ -265,8 +266,6 @@ def test_two_that_write_one_file_in_a_process_lose_nothing(tmp_path: Path) -> No
 class Held:
     """A sink that saves nothing until it may."""
 
-    place, patience_s = "held", 30.0
-
     def __init__(self) -> None:
         self.begun, self.may_go_on = threading.Event(), threading.Event()
         self.saved: list[str] = []
@@ -290,7 +289,7 @@ def test_results_that_wait_share_the_memory_of_the_process(monkeypatch: pytest.M
     before, sink = MEMORY.results.used_bytes, Held()
 
     async def work() -> None:
-        batches = ResultBatcher(sink)
+        batches: ResultBatcher[Any] = ResultBatcher("held", lambda: sink)
         first = asyncio.create_task(batches.save("larger than all", 5_000))
         assert await asyncio.to_thread(sink.begun.wait, 30)
         with pytest.raises(StorageError, match="held: does not keep up, 5000 bytes wait"):

@@ -82,7 +82,7 @@ def test_a_server_that_is_down_is_told_without_secrets(server: PostgreSQL) -> No
 
 
 def test_a_server_that_hangs_is_given_up(server: PostgreSQL) -> None:
-    """A save is waited for less than a second; what follows fails at once, and goes on when the server does."""
+    """A save fails after a few seconds, those behind it at once; they go on when the server does."""
     storage = SqlStorageProvider(url=server.url)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""The one connection by which a process writes to a database, as the sink of a `ResultBatcher`.
+"""The one connection by which a process writes to a database, as the sink of a `ResultBatcher`. Loads SQLAlchemy.
 
 A batch is one transaction. After a lost connection to a server the batch is tried once more; rows have their own ids,
 so none is stored twice. A row that the database refuses costs only its own result. Processes that write one SQLite file
@@ -13,22 +13,20 @@ import time
 import weakref
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from sqlalchemy import Connection
 
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.storage.batches import WAIT_S
 from agenteval_otel.storage.places import FileLock, identity, make_folders
+from agenteval_otel.storage.sql import core
 from agenteval_otel.storage.sql.rows import Rows
 from agenteval_otel.storage.sql.target import Target
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
 __all__ = ["Database"]
 
-_OPENING_S = 9.0  # loading SQLAlchemy, connecting, creating tables
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
 _FORK_WAIT_S = 0.05
@@ -48,18 +46,9 @@ class Database:
         self._lock = FileLock(target.path) if target.path is not None else None
         self._connection: Connection | None = None
         self._identity: tuple[int, int] | None = None
-        self._opened = False
         self._sweep_at = 0.0
         self.working = threading.Lock()
         _DATABASES.add(self)
-
-    @property
-    def place(self) -> str:
-        return self._target.place
-
-    @property
-    def patience_s(self) -> float:
-        return WAIT_S if self._opened else _OPENING_S
 
     def write(self, items: Sequence[Rows], *, may_wait: bool) -> list[Exception | None]:
         """Insert the rows of results; for each None once they are committed, else the error."""
@@ -68,7 +57,7 @@ class Database:
         path = self._target.path
         try:
             if path is not None and identity(path) in _FORKED_DURING_WRITE:
-                raise StorageError(f"{self.place}: this process was forked in the middle of a write, and cannot use it")
+                raise StorageError(f"{self._target.place}: this process was forked during a write, and cannot use it")
             with contextlib.ExitStack() as stack:
                 if self._lock is not None:
                     make_folders(self._lock.path.parent)
@@ -100,14 +89,10 @@ class Database:
             return
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(Exception):
-                from agenteval_otel.storage.sql import core
-
                 stack.enter_context(contextlib.closing(core.hold_log(self._target.path)))
             self._drop()
 
     def _saved(self, items: Sequence[Rows]) -> list[Exception | None]:
-        from agenteval_otel.storage.sql import core
-
         reused = self._connection is not None
         error = self._tried(items)
         if error is not None and reused and core.is_database_failure(error) and self._target.path is None:
@@ -120,8 +105,6 @@ class Database:
         return [error and core.error_of(error, self._target) for error in errors]
 
     def _tried(self, items: Sequence[Rows]) -> Exception | None:
-        from agenteval_otel.storage.sql import core
-
         try:
             connection = self._ready()
             with connection.begin():
@@ -137,19 +120,15 @@ class Database:
         if self._connection is not None and (path is None or identity(path) == self._identity):
             return self._connection
         self._drop()
-        from agenteval_otel.storage.sql import core
-
         connection = core.connect_writer(self._target, durable=self._durable)
         self._identity = identity(path) if path is not None else None
-        self._connection, self._opened = connection, True
+        self._connection = connection
         return connection
 
     def _sweep_if_due(self) -> None:
         """Delete a few of the evaluations that are too old; the next batch continues if there are more."""
         if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
             return
-        from agenteval_otel.storage.sql import core
-
         deleted = 0
         try:
             before = datetime.now(UTC) - timedelta(days=self._keep_days)

@@ -10,7 +10,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.batches import BatchedStorageProvider, Sink
+from agenteval_otel.storage.batcher import BatchedStorageProvider, Sink
 from agenteval_otel.storage.sql.rows import Rows, StoredResult, rows_of
 from agenteval_otel.storage.sql.target import Target, target_of
 
@@ -49,12 +49,10 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return target_of(self.path, self.url)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Insert the result; waits less than a second for the commit (of the first one nine), five for its turn.
-
-        Never blocks the event loop.
+        """Insert the result and wait for the commit; never blocks the event loop.
 
         Raises:
-            StorageError: It could not be committed, or not in time.
+            StorageError: It could not be committed, or the commit hangs for more than 5 s.
             OSError: The file cannot be made.
         """
         rows = rows_of(aggregated)
@@ -113,6 +111,10 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         from agenteval_otel.storage.sql.core import read_evaluation
 
         return read_evaluation(self._target, evaluation_id)
+
+    @property
+    def place(self) -> str:
+        return self._target.place
 
     def open_sink(self) -> Sink[Rows]:
         """The connection, opened by its first write."""
