@@ -48,7 +48,7 @@ VENDORS = {
     "opentelemetry.exporter": ("telemetry.signals", "testing"),
     "opentelemetry": ("telemetry", "capture", "sampling.trace", "engine", "pipeline",
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
-    "sqlalchemy": ("storage.sql",),
+    "sqlalchemy": ("storage.sql_database",),
     "rich": ("cli", "engine.progress"),
     "yaml": ("config", "provisioning", "evaluators.catalogue"),
 }  # fmt: skip

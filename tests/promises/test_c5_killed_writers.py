@@ -16,8 +16,7 @@ import pytest
 from agenteval_otel.storage import JsonFileStorageProvider
 from tests.promises.figures import sized
 from tests.promises.killed import killed_writers
-from tests.storage.samples import aggregated
-from tests.storage.test_files import save
+from tests.storage.samples import aggregated, save
 
 
 def read(paths: Iterable[Path]) -> tuple[Counter[str], int, int]:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.storage import EvaluationStorageProvider, SqlStorageProvider
-from agenteval_otel.storage.places import FileLock
+from agenteval_otel.storage.files import lock_of, open_locked
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.fixtures import postgresql_binary_fixture, postgresql_fixture, postgresql_server_fixture
 from tests.backends.postgresql import PostgreSQL
@@ -103,7 +103,7 @@ def test_a_lock_that_somebody_holds(
 
         def take() -> None:
             if whose == "ours":
-                held.enter_context(FileLock(path).acquired())
+                held.enter_context(open_locked(lock_of(path)))
                 return
             connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
             held.callback(connection.close)

@@ -252,8 +252,12 @@ class Reader:
             self._text += os.read(self._descriptor, 65536)
 
     def lines(self) -> tuple[list[dict[str, Any]], int]:
-        """As `Host.lines`, of what came so far."""
-        return parsed(bytes(self._text))
+        """As `Host.lines`, of everything that was written before."""
+        marks = self._text.count(b"\1") + 1
+        os.write(self._holder, b"\1")
+        while self._text.count(b"\1") < marks:
+            time.sleep(0.01)
+        return parsed(bytes(self._text).replace(b"\1", b""))
 
 
 def test_a_pipe_that_nobody_reads(host_at: Callable[[Path], Host], tmp_path: Path) -> None:
@@ -278,16 +282,20 @@ def test_a_file_that_is_removed_or_moved_away(host_at: Callable[[Path], Host], t
     assert len((tmp_path / "old").read_bytes().splitlines()) == 4
 
 
-def test_a_lock_that_somebody_holds(host_at: Callable[[Path], Host], tmp_path: Path) -> None:
-    """An advisory lock of another process on the file is not waited for: there is none of ours to take."""
+def test_a_lock_that_somebody_holds(
+    host_at: Callable[[Path], Host], tmp_path: Path, promise: Callable[..., None]
+) -> None:
+    """A process that does not let go of the file holds nothing up but the file."""
     path = tmp_path / "results.jsonl"
-    path.touch()
-    with path.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        host = host_at(path)
-        host.call(100)
-        assert host.pipeline.flush(5.0)
-        assert len(host.lines()[0]) == 100
+    with path.open("w") as file:
+
+        def lock() -> None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+        def unlock() -> None:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+        Fault(host_at(path), lock, unlock, hangs=True).run(promise, "file locked")
 
 
 PROGRAM = """

@@ -16,8 +16,7 @@ from agenteval_otel.storage import SqlStorageProvider
 from tests.backends.faults import free_ports
 from tests.backends.postgresql import PASSWORD, PostgreSQL
 from tests.promises.programs import run_program
-from tests.storage.samples import aggregated
-from tests.storage.test_files import save
+from tests.storage.samples import aggregated, save
 
 pytestmark = pytest.mark.backend
 
@@ -153,7 +152,7 @@ def test_queries_cannot_write(server: PostgreSQL) -> None:
     from sqlalchemy import text
     from sqlalchemy.exc import InternalError
 
-    from agenteval_otel.storage.sql.core import connect_reader
+    from agenteval_otel.storage.sql_database import connect_reader
 
     target = SqlStorageProvider(url=server.url)._target
     with connect_reader(target) as connection, pytest.raises(InternalError, match="read-only"):
