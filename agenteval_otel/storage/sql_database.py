@@ -33,7 +33,7 @@ from agenteval_otel.models.value import Value
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, make_folders, open_locked
-from agenteval_otel.storage.sql import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
+from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
 
 __all__ = ["Database", "ResultQuery", "read_evaluation"]
 

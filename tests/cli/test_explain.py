@@ -26,7 +26,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry import explanations
+from agenteval_otel.telemetry import reference
 from agenteval_otel.testing import InlineDispatcher
 from tests.backends.collector import Collector
 
@@ -120,15 +120,15 @@ def test_an_unknown_word_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
 
 def test_every_word_of_ours_is_explained() -> None:
     """No outcome and no part is without causes and orders, and every sentence ends."""
-    assert tuple(explanations.OUTCOMES) == OUTCOMES
+    assert tuple(reference.OUTCOMES) == OUTCOMES
     for found in (
-        *explanations.OUTCOMES.values(), *explanations.FAILURES.values(), *explanations.ERROR_TYPES.values(),
-        explanations.NO_CALLS,
+        *reference.OUTCOMES.values(), *reference.FAILURES.values(), *reference.ERROR_TYPES.values(),
+        reference.NO_CALLS,
     ):  # fmt: skip
         assert found.causes
         assert all(remedy.endswith(".") for remedy in found.remedies)
-    assert all(found.means.endswith(".") for found in explanations.FAILURES.values())
-    assert all(not found.means.endswith(".") for found in explanations.OUTCOMES.values())
+    assert all(found.means.endswith(".") for found in reference.FAILURES.values())
+    assert all(not found.means.endswith(".") for found in reference.OUTCOMES.values())
 
 
 def test_every_error_type_of_ours_is_explained() -> None:
@@ -142,7 +142,7 @@ def test_every_error_type_of_ours_is_explained() -> None:
     }  # fmt: skip
     of_ours = {word for word in given if word and word.islower()}  # classes of what was raised have capitals
     assert len(of_ours) > 10
-    assert sorted(of_ours - set(explanations.ERROR_TYPES)) == []
+    assert sorted(of_ours - set(reference.ERROR_TYPES)) == []
 
 
 def test_counts_as_accounting_gives_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ IMPORTS = {
     "evaluators/__init__.py": "modules of the package, by names of ours",
     "http_client/model.py": "the clients of models, by names of ours",
     "provisioning/targets.py": "the targets, by names of ours",
-    "telemetry/signals.py": "OpenTelemetry's encoders of the three signals, by names of ours",
+    "telemetry/senders.py": "OpenTelemetry's encoders of the three signals, by names of ours",
     "evaluators/imports.py": "in the fork server: the module of an evaluator that the host has imported",
     "runtime/reentrancy.py": "the standard library's module of sub-interpreters, by the names it has had",
 }

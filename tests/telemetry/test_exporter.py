@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.senders import Delivery
-from agenteval_otel.telemetry.signals import load_signal
+from agenteval_otel.telemetry.senders import Delivery, load_signal
 
 DELIVERED, AWAY = Delivery(True, "200"), Delivery(False, "503", retryable=True)
 
@@ -53,11 +52,6 @@ def names_of(body: bytes) -> list[str]:
     ]  # fmt: skip
 
 
-def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Around what calls the SDK: nothing."""
-    return function
-
-
 @pytest.fixture(scope="module")
 def spans() -> list[Any]:
     """Finished spans, named by their numbers, of two scopes."""
@@ -92,7 +86,7 @@ def exporter(
         lost[signal, reason] = lost.get((signal, reason), 0) + count
 
     made = Exporter(on_lost)
-    made.add(load_signal("TRACES"), receiver, plainly)
+    made.add(load_signal("TRACES"), receiver)
     monkeypatch.setattr(made._worker, "start", lambda: True)
     yield made
     made.close()
@@ -275,7 +269,7 @@ def test_its_thread_sends_and_ends(receiver: Receiver, spans: list[Any], no_thre
     """The first item starts the thread, a well filled queue wakes it, closing ends it, and what comes later is lost."""
     lost: list[tuple[str, str, int]] = []
     exporter = Exporter(lambda *loss: lost.append(loss))
-    exporter.add(load_signal("TRACES"), receiver, plainly)
+    exporter.add(load_signal("TRACES"), receiver)
     for _ in range(2):
         for span in spans:
             exporter.put("TRACES", span, 1_000)

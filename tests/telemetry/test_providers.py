@@ -18,7 +18,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry import OtlpTarget, Providers, providers
+from agenteval_otel.telemetry import OtlpTarget, Providers, private
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.backends.faults import refused_port
 from tests.telemetry.support import Watch
@@ -58,7 +58,7 @@ def privately(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RecordedTelemet
         return {"TRACES": recorded.tracer_provider, "LOGS": recorded.logger_provider,
                 "METRICS": recorded.meter_provider}[signal]  # fmt: skip
 
-    monkeypatch.setattr(providers, "private_provider", build)
+    monkeypatch.setattr(private, "private_provider", build)
     yield recorded, built
     recorded.shutdown()
 
@@ -125,7 +125,7 @@ def test_each_signal_is_resolved_by_itself(
         built.append(signal)
         return recorded.logger_provider if signal == "LOGS" else recorded.meter_provider
 
-    monkeypatch.setattr(providers, "private_provider", build)
+    monkeypatch.setattr(private, "private_provider", build)
     emit(OtlpStorageProvider(endpoint="http://127.0.0.1:1"))
     assert counts(globally) == (True, False, False)
     assert counts(recorded) == (False, True, True)

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-import requests
 
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import ResponseHealth
@@ -18,8 +17,7 @@ from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import senders
-from agenteval_otel.telemetry.senders import Delivery, HttpSender
-from agenteval_otel.telemetry.signals import load_signal
+from agenteval_otel.telemetry.senders import Delivery, HttpSender, load_signal
 
 
 class Server:
@@ -71,7 +69,7 @@ def server() -> Iterator[Server]:
 
 
 def _post(server: Server, compression: str = "none") -> Delivery:
-    sender = HttpSender(load_signal("LOGS"), server.endpoint, {}, 5.0, compression, requests.Session())
+    sender = HttpSender(load_signal("LOGS"), server.endpoint, {}, 5.0, compression)
     try:
         return sender.send(b"batch" * 100)
     finally:

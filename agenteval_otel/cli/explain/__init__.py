@@ -1,7 +1,7 @@
 """``agenteval-otel explain``: why there is no score.
 
 `counts` reads the counts (JSON or a Prometheus page, from a file or over HTTP), `report` explains them with the texts
-of `telemetry.explanations`.
+of `telemetry.reference`.
 """
 
 from __future__ import annotations

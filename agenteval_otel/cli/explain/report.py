@@ -11,7 +11,7 @@ from agenteval_otel.cli.explain.counts import Counts
 from agenteval_otel.cli.figures import percent
 from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.telemetry.explanations import (
+from agenteval_otel.telemetry.reference import (
     ERROR_TYPES,
     FAILURES,
     LOST_REASONS,
