@@ -17,16 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agenteval_otel.config import Settings, accounting, configure, disable, enable, flush, reload, shutdown
-    from agenteval_otel.engine import (
-        EvaluationRunConfig,
-        EvaluationRunner,
-        Suite,
-        SuiteResult,
-        run_evaluation,
-        run_evaluation_sync,
-        run_evaluations,
-        run_evaluations_sync,
-    )
+    from agenteval_otel.engine.config import EvaluationRunConfig
+    from agenteval_otel.engine.offline import run_evaluation, run_evaluation_sync, run_evaluations, run_evaluations_sync
+    from agenteval_otel.engine.run import EvaluationRunner
+    from agenteval_otel.engine.suite import Suite, SuiteResult
     from agenteval_otel.instrumentation import annotate, monitor
     from agenteval_otel.models import (
         AggregatedEvaluationResult,
@@ -66,16 +60,10 @@ _PACKAGES = {
     "config": ("Settings", "accounting", "configure", "disable", "enable", "flush", "reload", "shutdown"),
     "instrumentation": ("annotate", "monitor"),
     "models": ("AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Score"),
-    "engine": (
-        "EvaluationRunConfig",
-        "EvaluationRunner",
-        "Suite",
-        "SuiteResult",
-        "run_evaluation",
-        "run_evaluation_sync",
-        "run_evaluations",
-        "run_evaluations_sync",
-    ),
+    "engine.config": ("EvaluationRunConfig",),
+    "engine.offline": ("run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync"),
+    "engine.run": ("EvaluationRunner",),
+    "engine.suite": ("Suite", "SuiteResult"),
 }
 _PACKAGE_OF = {name: package for package, names in _PACKAGES.items() for name in names}
 

@@ -6,8 +6,15 @@ uv run python examples/15_judge.py          (with ANTHROPIC_API_KEY it asks the 
 import os
 from typing import Any
 
-from agenteval_otel import EvaluationInput, annotate, configure, flush, monitor, run_evaluation_sync
-from agenteval_otel.engine import EvaluationRunConfig
+from agenteval_otel import (
+    EvaluationInput,
+    EvaluationRunConfig,
+    annotate,
+    configure,
+    flush,
+    monitor,
+    run_evaluation_sync,
+)
 from agenteval_otel.evaluators import Coherence, Groundedness, LLMJudge
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, CacheSettings, Judge, JudgeRequest, SpendLimits
 from agenteval_otel.testing import ScriptedJudge

@@ -19,7 +19,7 @@ from agenteval_otel.evaluators import Coherence, LLMJudge
 from agenteval_otel.ground_truth import CsvGroundTruthStore
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.scoring import passed_of
-from agenteval_otel.scoring.ratings import rating_of
+from agenteval_otel.scoring.scales import rating_of
 from agenteval_otel.testing import ScriptedJudge
 from tests.golden import GOLDEN, vectors
 

@@ -20,7 +20,7 @@ from agenteval_otel.models import (
     MemoryStats,
     Message,
 )
-from agenteval_otel.models.snapshot import MAX_DEPTH, snapshot_of
+from agenteval_otel.models.value import MAX_DEPTH, snapshot_of
 
 KEYS = st.sampled_from(["role", "contentParts", "type", "text", "a"])
 JSON = st.recursive(

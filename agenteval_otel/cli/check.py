@@ -11,12 +11,12 @@ from typing import Any
 from agenteval_otel.cli.evaluate.reports import json_for_terminals
 from agenteval_otel.cli.figures import count_of, setting
 from agenteval_otel.components import Component, choices, near
-from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
+from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.engine import EvaluationRunner
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.model_parts import problems_of
+from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.engine.stages import waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agenteval_otel.cli.figures import count_of, setting
-from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.load import load_settings
+from agenteval_otel.config.process import build_loaded
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.files import differing, left_over, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from agenteval_otel.components.plugins import import_plugins
+from agenteval_otel.components.loading import import_plugins
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.schema import json_schema
 

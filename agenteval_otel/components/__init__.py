@@ -5,9 +5,9 @@ An implementation names its type in the class line (``class RuleBased(Evaluator,
 to its contract's registry. Nothing here runs while answers are evaluated.
 """
 
-from agenteval_otel.components.choosing import load_each, resolve, resolve_or_wrap
 from agenteval_otel.components.component import Component, ListOf
 from agenteval_otel.components.explained import Explained, PartError, choices, explain_validation, near
+from agenteval_otel.components.loading import load_each, resolve, resolve_or_wrap
 
 __all__ = [
     "Component",

@@ -19,8 +19,6 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
-__all__ = ["UserPart", "part_of", "running_part", "stepwise"]
-
 _MAX_BLOCKED: Final = 3
 _FORGOTTEN_AFTER_S: Final = 600.0
 _RUNNING: Final[dict[int, list[UserPart]]] = {}

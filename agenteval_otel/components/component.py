@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
@@ -20,17 +21,72 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.components.copies import FreshCopies
 from agenteval_otel.components.explained import Explained, explain_validation
-from agenteval_otel.components.registry import Registry
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import mask
 
-__all__ = ["Component", "ListOf"]
+if TYPE_CHECKING:
+    from pydantic import BaseModel as _Model
+else:
+    _Model = object
+
+
+class FreshCopies(_Model):
+    """A model whose changed copies work out anew what it keeps in cached properties: bounds, criteria, its version."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy; as everywhere in pydantic, changes are not validated."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys() if update else ():
+            del copied.__dict__[name]
+        return copied
+
+
+class Registry(MutableMapping[str, Any]):
+    """The classes of a contract by their words.
+
+    A room may announce words of classes that it has in modules of its own: they can be chosen like the others, and are
+    imported when they are.
+    """
+
+    def __init__(self) -> None:
+        self._classes: dict[str, Any] = {}
+        self._announced: dict[str, str] = {}
+
+    def announce(self, module: str, *words: str) -> None:
+        """The module registers the words when it is imported."""
+        self._announced |= dict.fromkeys(words, module)
+
+    def taken_by(self, name: str, *, by: str) -> Any:
+        """The class that has the word when the module `by` registers one; None where it is free."""
+        if self._announced.get(name) == by:  # which is being imported now
+            return self._classes.get(name)
+        return self.get(name)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._classes and name in self._announced:
+            import_module(self._announced[name])
+        return self._classes[name]
+
+    def __setitem__(self, name: str, registered: Any) -> None:
+        self._classes[name] = registered
+
+    def __delitem__(self, name: str) -> None:
+        del self._classes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes or name in self._announced
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._announced, *self._classes)))
+
+    def __len__(self) -> int:
+        return len(self._announced.keys() | self._classes.keys())
+
 
 T = TypeVar("T")
 if TYPE_CHECKING:
-    from collections.abc import Sequence as ListOf
+    ListOf = Sequence[T]
 else:
     ListOf = tuple[T, ...]
 """A field that takes any list and holds a tuple; to type checkers a sequence, so that a list may be given."""

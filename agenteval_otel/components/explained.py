@@ -10,8 +10,6 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import MASK, is_secret, mask, mask_text
 
-__all__ = ["Explained", "PartError", "choices", "explain_validation", "near"]
-
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
 else:

@@ -5,11 +5,10 @@ the result as `settings`, with the help of `parts`. `assemble` builds and swaps 
 (`configure`, `flush`, ...), `current` the current pipeline and the kill switch, `schema` the JSON Schema.
 """
 
-from agenteval_otel.config.assemble import build
 from agenteval_otel.config.current import current_pipeline, disable, enable, set_current_pipeline
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, load_settings
 from agenteval_otel.config.parts import Criterion
-from agenteval_otel.config.process import accounting, configure, default_pipeline, flush, reload, shutdown
+from agenteval_otel.config.process import accounting, build, configure, default_pipeline, flush, reload, shutdown
 from agenteval_otel.config.settings import AgentSettings, Settings
 
 __all__ = [

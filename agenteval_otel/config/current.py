@@ -8,10 +8,6 @@ from typing import Protocol
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.exit import living
 
-__all__ = [
-    "SWITCH", "Following", "current_pipeline", "disable", "enable", "follow", "following", "set_current_pipeline",
-]  # fmt: skip
-
 
 class Following(Protocol):
     """A handler that uses the process's pipeline."""

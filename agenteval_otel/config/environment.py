@@ -17,8 +17,6 @@ from agenteval_otel.config.tree import EnvironmentText, Items, Section
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import MASK, is_secret, mask_text
 
-__all__ = ["PREFIX", "PROFILE", "SETTINGS", "Substitution", "Variable", "read_variables", "substitute"]
-
 PREFIX = "AGENTEVAL_"
 SETTINGS, PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
@@ -97,7 +95,7 @@ def _value_of(text: str, name: str, keys: list[str]) -> Any:
     secret = any(is_secret(key) for key in keys)
     if text[0] not in "[{":
         return EnvironmentText(text, MASK if secret else mask_text(text))
-    from agenteval_otel.config.yaml_files import load_yaml
+    from agenteval_otel.config.files import load_yaml
 
     try:
         return _from_environment(load_yaml(text, name), secret)

@@ -14,14 +14,11 @@ from typing import Any, NamedTuple
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
 from agenteval_otel.components import choices
 from agenteval_otel.config.environment import PREFIX, PROFILE, SETTINGS, Variable, read_variables, substitute
-from agenteval_otel.config.files import read_file
 from agenteval_otel.config.parts import missing_sets
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.config.tree import EXCLUSIVE, Items, Section, merge, origin_of, plain
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import MASK, mask_known
-
-__all__ = ["Loaded", "Problem", "SettingsError", "hide", "load_settings", "located", "profile_names"]
 
 
 class Problem(NamedTuple):
@@ -140,6 +137,8 @@ def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def _read(source: str | os.PathLike[str]) -> Section:
+    from agenteval_otel.config.files import read_file  # loads PyYAML
+
     try:
         return read_file(source)
     except ConfigurationError as error:

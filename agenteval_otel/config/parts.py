@@ -20,11 +20,6 @@ from agenteval_otel.scoring import check_criteria
 from agenteval_otel.semconv import wrong_criterion_name
 from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = [
-    "CriteriaSet", "Criterion", "check_names", "load_evaluators", "load_sampler", "load_set", "load_storage",
-    "missing_sets", "unfit_escalations",
-]  # fmt: skip
-
 
 def load_evaluators(values: Any) -> tuple[Evaluator, ...]:
     """Evaluators from instances, functions, names and mappings. Raises `ConfigurationError` with the entry's path."""

@@ -19,8 +19,6 @@ from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = ["attributes_of", "json_schema", "summary_of", "writable_fields", "writable_types"]
-
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _CONTRACT = "x-contract"
 _UNWRITABLE = "x-unwritable"

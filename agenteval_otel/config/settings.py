@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from agenteval_otel.components import Explained, PartError, resolve
-from agenteval_otel.components.plugins import import_plugins
+from agenteval_otel.components.loading import import_plugins
 from agenteval_otel.config.parts import (
     CriteriaSet,
     check_names,
@@ -41,8 +41,6 @@ from agenteval_otel.sampling.escalation import Escalation, load_escalation
 from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import OtlpStorageProvider
-
-__all__ = ["AgentSettings", "ExportSettings", "Settings"]
 
 _SWITCH = {"0": False, "false": False, "no": False, "off": False, "1": True, "true": True, "yes": True, "on": True}
 # A file can only name a function.

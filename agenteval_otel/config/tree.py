@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["EXCLUSIVE", "MAX_DEPTH", "MAX_VALUES", "EnvironmentText", "Items", "Section", "merge", "origin_of", "plain"]
-
 MAX_DEPTH = 32
 MAX_VALUES = 10_000
 EXCLUSIVE = {"sample_rate": "sampler", "sampler": "sample_rate"}

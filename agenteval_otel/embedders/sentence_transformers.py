@@ -20,7 +20,7 @@ from agenteval_otel.components import PartError
 from agenteval_otel.embedders.base import Embedder
 from agenteval_otel.embedders.vectors import unit_rows
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,8 +17,6 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 from agenteval_otel.scoring.probability import independent, known
 
-__all__ = ["corrections", "criteria_of", "facts_of"]
-
 
 def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:
     """The criteria that the results are for.

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
     Field,
     SerializationInfo,
     SerializeAsAny,
     SerializerFunctionWrapHandler,
+    ValidationError,
     field_serializer,
     field_validator,
     model_serializer,
@@ -24,10 +28,9 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.compat import load_entries, load_evaluator
-from agenteval_otel.components import Component, choices, load_each, resolve
-from agenteval_otel.components.plugins import import_plugins
-from agenteval_otel.engine.base import RunModel, expect_input
-from agenteval_otel.engine.selection import Selection, select
+from agenteval_otel.components import Component, Explained, choices, explain_validation, load_each, resolve
+from agenteval_otel.components.loading import import_plugins
+from agenteval_otel.engine.handler import StorageLike
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -35,14 +38,101 @@ from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.ground_truth import GroundTruthStore, load_store
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
-from agenteval_otel.models.snapshot import snapshot_of
-from agenteval_otel.redaction import Redactor, default_redactors
+from agenteval_otel.models.value import snapshot_of
+from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
 from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import EvaluationStorageProvider
 
-__all__ = ["EvaluationRunConfig"]
+
+class RunModel(BaseModel, metaclass=Explained):
+    """A frozen model that knows all its fields, in snake_case and in camelCase.
+
+    Raises:
+        ConfigurationError: With the path of what is wrong, however it is built.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, alias_generator=to_camel, validate_by_name=True,
+        validate_by_alias=True, loc_by_alias=False, hide_input_in_errors=True, ignored_types=(cached_property,),
+    )  # fmt: skip
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """As pydantic's, with what is wrong explained by its path."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise explain_validation(error, cls) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """As pydantic's, with what is wrong explained by its path."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            raise explain_validation(error, cls) from None
+
+    @field_validator("redactors", mode="before", check_fields=False)
+    @classmethod
+    def _load_redactors(cls, value: Any) -> Any:
+        return load_redactors(value, path="redactors")
+
+
+def expect_input(value: Any) -> None:
+    """Raise ConfigurationError for what is no `EvaluationInput`."""
+    if not isinstance(value, EvaluationInput):
+        raise ConfigurationError(f"expected an EvaluationInput, found {type(value).__name__}")
+
+
+class LeftOut(NamedTuple):
+    """An evaluator that the run does not take, by its label, and why."""
+
+    evaluator_type: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.evaluator_type} ({self.reason})"
+
+
+class Selection(NamedTuple):
+    """The evaluators that run, in configured order, and those that do not."""
+
+    evaluators: tuple[Evaluator, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def select(evaluators: Sequence[Evaluator], *, execution: Sequence[str], tags: Sequence[str]) -> Selection:
+    """Those of one of the executions that have at least one of the tags; an empty list takes all.
+
+    Raises:
+        ConfigurationError: A tag that no evaluator has (names those there are), or nothing is left to run.
+    """
+    known = sorted({tag for evaluator in evaluators for tag in evaluator.tags})
+    for index, tag in enumerate(tags):
+        if tag not in known:
+            raise ConfigurationError(f"no evaluator has the tag {tag!r}{choices(tag, known)}", path=f"tags[{index}]")
+    chosen: list[Evaluator] = []
+    left_out: list[LeftOut] = []
+    for evaluator in evaluators:
+        reason = _reason(evaluator, execution, tags)
+        if reason is None:
+            chosen.append(evaluator)
+        else:
+            left_out.append(LeftOut(evaluator.label, reason))
+    if not chosen:
+        path = "execution" if execution else "tags"
+        raise ConfigurationError(f"no evaluator is left to run: {', '.join(map(str, left_out))}", path=path)
+    return Selection(tuple(chosen), tuple(left_out))
+
+
+def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str]) -> str | None:
+    if execution and evaluator.resolved_execution not in execution:
+        return f"execution {evaluator.resolved_execution}"
+    if tags and not set(tags) & set(evaluator.tags):
+        return f"tags {', '.join(evaluator.tags)}" if evaluator.tags else "no tags"
+    return None
 
 
 class EvaluationRunConfig(RunModel):
@@ -58,8 +148,8 @@ class EvaluationRunConfig(RunModel):
         aggregation: How the overall score is made: an `Aggregation`, its type's name or a mapping.
         execution: Evaluators with one of these executions only; all when empty.
         tags: Evaluators with at least one of these tags only; all when empty.
-        storage_provider: Saves the result: a storage provider, its type's name, a mapping, or anything with
-            ``async save_result(aggregated)``.
+        storage: Saves the result: a storage provider, its type's name, a mapping, or anything with
+            ``async save_result(aggregated)``. In JSON ``storageProvider``, the specification's name.
         ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
         metadata: Copied into the result's metadata.
         escalation: Which inputs the expensive evaluators see, decided by what the others found; all when left out.
@@ -77,7 +167,10 @@ class EvaluationRunConfig(RunModel):
     aggregation: SerializeAsAny[Aggregation] = Field(default_factory=WeightedMean)
     execution: tuple[Execution, ...] = ()
     tags: tuple[str, ...] = ()
-    storage_provider: Any = None
+    storage: Any = Field(
+        default=None, validation_alias=AliasChoices("storageProvider", "storage_provider"),
+        serialization_alias="storageProvider",
+    )  # fmt: skip
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     escalation: Escalation | None = None
@@ -85,7 +178,22 @@ class EvaluationRunConfig(RunModel):
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, evaluators: Sequence[EvaluatorLike] = (), **fields: Any) -> None: ...
+        def __init__(
+            self,
+            *,
+            plugins: Sequence[str] = (),
+            evaluators: Sequence[EvaluatorLike] = (),
+            evaluator_configs: Sequence[Mapping[str, Any]] | None = None,
+            criteria: Sequence[EvaluationCriteria] = (),
+            aggregation: Aggregation | str | Mapping[str, Any] = ...,
+            execution: Sequence[Execution] = (),
+            tags: Sequence[str] = (),
+            storage: StorageLike | None = None,
+            ground_truth: GroundTruthStore | Mapping[str, Any] | None = None,
+            metadata: Mapping[str, Any] = ...,
+            escalation: Escalation | Mapping[str, Any] | None = None,
+            redactors: Sequence[Redactor | str | Mapping[str, Any]] = ...,
+        ) -> None: ...
 
     @field_validator("ground_truth", mode="before")
     @classmethod
@@ -97,12 +205,12 @@ class EvaluationRunConfig(RunModel):
     def _load_aggregation(cls, value: Any) -> Any:
         return resolve(Aggregation, value, path="aggregation")
 
-    @field_validator("storage_provider", mode="before")
+    @field_validator("storage", mode="before")
     @classmethod
     def _load_storage(cls, value: Any) -> Any:
         if value is None or callable(getattr(value, "save_result", None)):
             return value
-        return resolve(EvaluationStorageProvider, value, path="storage_provider")
+        return resolve(EvaluationStorageProvider, value, path="storage")
 
     @model_validator(mode="before")
     @classmethod
@@ -157,17 +265,18 @@ class EvaluationRunConfig(RunModel):
         if self.is_strict and evaluation_input.criteria:
             check_criteria(evaluation_input.criteria, path="criteria")
 
-    @field_serializer("storage_provider")
+    @field_serializer("storage")
     def _dump_storage(self, value: Any) -> Any:
         return value if isinstance(value, Component) else None  # an object of the program's has no other form
 
     @model_serializer(mode="wrap")
-    def _as_given(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _as_loaded(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
         field_names = set(type(self).model_fields) - {"evaluator_configs"}
         if self.evaluator_configs is not None:  # the originals know nothing of what we would add
             field_names = self.model_fields_set - {"evaluators"}
-        names = {to_camel(name) if info.by_alias else name for name in field_names}
+        known = type(self).model_fields
+        names = {known[name].serialization_alias or name if info.by_alias else name for name in field_names}
         kept = {name: value for name, value in fields.items() if name in names}
         return kept if (info.context or {}).get("secrets") else mask(kept)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
-from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.scoring import Aggregation
@@ -20,9 +20,17 @@ from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
 
-__all__ = ["AgentSpan", "HandlerOptions", "HandlerSettings", "merged", "resolve"]
-
 AgentSpan = Literal["always", "sampled", "never"]
+
+
+class SavesResults(Protocol):
+    """Any object that saves results; `EvaluationStorageProvider` is the class for those chosen by settings."""
+
+    def save_result(self, aggregated: AggregatedEvaluationResult, /) -> Awaitable[None]:
+        """Save one result, on the background thread."""
+
+
+StorageLike: TypeAlias = SavesResults | str | Mapping[str, Any]
 
 
 class HandlerOptions(NamedTuple):

@@ -20,7 +20,6 @@ from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
 from agenteval_otel.components.blocking import UserPart, part_of
-from agenteval_otel.engine.base import Done
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
@@ -40,13 +39,15 @@ from agenteval_otel.telemetry.attributes import score_attributes
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
-__all__ = ["Engine"]
-
 _LOOK_AGAIN_S = 0.002
 _LOOK_EVERY_ITEMS = 16
 """So many spans or events of a list are emitted between two looks at the host's queues, which may be small."""
 _MAX_LOOKUPS = 2
 _TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
+
+
+Done = Callable[[Any, "str | Awaitable[str]"], None]
+"""Takes a call with its outcome, or with what gives it later."""
 
 
 class Shedding(Protocol):

@@ -10,8 +10,6 @@ from pydantic import BaseModel
 from agenteval_otel.components import Component
 from agenteval_otel.runtime.log import log
 
-__all__ = ["judges_of", "log_problems", "problems_of"]
-
 _DEPTH = 8
 
 

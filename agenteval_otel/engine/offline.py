@@ -6,14 +6,19 @@ result holds a snapshot of its input: what happens to the input's lists and mapp
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 import time
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from agenteval_otel.capture import CURRENT, EVALUATING
-from agenteval_otel.engine.aggregated import aggregate
 from agenteval_otel.engine.answers import facts_of
-from agenteval_otel.engine.blocking import blocking
 from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.progress import progress_for
+from agenteval_otel.engine.response import aggregate
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution import Executor
@@ -24,14 +29,59 @@ from agenteval_otel.models import (
     EvaluationResult,
     RunError,
 )
-from agenteval_otel.models.snapshot import snapshot_of
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import replaced, snapshot_of
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
-__all__ = ["OfflineRun", "run_evaluation", "run_evaluation_sync"]
+T = TypeVar("T")
+_LOOK_AGAIN_S = 0.1
+
+
+def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run what `work` gives on a loop of its own and give its result; inside of a running loop on a thread of its own.
+
+    An interrupt of the user ends the work, wherever it runs, and is raised when it has ended.
+    """
+    if not _is_in_a_loop():  # not below its except: what `work` raises would be told as following from it
+        return asyncio.run(work())
+    caller = asyncio.current_task()
+    finished: Future[T] = Future()
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+
+    async def watched() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await work()
+
+    def run() -> None:
+        try:
+            finished.set_result(asyncio.run(watched()))
+        except BaseException as error:
+            finished.set_exception(error)
+
+    thread = threading.Thread(target=run, name="agenteval-offline")
+    thread.start()
+    try:
+        while thread.is_alive() and not (caller is not None and caller.cancelling()):
+            thread.join(_LOOK_AGAIN_S)  # the loop takes the interrupt as a cancellation, which cannot reach us here
+    finally:
+        if thread.is_alive():
+            loop, task = begun.result()
+            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+                loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+    return finished.result()
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class OfflineRun:
@@ -86,7 +136,7 @@ class OfflineRun:
         aggregated = aggregate(
             snapshot, outcome, runner=self.runner, started_ns=started_ns,
             ended_ns=started_ns + time.perf_counter_ns() - tick, metadata=snapshot_of(config.metadata),
-            storage="none" if config.storage_provider is None else "external", aggregation=config.aggregation,
+            storage="none" if config.storage is None else "external", aggregation=config.aggregation,
         )  # fmt: skip
         changes: dict[str, Any] = {"input_snapshot": snapshot}
         if config.selection.left_out:
@@ -97,10 +147,10 @@ class OfflineRun:
         return await self._saved(replaced(aggregated, changes))
 
     async def _saved(self, aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
-        if self.config.storage_provider is None:
+        if self.config.storage is None:
             return aggregated
         try:
-            await self.config.storage_provider.save_result(self.redaction.result(aggregated))
+            await self.config.storage.save_result(self.redaction.result(aggregated))
         except (Exception, SystemExit) as error:  # a client of the user's own: the results are not lost with it
             failed = _error_of("StorageProvider", error)
             return replaced(aggregated, {"run_errors": (*(aggregated.run_errors or ()), failed)})
@@ -139,3 +189,127 @@ def _error_of(part: str, error: BaseException) -> RunError:
 
 def _redaction_failed(redactor: str, error: BaseException) -> None:
     log.warning("redaction_failed", part=redactor, error_type=type(error).__name__)
+
+
+CONCURRENCY = 8
+_MOST_AT_ONCE = 10_000
+_MOST_BEHIND = 64
+OnResult = Callable[[int, AggregatedEvaluationResult], None]
+
+
+async def run_evaluations(
+    inputs: Iterable[EvaluationInput],
+    config: EvaluationRunConfig,
+    *,
+    concurrency: int = CONCURRENCY,
+    on_result: OnResult | None = None,
+    keep_results: bool = True,
+    progress: bool = False,
+) -> list[AggregatedEvaluationResult]:
+    """Evaluate all inputs, on the running event loop; gives one result an input, in the order of the inputs.
+
+    What is wrong with one input stands in the `run_errors` of its result, under the label ``EvaluationInput``.
+    Cancelled, it ends what runs and leaves no task and no thread behind.
+
+    Args:
+        inputs: Taken lazily: never more than `concurrency` are held that are not evaluated yet, and none is taken that
+            stands 64 times as many behind one that still runs.
+        config: For all of them.
+        concurrency: How many are evaluated at once.
+        on_result: Called with the input's position and its result as each is there, on the event loop, in the order of
+            completion. What it raises ends the batch and is raised here.
+        keep_results: False keeps none and gives an empty list: for more inputs than memory holds, with `on_result`.
+        progress: Show a bar on stderr; a line every ten seconds where that is no terminal.
+
+    Raises:
+        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or `concurrency` is no
+            whole number from 1 to 10,000.
+        Exception: Whatever the iterable or `on_result` raised.
+    """
+    if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:
+        expected = f"expected a whole number from 1 to {_MOST_AT_ONCE}"
+        raise ConfigurationError(f"{expected}, found {str(concurrency)[:40]}", path="concurrency")
+    if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes | Mapping | EvaluationInput):
+        raise ConfigurationError(f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs")
+    total = len(inputs) if isinstance(inputs, Sized) else None
+    results: dict[int, AggregatedEvaluationResult] = {}
+    behind = _Behind(_MOST_BEHIND * concurrency)
+    waiting = enumerate(inputs)
+    broken = 0
+    with OfflineRun(config) as run, progress_for(total, quiet=not progress) as shown:
+
+        def finished(position: int, aggregated: AggregatedEvaluationResult) -> None:
+            nonlocal broken
+            broken += bool(aggregated.run_errors) or any(result.error for result in aggregated.results)
+            shown.advance(broken)
+            if keep_results:
+                results[position] = aggregated
+            if on_result is not None:
+                on_result(position, aggregated)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(concurrency if total is None else min(concurrency, total)):
+                    group.create_task(_evaluate(waiting, run, finished, behind))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # the first one ended the others
+    return [results[position] for position in sorted(results)]
+
+
+def run_evaluations_sync(
+    inputs: Iterable[EvaluationInput],
+    config: EvaluationRunConfig,
+    *,
+    concurrency: int = CONCURRENCY,
+    on_result: OnResult | None = None,
+    keep_results: bool = True,
+    progress: bool = False,
+) -> list[AggregatedEvaluationResult]:
+    """`run_evaluations` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
+    return blocking(
+        lambda: run_evaluations(
+            inputs, config, concurrency=concurrency, on_result=on_result, keep_results=keep_results, progress=progress
+        )
+    )
+
+
+async def _evaluate(
+    waiting: Iterator[tuple[int, EvaluationInput]], run: OfflineRun, finished: OnResult, behind: _Behind
+) -> None:
+    for position, evaluation_input in waiting:
+        try:
+            aggregated = await run.evaluate(evaluation_input)
+        except Exception as error:  # this input's own: the configuration was checked when it was built
+            aggregated = _failed(evaluation_input, error)
+        finished(position, aggregated)
+        await asyncio.sleep(0)  # inputs that need no waiting would hold the loop to the last of them
+        await behind.wait_after(position)
+
+
+class _Behind:
+    """Keeps the rest within reach of an input that takes long: who puts results in order holds what waits for it."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._oldest = most, 0
+        self._done: set[int] = set()
+        self._moved = asyncio.Event()
+
+    async def wait_after(self, position: int) -> None:
+        """The input at this position is done; wait while one that still runs stands too far before it."""
+        self._done.add(position)
+        if position == self._oldest:
+            while self._oldest in self._done:
+                self._done.remove(self._oldest)
+                self._oldest += 1
+            self._moved.set()
+            self._moved = asyncio.Event()
+        while position - self._oldest >= self._most:
+            await self._moved.wait()
+
+
+def _failed(evaluation_input: Any, error: Exception) -> AggregatedEvaluationResult:
+    return AggregatedEvaluationResult(
+        run_errors=(RunError(evaluator_type="EvaluationInput", message=message_of(error)),),
+        timestamp=time.time_ns() // 1_000_000,
+        input_snapshot=evaluation_input if isinstance(evaluation_input, EvaluationInput) else None,
+    )

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Bar", "Lines", "Silence", "progress_for"]
-
 _LINE_EVERY_S = 10.0
 _DRAWN_EVERY_S = 0.1
 

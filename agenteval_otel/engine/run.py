@@ -32,8 +32,6 @@ from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
 from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
 from agenteval_otel.scoring.probability import nested
 
-__all__ = ["LOAD_SHED", "EvaluationRunner", "Run", "RunOutcome", "combined"]
-
 LOAD_SHED: Final = "load_shed"
 """Why a criterion has no score: under load, no model is called."""
 _SLOW_NS: Final = 1_000_000

@@ -11,8 +11,6 @@ from agenteval_otel.sampling.trace import CallsPerTrace, Upstream, upstream_of
 from agenteval_otel.scoring.probability import probability_of
 from agenteval_otel.semconv import SCOPE_RECEIVED
 
-__all__ = ["SamplingRecord"]
-
 
 class SamplingRecord:
     """One pipeline's record; on the background thread."""

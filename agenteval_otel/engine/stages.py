@@ -16,8 +16,6 @@ from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.sampling.results import ResultSampler
 from agenteval_otel.scoring.probability import independent
 
-__all__ = ["NOT_ESCALATED", "check_escalation", "escalated", "waits"]
-
 NOT_ESCALATED = "not_escalated"
 """Why a criterion of the second stage has no score: no rule matched, and the baseline did not sample the answer."""
 Problems = list[tuple[str | None, str]]

@@ -6,26 +6,201 @@ redaction of what models see.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from math import fsum
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.compat import load_evaluator
 from agenteval_otel.components import load_each
-from agenteval_otel.engine.base import RunModel, expect_input
-from agenteval_otel.engine.blocking import blocking
-from agenteval_otel.engine.config import EvaluationRunConfig
-from agenteval_otel.engine.offline import run_evaluation
-from agenteval_otel.engine.suite_result import SuiteResult, result_of_suite
+from agenteval_otel.engine.config import EvaluationRunConfig, RunModel, expect_input
+from agenteval_otel.engine.offline import blocking, run_evaluation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import Value, replaced
 from agenteval_otel.redaction import Redactor, default_redactors
 
-__all__ = ["Suite"]
+_LINE = 100
+_BRIEF = 60
+_SHORT = 180  # pytest cuts the middle out of a longer one
+
+
+class SuiteScore(Value):
+    """What one evaluator of a suite found; in JSON ``{pass, value, reason}``.
+
+    Attributes:
+        passed: Its verdict.
+        value: The score moved to [0, 1], higher is better; None where its scale has no such form.
+        reasoning: Free text of the evaluator; content.
+    """
+
+    passed: bool = Field(validation_alias=AliasChoices("pass", "passed"), serialization_alias="pass")
+    value: float | None = None
+    reasoning: str | None = Field(
+        default=None, validation_alias=AliasChoices("reason", "reasoning"), serialization_alias="reason"
+    )
+
+
+class SuiteResult(Value):
+    """A suite's verdict; true where it passed. In JSON ``{pass, value, reason, scores, errors, ...}``.
+
+    As text it has a line for each evaluator: whether it passed, its value, why.
+
+    Attributes:
+        name: The suite's name.
+        passed: No evaluator failed, none broke, and not all of them skipped.
+        value: Mean of the scores' values, each counting once; None without any. Errors and skips do not enter it.
+        reasoning: How many passed, and which did not.
+        scores: By name, in the order in which the evaluators ran.
+        errors: What broke, by name.
+        skipped: Why there was nothing to score, by name.
+        not_run: The names behind the error that the suite stopped at.
+        results: The evaluators' own results; not part of the JSON.
+    """
+
+    name: str = "suite"
+    passed: bool = Field(validation_alias=AliasChoices("pass", "passed"), serialization_alias="pass")
+    value: float | None = None
+    reasoning: str = Field(
+        default="", validation_alias=AliasChoices("reason", "reasoning"), serialization_alias="reason"
+    )
+    scores: dict[str, SuiteScore] = {}
+    errors: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    not_run: tuple[str, ...] = ()
+    results: tuple[EvaluationResult, ...] = Field(default=(), exclude=True)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __repr__(self) -> str:
+        """One short line, what is wrong first: it stands in pytest's report of a bare ``assert``."""
+        broken = [(f"{name} broke", error) for name, error in self.errors.items()]
+        failed = [
+            (f"{name} {_number(score.value)}", score.reasoning)
+            for name, score in self.scores.items() if not score.passed
+        ]  # fmt: skip
+        wrong = [*broken, *failed]
+        room = max(_BRIEF, _SHORT // max(1, len(wrong)) - _BRIEF)
+        wrongs = "; ".join(f"{what} ({_brief(why, room)})" if why else what for what, why in wrong)
+        if len(wrongs) > _SHORT:
+            wrongs = _brief(", ".join(what for what, _ in wrong), _SHORT)
+        verdict = "passed" if self.passed else "failed"
+        return f"<SuiteResult {self.name!r} {verdict}: {wrongs or self.reasoning}>"
+
+    def __str__(self) -> str:
+        rows = list(self._rows())
+        width = max((len(name) for _, name, _, _ in rows), default=0)
+        lines = [f"  {status:<7} {name:<{width}}  {value:>5}  {why}".rstrip() for status, name, value, why in rows]
+        return "\n".join([f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}", *lines])
+
+    def check(self) -> Self:
+        """Itself where the suite passed.
+
+        Raises:
+            AssertionError: It failed; the text has a line for each evaluator.
+        """
+        __tracebackhide__ = True  # pytest then shows the line of the test
+        if not self.passed:
+            raise AssertionError(str(self))
+        return self
+
+    def _rows(self) -> Iterator[tuple[str, str, str, str]]:
+        ran = dict.fromkeys(result.criterion_name for result in self.results)
+        for name in dict.fromkeys([*ran, *self.scores, *self.errors, *self.skipped, *self.not_run]):
+            if name in self.errors:
+                yield "ERROR", name, "", _brief(self.errors[name], _LINE)
+            elif name in self.scores:
+                score = self.scores[name]
+                yield (
+                    "pass" if score.passed else "FAIL", name, _number(score.value),
+                    "" if score.passed else _brief(score.reasoning, _LINE),
+                )  # fmt: skip
+            elif name in self.skipped:
+                yield "skip", name, "", _brief(self.skipped[name], _LINE)
+            else:
+                yield "not run", name, "", ""
+
+
+def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Sequence[str]) -> SuiteResult:
+    """The verdict on the results of a suite whose evaluators have these names.
+
+    Several results under one name, as rules give them, are one score: it passes when all of them do, and has the mean
+    of their values.
+    """
+    by_name: dict[str, list[EvaluationResult]] = {}
+    for result in results:
+        by_name.setdefault(result.criterion_name, []).append(result)
+    errors = {
+        criterion_name: "; ".join(result.error or "" for result in group if result.status == "failed")
+        for criterion_name, group in by_name.items() if any(result.status == "failed" for result in group)
+    }  # fmt: skip
+    scores = {
+        criterion_name: _score_of(scored) for criterion_name, group in by_name.items()
+        if criterion_name not in errors and (scored := [result for result in group if result.status == "scored"])
+    }  # fmt: skip
+    skipped = {
+        criterion_name: group[0].skip_reason or "skipped" for criterion_name, group in by_name.items()
+        if criterion_name not in errors and criterion_name not in scores
+    }  # fmt: skip
+    not_run = tuple(criterion_name for criterion_name in names if criterion_name not in by_name)
+    tested = bool(scores) or not names
+    return SuiteResult(
+        name=name, passed=tested and not errors and all(score.passed for score in scores.values()),
+        value=_mean([score.value for score in scores.values() if score.value is not None]),
+        reasoning=_summary(scores, errors, skipped, not_run), scores=scores, errors=errors, skipped=skipped,
+        not_run=not_run, results=tuple(results),
+    )  # fmt: skip
+
+
+def _score_of(results: Sequence[EvaluationResult]) -> SuiteScore:
+    verdicts = [_passed(result) for result in results]
+    reasons = [_reason_of(result) for result, passed in zip(results, verdicts, strict=True) if passed == all(verdicts)]
+    return SuiteScore(
+        passed=all(verdicts),
+        value=_mean([result.normalized for result in results if result.normalized is not None]),
+        reasoning="; ".join(reason for reason in reasons if reason) or None,
+    )
+
+
+def _passed(result: EvaluationResult) -> bool:
+    return result.passed if result.passed is not None else result.normalized == 1.0
+
+
+def _reason_of(result: EvaluationResult) -> str | None:
+    if result.passed is None and result.normalized != 1.0:
+        return "; ".join(filter(None, ("without a threshold only the best score passes", result.reasoning)))
+    if result.passed is False and result.threshold is not None:
+        return "; ".join(filter(None, (f"threshold {result.threshold:g}", result.reasoning)))
+    return result.reasoning or result.reason_code
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return min(1.0, fsum(values) / len(values)) if values else None
+
+
+def _summary(
+    scores: dict[str, SuiteScore], errors: dict[str, str], skipped: dict[str, str], not_run: Sequence[str]
+) -> str:
+    failed = [name for name, score in scores.items() if not score.passed]
+    parts = [f"{len(scores) - len(failed)} of {len(scores) + len(errors)} passed"]
+    if skipped and not scores and not errors:
+        parts = ["nothing was scored"]
+    lists = (("failed", failed), ("broke", errors), ("skipped", skipped), ("not run", not_run))
+    return "; ".join([*parts, *(f"{label}: {', '.join(names)}" for label, names in lists if names)])
+
+
+def _number(value: float | None) -> str:
+    """Two digits, cut and not rounded: what is below the best never reads as the best."""
+    return "-" if value is None else f"{int(value * 100) / 100:.2f}"
+
+
+def _brief(text: str | None, limit: int) -> str:
+    line = " ".join((text or "").split())
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 class Suite(RunModel):
@@ -56,7 +231,14 @@ class Suite(RunModel):
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, evaluators: Sequence[EvaluatorLike] = (), **fields: Any) -> None: ...
+        def __init__(
+            self,
+            *,
+            evaluators: Sequence[EvaluatorLike] = (),
+            name: str = "suite",
+            continue_on_error: bool = False,
+            redactors: Sequence[Redactor | str | Mapping[str, Any]] = ...,
+        ) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

@@ -97,7 +97,7 @@ _PARTS = {
 _MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names}
 __all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth", "as_evaluator"])
 # A suite runs evaluators, so it is in the engine, a layer above; users look for it here.
-_MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.engine")
+_MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.engine.suite")
 
 
 def __getattr__(name: str) -> Any:

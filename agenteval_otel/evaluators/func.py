@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -17,8 +17,10 @@ from agenteval_otel.models import EvaluationInput, ScoreLike
 
 __all__ = ["EvaluatorLike", "Func", "as_evaluator"]
 
-EvaluatorLike = Evaluator | Callable[[EvaluationInput], Any] | str | Mapping[str, Any]
-"""What `as_evaluator` makes an evaluator of."""
+EvaluatorLike: TypeAlias = (
+    Evaluator | Callable[[EvaluationInput], ScoreLike | Awaitable[ScoreLike]] | str | Mapping[str, Any]
+)
+"""An instance, a function, the name of a type, or ``{"type": ...}`` with its settings."""
 
 
 class Func(CriterionEvaluator, type="Func"):

@@ -13,8 +13,7 @@ from agenteval_otel.components import Component, resolve
 from agenteval_otel.components.blocking import part_of, stepwise
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.inputs import is_blank
-from agenteval_otel.models.snapshot import snapshot_of
-from agenteval_otel.models.value import Value, replaced
+from agenteval_otel.models.value import Value, replaced, snapshot_of
 
 __all__ = ["GroundTruth", "GroundTruthStore", "load_store", "module_of", "with_ground_truth"]
 

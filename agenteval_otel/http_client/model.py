@@ -20,7 +20,7 @@ from agenteval_otel.http_client.client import client_for, quietly, trusted
 from agenteval_otel.http_client.clients import Clients
 from agenteval_otel.http_client.replies import Reply, Secrets, error_of, object_of, status_of
 from agenteval_otel.http_client.retries import RetryBudget, wait_before
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 __all__ = ["HostedModel", "Try", "no_connection", "not_written"]
 

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from agenteval_otel.runtime.locks import ForkSafeLock
-from agenteval_otel.runtime.randomness import RANDOM
+from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock
 
 __all__ = ["RetryBudget", "retry_after_of", "wait_before"]
 

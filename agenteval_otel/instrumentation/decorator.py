@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from agenteval_otel.capture import Facts
 from agenteval_otel.capture.text import clean
 from agenteval_otel.config.parts import load_evaluators, load_sampler, load_storage
 from agenteval_otel.config.process import default_pipeline
-from agenteval_otel.engine.handler import HandlerOptions, HandlerSettings
+from agenteval_otel.engine.handler import HandlerOptions, HandlerSettings, StorageLike
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.instrumentation.wrappers import wrap
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, ScoreLike
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.escalation import load_escalation
 
-__all__ = ["EvaluatorLike", "SavesResults", "StorageLike", "monitor"]
+__all__ = ["monitor"]
 
-EvaluatorLike: TypeAlias = (
-    Evaluator | Callable[[EvaluationInput], ScoreLike | Awaitable[ScoreLike]] | str | Mapping[str, Any]
-)
-"""An instance, a function, the name of a type, or ``{"type": ...}`` with its settings."""
-
-
-class SavesResults(Protocol):
-    """Any object that saves results; `EvaluationStorageProvider` is the class for those chosen by settings."""
-
-    def save_result(self, aggregated: AggregatedEvaluationResult, /) -> Awaitable[None]:
-        """Save one result, on the background thread."""
-
-
-StorageLike: TypeAlias = SavesResults | str | Mapping[str, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 __all__ = ["BreakerSettings", "CircuitBreaker", "Permit", "breaker_of"]
 

@@ -15,7 +15,7 @@ from agenteval_otel.judges.prices import NANO, Amount, Price, estimated, price_o
 from agenteval_otel.judges.shared_ledger import SCHEMA, SharedLedger
 from agenteval_otel.judges.spend import PERIOD_S, Limit, SpendLimits
 from agenteval_otel.models.value import replaced
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from agenteval_otel.components import Explained
 from agenteval_otel.judges.database import Database
 from agenteval_otel.models.value import Value
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from agenteval_otel.judges.prices import Amount
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 __all__ = ["Allows", "Entry", "Held", "Key", "Ledger", "MemoryLedger"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agenteval_otel.judges.database import Database
 from agenteval_otel.judges.ledgers import Allows, Entry, Key, MemoryLedger
 from agenteval_otel.judges.prices import Amount
-from agenteval_otel.runtime.locks import ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:

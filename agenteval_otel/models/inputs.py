@@ -12,17 +12,6 @@ from pydantic import ConfigDict, field_validator, model_validator
 
 from agenteval_otel.models.value import Value
 
-__all__ = [
-    "EvaluationCriteria",
-    "EvaluationInput",
-    "MemoryStats",
-    "Message",
-    "StreamEnd",
-    "ToolCall",
-    "Usage",
-    "is_blank",
-]
-
 StreamEnd = Literal["completed", "error", "abandoned"]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 

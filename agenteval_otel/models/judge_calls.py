@@ -13,11 +13,6 @@ from typing import Final, NamedTuple, Protocol
 
 from agenteval_otel.models.value import Value
 
-__all__ = [
-    "ANSWERED", "CACHED", "OBSERVER", "AskedJudge", "CallObserver", "JudgeCall", "JudgeUsage", "Judgement",
-    "observed_by",
-]  # fmt: skip
-
 ANSWERED: Final = "answered"
 CACHED: Final = "cached"
 

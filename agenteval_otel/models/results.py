@@ -11,10 +11,6 @@ from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
 
-__all__ = [
-    "AggregatedEvaluationResult", "EvaluationResult", "RunError", "Score", "ScoreLike", "ScoreValue", "SpanReference",
-]  # fmt: skip
-
 ScoreValue: TypeAlias = bool | int | float | str
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from agenteval_otel.components import Component
-from agenteval_otel.engine.base import Done
+from agenteval_otel.engine.live import Done
 from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED

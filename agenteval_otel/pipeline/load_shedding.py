@@ -19,9 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
 from agenteval_otel.pipeline.load import LoopLag, Work
-from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.fork import RANDOM, reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.randomness import RANDOM
 from agenteval_otel.sampling.base import SamplingDecision, threshold_of
 from agenteval_otel.semconv import SHED
 

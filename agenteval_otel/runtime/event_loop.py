@@ -6,8 +6,6 @@ import asyncio
 import selectors
 import socket
 
-__all__ = ["new_loop"]
-
 
 def new_loop() -> asyncio.AbstractEventLoop:
     """An event loop, or an `OSError` where no descriptor is left.

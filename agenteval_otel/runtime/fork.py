@@ -10,12 +10,13 @@ import contextlib
 import itertools
 import logging
 import os
+import random
+import threading
 import types
 import weakref
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Final, TypeVar
-
-__all__ = ["after_fork_in_parent", "before_fork", "reset_in_child"]
 
 Hook = TypeVar("Hook", bound=Callable[[], Any])
 
@@ -86,3 +87,27 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=lambda: _BEFORE.run(backwards=True), after_in_parent=_IN_PARENT.run, after_in_child=_IN_CHILD.run
     )
+
+
+class ForkSafeLock:
+    """Admits one thread at a time to a block that never waits; always unlocked in a freshly forked child."""
+
+    def __init__(self) -> None:
+        self._reset()
+        reset_in_child(self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
+RANDOM: Final = random.Random()
+"""The package's generator. A forked child seeds it anew: it would otherwise repeat its siblings' numbers."""
+reset_in_child(RANDOM.seed)

@@ -16,8 +16,6 @@ from typing import Any
 
 from agenteval_otel.runtime.fork import reset_in_child
 
-__all__ = ["log"]
-
 _EVERY_S = 60.0
 _MAX_CAUSES = 256
 _OTHERS = "other causes"

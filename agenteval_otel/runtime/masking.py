@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["MASK", "is_secret", "mask", "mask_known", "mask_text", "message_of", "printable", "split_address"]
-
 MASK = "***"
 _MAX_DEPTH = 64  # beyond what settings may be nested, by twice
 _SHORTEST = 4

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from agenteval_otel.runtime.fork import reset_in_child
 
-__all__ = ["MEMORY", "MemoryBudget", "MemoryPart"]
-
 _MIB = 1024 * 1024
 
 

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.runtime.fork import reset_in_child
 
-__all__ = ["DEFAULT_LIMIT_S", "Pattern", "check_flags", "compile_pattern"]
-
 DEFAULT_LIMIT_S = 0.1
 # Memory that RE2 may use for one pattern and what it remembers of the text; crafted text can fill it.
 _MEMORY_BYTES = 2 * 1024 * 1024

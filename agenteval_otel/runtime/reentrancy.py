@@ -18,11 +18,6 @@ import threading
 from contextvars import ContextVar
 from typing import Final
 
-__all__ = [
-    "EVALUATION", "THREAD", "Evaluation", "EvaluationThread", "in_own_process", "in_sub_interpreter", "mark_process",
-    "under_evaluation",
-]  # fmt: skip
-
 
 class _OfThread(threading.local):
     is_host = False

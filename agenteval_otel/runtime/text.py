@@ -7,8 +7,6 @@ import unicodedata
 from functools import lru_cache
 from typing import Any, Literal, overload
 
-__all__ = ["composed", "lazily"]
-
 
 def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
     """The text in a normalization form; marks beyond 30 on one character are dropped.

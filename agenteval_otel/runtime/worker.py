@@ -14,8 +14,6 @@ from typing import Final, TypeVar
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
-__all__ = ["Job", "Worker", "settle"]
-
 T = TypeVar("T")
 
 Job = Callable[[], object]

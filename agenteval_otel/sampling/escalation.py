@@ -18,7 +18,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.components import Explained, ListOf, PartError, load_each, resolve
-from agenteval_otel.components.copies import FreshCopies
+from agenteval_otel.components.component import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, threshold_of

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from opentelemetry.trace import SpanContext
 
-from agenteval_otel.runtime.randomness import RANDOM
+from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.sampling.settings import SamplingSettings
 from agenteval_otel.scoring.probability import known, of_threshold, through_upstream
 

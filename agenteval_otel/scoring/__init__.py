@@ -4,8 +4,7 @@ Pure functions on values, used the same offline and in the pool.
 """
 
 from agenteval_otel.scoring.aggregation import Aggregation, Scored, WeightedMean, overall_score
-from agenteval_otel.scoring.criteria import check_criteria
-from agenteval_otel.scoring.scales import AgentDockCriteria, label_of, normalize, off_scale, passed_of
+from agenteval_otel.scoring.scales import AgentDockCriteria, check_criteria, label_of, normalize, off_scale, passed_of
 
 __all__ = [
     "AgentDockCriteria",

@@ -16,16 +16,6 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.value import replaced
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES, normalize, passed_of
 
-__all__ = [
-    "Aggregation",
-    "AllMustPass",
-    "Minimum",
-    "OncePerCriterion",
-    "Scored",
-    "WeightedMean",
-    "overall_score",
-]
-
 
 class Scored(NamedTuple):
     """A result that counts: its score moved to [0, 1], higher is better, and the weight of its criterion."""

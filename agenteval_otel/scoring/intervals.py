@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["Z_95", "Difference", "Estimate", "WeightedSums", "difference_of", "estimate_of", "wilson_interval"]
-
 Z_95 = 1.959963984540054
 """Standard normal quantile of a two-sided 95 % interval."""
 _FEW = 5.0

@@ -20,11 +20,6 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.semconv import NOT_SAMPLED
 
-__all__ = [
-    "SamplingDecision", "independent", "known", "nested", "of_threshold", "probability_of", "through_upstream", "union",
-    "weight",
-]  # fmt: skip
-
 _THRESHOLDS = 1 << 56
 """OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits."""
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.semconv import LABEL_FAIL, LABEL_PASS
-
-__all__ = ["BOOLEAN_SCALES", "AgentDockCriteria", "bounds_of", "label_of", "normalize", "off_scale", "passed_of"]
 
 BOOLEAN_SCALES = ("binary", "pass/fail")
 _ENDS = {"binary": (0.0, 1.0), "pass/fail": (0.0, 1.0), "numeric": (0.0, 1.0), "likert5": (1.0, 5.0)}
@@ -172,3 +171,56 @@ def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
     if passed is not None:
         return LABEL_PASS if passed else LABEL_FAIL
     return score[:64] if isinstance(score, str) and score else None
+
+
+def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None:
+    """Refuse criteria that scores would be made up from.
+
+    Not asked of the originals' form, where the first of two criteria counts and negative weights are used as they are.
+
+    Raises:
+        ConfigurationError: With every problem: a name that is blank or stands there twice, a negative weight, an
+            objective outside of 0 to 1, a declared range with one end or none between its ends.
+    """
+    problems: list[tuple[str | None, str]] = []
+    seen: set[str] = set()
+    for index, criterion in enumerate(criteria):
+        where = f"{path}[{index}]"
+        if not criterion.name.strip():
+            problems.append((f"{where}.name", "must not be blank"))
+        elif criterion.name in seen:
+            problems.append((path, f"criterion {criterion.name!r} stands there twice"))
+        seen.add(criterion.name)
+        if criterion.weight is not None and criterion.weight < 0:
+            problems.append((f"{where}.weight", f"expected at least 0, found {criterion.weight:g}"))
+        if criterion.objective is not None and not 0 <= criterion.objective <= 1:
+            problems.append((f"{where}.objective", f"expected a number from 0 to 1, found {criterion.objective:g}"))
+        problems += _of_range(criterion, where)
+    if problems:
+        raise ConfigurationError.of(problems)
+
+
+def _of_range(criterion: EvaluationCriteria, where: str) -> list[tuple[str | None, str]]:
+    low, high = criterion.minimum, criterion.maximum
+    if (low is None) != (high is None):
+        missing = "minimum" if low is None else "maximum"
+        return [(f"{where}.{missing}", "a declared range needs both ends")]
+    if low is not None and high is not None and low >= high:
+        return [(f"{where}.maximum", f"expected more than the minimum {low:g}, found {high:g}")]
+    return []
+
+
+RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")
+"""From the worst to the best."""
+INCONCLUSIVE = "Inconclusive"
+
+
+def rating_of(score: ScoreValue | None) -> str:
+    """The word for a score on the scale from 1 to 5: each covers up to its whole number, above 0 to 1 is the first.
+
+    What is no number above 0 and up to 5 is ``Inconclusive``. The word says nothing of passing, which is the
+    criterion's threshold's to say: 4 in the original, so that ``Average`` fails.
+    """
+    if score is None or isinstance(score, bool | str) or not 0 < score <= len(RATINGS):
+        return INCONCLUSIVE
+    return RATINGS[math.ceil(score) - 1]

@@ -15,8 +15,8 @@ from opentelemetry import trace as api
 from opentelemetry.trace import SpanContext, StatusCode, set_span_in_context
 
 from agenteval_otel import semconv
-from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.load import load_settings
+from agenteval_otel.config.process import build_loaded
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.collector import files_of
 

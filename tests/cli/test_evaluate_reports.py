@@ -19,7 +19,7 @@ from agenteval_otel.cli.evaluate.outputs import KINDS
 from agenteval_otel.cli.evaluate.table import TableReport
 from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, missed_targets
 from agenteval_otel.cli.evaluate.totals import Totals
-from agenteval_otel.engine import run_evaluations_sync
+from agenteval_otel.engine.offline import run_evaluations_sync
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
 

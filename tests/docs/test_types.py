@@ -1,12 +1,12 @@
-"""README's Python blocks pass strict type checkers that know nothing of pydantic."""
+"""README's Python blocks and constructors pass strict type checkers that know nothing of pydantic."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,41 +14,48 @@ import pytest
 from tests.docs.generator import DOCS
 
 ROOT = DOCS.parent
+README = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
 MYPY = "[mypy]\nstrict = true\nno_incremental = true\ncache_dir = {cache}\n"
+MISSPELLED = """
+from agenteval_otel import EvaluationRunConfig, Suite
+from agenteval_otel.evaluators import KeywordCoverage, Length, RuleBased
+KeywordCoverage(criterion_name='a', keyword=['b'])
+RuleBased(rules=[Length(criterion='short', maximum=80)])
+EvaluationRunConfig(evaluator=[])
+Suite(evaluators=[], title='x')
+"""
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    """The blocks one after another, as a reader pastes them, and a subclass's constructor with every kind of field."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    script = tmp_path / "readme.py"
-    script.write_text("\n".join(blocks))
-    return script
-
-
-def mypy(script: Path) -> str:
-    """What mypy prints; without a plugin."""
+def mypy(script: Path) -> list[str]:
+    """The errors of ``mypy --strict`` without a plugin."""
     configuration = script.with_name("mypy.ini")
     configuration.write_text(MYPY.format(cache=script.parent / "cache"))
     command = [sys.executable, "-m", "mypy", "--config-file", str(configuration), str(script)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
+    report = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
+    return [line for line in report.splitlines() if ": error:" in line]
 
 
-def test_mypy_accepts_the_readme(script: Path) -> None:
-    """Constructors of evaluators and settings are known to ``mypy --strict`` without the pydantic plugin."""
-    assert "Success" in (shown := mypy(script)), shown
+def pyright(script: Path) -> list[str]:
+    """The errors of pyright."""
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(script)]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout)
+    assert report["summary"]["filesAnalyzed"] == 1
+    return [item["message"] for item in report["generalDiagnostics"] if item["severity"] == "error"]
 
 
-def test_mypy_refuses_a_misspelled_field(script: Path) -> None:
-    """The constructor has the fields' names, not any."""
-    script.write_text("from agenteval_otel.evaluators import KeywordCoverage\n"
-                      "KeywordCoverage(criterion_name='a', keyword=['b'])\n")  # fmt: skip
-    assert 'Unexpected keyword argument "keyword"' in mypy(script)
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_the_readme_passes(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    """The blocks one after another, as a reader pastes them."""
+    script = tmp_path / "readme.py"
+    script.write_text(README)
+    assert checker(script) == []
 
 
-@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
-def test_pyright_accepts_the_readme(script: Path) -> None:
-    """So are they to pyright."""
-    command = ["pyright", "--pythonpath", sys.executable, "--outputjson", str(script)]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
-    assert [one["message"] for one in found["generalDiagnostics"] if one["severity"] == "error"] == []
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_a_misspelled_argument_is_refused(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    """Constructors know their fields: an evaluator's, a rule's, a run configuration's and a suite's."""
+    script = tmp_path / "misspelled.py"
+    script.write_text(MISSPELLED)
+    errors = checker(script)
+    for name in ("keyword", "maximum", "evaluator", "title"):
+        assert any(f'"{name}"' in error for error in errors), (name, errors)

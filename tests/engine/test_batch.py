@@ -223,7 +223,7 @@ def test_it_runs_inside_of_a_running_loop() -> None:
 def test_all_of_them_are_saved() -> None:
     """The storage provider gets every result."""
     storage = Keeping()
-    found = run_evaluations_sync(inputs(9), config_of(Free(action=value), storage_provider=storage))
+    found = run_evaluations_sync(inputs(9), config_of(Free(action=value), storage=storage))
     assert sorted(one.timestamp for one in storage.saved) == sorted(one.timestamp for one in found)
     assert len(storage.saved) == 9
 

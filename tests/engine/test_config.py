@@ -98,8 +98,8 @@ def test_later_changes_do_not_matter() -> None:
         ({"evaluators": [Free(), {"type": "KeywordCoverage", "criterion_name": "k", "expected_keywords": ["a"],
                                   "weight": -1}]}, "evaluators[1].weight", "at least 0"),
         ({"evaluators": [Evaluator()]}, "evaluators[0]", "does not say what it scores"),
-        ({"evaluators": [Free()], "storageProvider": {"type": "nowhere"}}, "storage_provider", "json_file"),
-        ({"evaluators": [Free()], "storageProvider": 7}, "storage_provider", "found int"),
+        ({"evaluators": [Free()], "storageProvider": {"type": "nowhere"}}, "storage", "json_file"),
+        ({"evaluators": [Free()], "storageProvider": 7}, "storage", "found int"),
         ({"evaluators": [Free()], "plugins": ["no_such_module_of_ours"]}, "plugins[0]", "cannot be imported"),
     ],
 )  # fmt: skip
@@ -204,12 +204,12 @@ def test_a_strategy_that_raises_costs_the_overall_score_only() -> None:
 def test_storage_may_be_named(tmp_path: Path) -> None:
     """A storage provider by its type, as in settings; and an object of the program's has no place in a dump."""
     file = tmp_path / "found.jsonl"
-    config = config_of(ResponseHealth(), storage_provider={"type": "json_file", "path": str(file)})
+    config = config_of(ResponseHealth(), storage={"type": "json_file", "path": str(file)})
     found = run_evaluation_sync(INPUT, config)
     assert found.run_errors is None
     assert AggregatedEvaluationResult.model_validate_json(file.read_text()).overall_score == found.overall_score
     assert EvaluationRunConfig.model_validate(config.model_dump(by_alias=True)) == config
-    assert config_of(ResponseHealth(), storage_provider=Keeping()).model_dump()["storage_provider"] is None
+    assert config_of(ResponseHealth(), storage=Keeping()).model_dump()["storage"] is None
 
 
 PLUGIN = """

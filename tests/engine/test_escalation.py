@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.engine import (
-    EvaluationRunConfig,
-    EvaluationRunner,
-    RunOutcome,
-    run_evaluation_sync,
-    run_evaluations_sync,
-)
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.offline import run_evaluation_sync, run_evaluations_sync
+from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor

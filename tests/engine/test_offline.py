@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, Score, run_evaluation, run_evaluation_sync
-from agenteval_otel.engine import run_evaluations_sync
+from agenteval_otel.engine.offline import run_evaluations_sync
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
@@ -129,7 +129,7 @@ def test_the_originals_json_carries_the_filler() -> None:
 def test_results_are_saved() -> None:
     """The storage provider gets the aggregated result."""
     storage = Keeping()
-    found = evaluate(config_of(Free(), storage_provider=storage))
+    found = evaluate(config_of(Free(), storage=storage))
     assert storage.saved == [found]
     assert (found.evaluation_config_snapshot or {})["storageProviderType"] == "external"
 
@@ -141,7 +141,7 @@ def test_a_storage_that_fails_is_a_run_error() -> None:
         async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
             raise OSError("disk full")
 
-    found = evaluate(config_of(Free(), storage_provider=Full()))
+    found = evaluate(config_of(Free(), storage=Full()))
     assert found.overall_score == 0.5
     assert found.run_errors is not None
     (error,) = found.run_errors
@@ -174,8 +174,8 @@ def test_whatever_a_storage_raises_is_told_without_its_secrets(raised: BaseExcep
         async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
             raise raised
 
-    for (found,) in ([evaluate(config_of(Free(), storage_provider=Broken()))],
-                     run_evaluations_sync([INPUT], config_of(Free(), storage_provider=Broken()))):  # fmt: skip
+    for (found,) in ([evaluate(config_of(Free(), storage=Broken()))],
+                     run_evaluations_sync([INPUT], config_of(Free(), storage=Broken()))):  # fmt: skip
         assert found.overall_score == 0.5
         assert [(error.evaluator_type, error.message) for error in found.run_errors or ()] == [
             ("StorageProvider", said)
@@ -191,7 +191,7 @@ def test_an_aggregation_without_words_costs_the_overall_score_only() -> None:
 
 def test_offline_results_can_be_emitted(telemetry: RecordedTelemetry) -> None:
     """`OtlpStorageProvider` takes offline results too: events and metrics without a span."""
-    evaluate(config_of(Free(), storage_provider=telemetry.storage()))
+    evaluate(config_of(Free(), storage=telemetry.storage()))
     (event,) = telemetry.events()
     assert event.attributes["gen_ai.evaluation.score.value"] == 0.5
     assert not event.trace_id

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.engine import EvaluationRunner, RunOutcome, run_evaluation_sync
+from agenteval_otel.engine.offline import run_evaluation_sync
+from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.execution import Executor

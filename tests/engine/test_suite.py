@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import EvaluationInput, Score, Suite, SuiteResult
-from agenteval_otel.engine import SuiteScore
+from agenteval_otel.engine.suite import SuiteScore
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import Contains, CostWithin, Func, KeywordCoverage, RuleBased
 from agenteval_otel.models import EvaluationCriteria

@@ -12,7 +12,7 @@ from agenteval_otel import EvaluationInput, EvaluationResult
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import LLMJudge, Rubric
 from agenteval_otel.judges import JudgeRequest, Verdict
-from agenteval_otel.scoring.ratings import RATINGS, rating_of
+from agenteval_otel.scoring.scales import RATINGS, rating_of
 from agenteval_otel.testing import ScriptedJudge
 
 INPUT = EvaluationInput(prompt="q", response="An answer.")

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.engine import EvaluationRunner
+from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.execution import MAX_STRIKES, Executor

@@ -27,8 +27,8 @@ from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.pipeline.load_shedding import LoadShedder
+from agenteval_otel.runtime import fork
 from agenteval_otel.runtime import log as logging
-from agenteval_otel.runtime import randomness
 from agenteval_otel.runtime.memory import MemoryPart
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision
 from agenteval_otel.storage import EvaluationStorageProvider, FanOutStorage
@@ -93,7 +93,7 @@ CALLER_SEAMS: tuple[Seam, ...] = (
     Seam("sampler.decide", AskedRatio, "decide"),
     Seam("sampling context", handlers, "SamplingContext"),
     Seam("randomness", handlers, "randomness_of"),
-    Seam("random numbers", randomness.RANDOM, "getrandbits"),
+    Seam("random numbers", fork.RANDOM, "getrandbits"),
     Seam("load shedding", LoadShedder, "thin"),
     Seam("host's loop", handlers, "get_running_loop"),
     Seam("current span", handlers, "_current_context"),

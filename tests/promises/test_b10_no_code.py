@@ -241,7 +241,7 @@ IMPORTS = {
     "capture/formats/__init__.py": "the response formats, by names of ours",
     "cli/__init__.py": "the commands, by names of ours",
     "engine/__init__.py": "modules of the package, by names of ours",
-    "components/plugins.py": "modules that the operator lists under `plugins`",
+    "components/loading.py": "modules that the operator lists under `plugins`",
     "components/registry.py": "modules of ours that announced a type",
     "evaluators/__init__.py": "modules of the package, by names of ours",
     "http_client/model.py": "the clients of models, by names of ours",

@@ -17,7 +17,8 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
-from agenteval_otel.engine import EvaluationRunConfig, run_evaluation_sync
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.offline import run_evaluation_sync
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.redaction import PatternRedactor, Redactor
@@ -290,7 +291,7 @@ def test_offline_the_same_rule_holds() -> None:
     SEEN.clear()
     kept = Keeping()
     whole = EvaluationInput(prompt=f"who is {MAIL}?", response=f"key {KEY}")
-    config = EvaluationRunConfig(evaluators=EVALUATORS, storage_provider=kept)
+    config = EvaluationRunConfig(evaluators=EVALUATORS, storage=kept)
     result = run_evaluation_sync(whole, config)
     shown = dict(SEEN)
     assert (shown["inline"].prompt, shown["model"].prompt) == (whole.prompt, "who is [EMAIL]?")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from agenteval_otel.config import Settings
-from agenteval_otel.config.assemble import build
+from agenteval_otel.config.process import build
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.grafana import files_of
 from agenteval_otel.provisioning.grafana.boards import criterion_uid

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.load import load_settings
+from agenteval_otel.config.process import build_loaded
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.files import MARK, GeneratedFiles, differing
 from agenteval_otel.provisioning.targets import ALL, files_for

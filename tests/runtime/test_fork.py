@@ -12,7 +12,7 @@ from tests.promises.programs import run_program
 PROGRAM = """
     import logging, os, random
     from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
-    from agenteval_otel.runtime.randomness import RANDOM
+    from agenteval_otel.runtime.fork import RANDOM
 
     class Lines(logging.Handler):
         def emit(self, record):

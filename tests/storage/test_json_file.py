@@ -105,7 +105,7 @@ def test_values_without_json_are_written(path: Path) -> None:
     """Lone surrogates and objects, which offline inputs may hold, do not lose the result."""
     result = run_evaluation_sync(
         EvaluationInput(response="a\ud800b", prompt="c\udfff"),
-        config_of(Free(), metadata={"host": object()}, storage_provider=JsonFileStorageProvider(path=path)),
+        config_of(Free(), metadata={"host": object()}, storage=JsonFileStorageProvider(path=path)),
     )
     assert result.run_errors is None
     (line,) = lines_of(path)

@@ -231,7 +231,7 @@ def test_the_documented_sql_works(where: dict[str, Any], raw: Callable[[str], An
 
 def test_an_offline_run_is_stored(storage: SqlStorageProvider) -> None:
     """`run_evaluation` saves into it like into any other."""
-    found = run_evaluation_sync(EvaluationInput(response="x", prompt="p"), config_of(Free(), storage_provider=storage))
+    found = run_evaluation_sync(EvaluationInput(response="x", prompt="p"), config_of(Free(), storage=storage))
     assert found.run_errors is None
     stored = storage.query()
     assert len(stored) == len(found.results)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agenteval_otel.engine import EvaluationRunConfig
+from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.models import (
     AggregatedEvaluationResult,

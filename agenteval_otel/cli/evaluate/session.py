@@ -17,11 +17,12 @@ from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, check_names,
 from agenteval_otel.cli.evaluate.totals import Totals
 from agenteval_otel.cli.figures import count_of
 from agenteval_otel.components import choices, near
-from agenteval_otel.config.assemble import build_loaded
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import load_settings, located
+from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.tree import Section, plain
-from agenteval_otel.engine import EvaluationRunConfig, run_evaluations
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.offline import run_evaluations
 from agenteval_otel.engine.progress import Silence, progress_for
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
@@ -72,8 +73,8 @@ async def _evaluate(flow: _Flow, config: EvaluationRunConfig, concurrency: int) 
     try:
         await run_evaluations(flow.inputs(), config, concurrency=concurrency, on_result=flow.add, keep_results=False)
     finally:
-        if hasattr(config.storage_provider, "close"):
-            await config.storage_provider.close()
+        if hasattr(config.storage, "close"):
+            await config.storage.close()
 
 
 class _Flow:

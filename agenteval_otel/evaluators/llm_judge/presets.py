@@ -22,7 +22,7 @@ from agenteval_otel.judges import Verdict
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.value import replaced
-from agenteval_otel.scoring.ratings import rating_of
+from agenteval_otel.scoring.scales import rating_of
 
 __all__ = [
     "AnswerQuality",

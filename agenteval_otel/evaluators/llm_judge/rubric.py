@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 
 from agenteval_otel.components import Explained, ListOf, PartError
-from agenteval_otel.components.copies import FreshCopies
+from agenteval_otel.components.component import FreshCopies
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.catalogue import names, rubric_fields
 from agenteval_otel.evaluators.llm_judge.inputs import CaseField, CaseFields

@@ -1,15 +1,18 @@
-"""Choosing components: from a mapping, the name of a type, a class, or an object of the program's own."""
+"""Loading components: from a mapping, a type's name, a class or an object, after the plugins that settings list.
+
+Importing a plugin runs its code with the process's rights, so nothing is imported that is not listed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import metadata
 from typing import Any, TypeVar, cast
 
 from agenteval_otel.components.component import Component
 from agenteval_otel.components.explained import choices
 from agenteval_otel.errors import ConfigurationError
-
-__all__ = ["load_each", "resolve", "resolve_or_wrap"]
 
 C = TypeVar("C", bound=Component)
 T = TypeVar("T")
@@ -83,3 +86,30 @@ def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str
     if problems:
         raise ConfigurationError.of(problems)
     return tuple(loaded)
+
+
+_GROUP = "agenteval_otel."
+
+
+def import_plugins(names: Sequence[str]) -> None:
+    """Import each: the entry point of that name in one of our groups, else the module.
+
+    Raises:
+        ConfigurationError: Neither is there, or it broke while it was imported; with ``plugins[<index>]`` as path.
+    """
+    load_each(_import, names, path="plugins")
+
+
+def _import(name: str, path: str) -> None:
+    points = [point for point in metadata.entry_points(name=name) if point.group.startswith(_GROUP)]
+    try:
+        for point in points:
+            point.load()
+        if not points:
+            importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        text = str(error).replace("\n", " ")[:200]
+        raise ConfigurationError(
+            f"{name!r} cannot be imported, neither as an entry point nor as a module: {type(error).__name__}: {text}",
+            path=path,
+        ) from error
