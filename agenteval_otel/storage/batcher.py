@@ -21,7 +21,6 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.storage.base import EvaluationStorageProvider
 
-__all__ = ["HUNG_S", "BatchedStorageProvider", "ResultBatcher", "Sink"]
 
 HUNG_S = 5.0
 """A write that takes longer has hung. Far longer than a busy machine delays a thread: a late thread is no slow disk."""

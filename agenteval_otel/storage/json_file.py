@@ -18,8 +18,6 @@ from agenteval_otel.storage.base import without_objects
 from agenteval_otel.storage.batcher import BatchedStorageProvider
 from agenteval_otel.storage.files import open_locked
 
-__all__ = ["JsonFileStorageProvider", "LineFile"]
-
 
 class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
     """Appends each result as one compact JSON line, readable and writable by its owner only.

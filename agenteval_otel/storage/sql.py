@@ -13,8 +13,6 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.batcher import BatchedStorageProvider, Sink
 from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, rows_of, target_of
 
-__all__ = ["SqlStorageProvider"]
-
 
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
     """Inserts each result into a database: a row for the evaluation, and one for each score, skip and failure.

@@ -35,7 +35,6 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, make_folders, open_locked
 from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
 
-__all__ = ["Database", "ResultQuery", "read_evaluation"]
 
 T = TypeVar("T")
 VERSION = 1

@@ -23,7 +23,6 @@ from agenteval_otel.runtime.masking import mask_known, mask_text
 from agenteval_otel.scoring.probability import weight
 from agenteval_otel.storage.base import without_objects
 
-__all__ = ["Rows", "StoredResult", "Target", "evaluation_of", "name_of", "rows_of", "stored_of", "target_of"]
 
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
