@@ -14,7 +14,6 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.event_loop import new_loop
 from agenteval_otel.runtime.worker import Worker
 
-
 SAVE_TIMEOUT_S = 10.0
 
 

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -21,13 +21,11 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.storage.base import EvaluationStorageProvider
 
-
 HUNG_S = 5.0
 """A write that takes longer has hung. Far longer than a busy machine delays a thread: a late thread is no slow disk."""
 _BATCH_BYTES = 1024 * 1024
 _BATCH_ITEMS = 100
 _MAX_JOBS = 16
-_IDLE_S = 0.5
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -38,10 +36,6 @@ class Sink(Protocol[T_contra]):
 
     def write(self, items: Sequence[T_contra], *, may_wait: bool) -> Sequence[Exception | None]:
         """Save the items, on a thread that may be blocked if `may_wait`; None or the error for each."""
-        ...
-
-    def rest(self) -> None:
-        """Called after an idle time. Raises nothing."""
         ...
 
     def close(self) -> None:
@@ -94,7 +88,7 @@ class ResultBatcher(Generic[T]):
         self._is_writing, self._progress_at = False, 0.0
         self._lock = threading.Lock()
         self._closed = False
-        self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS, idle_s=_IDLE_S, on_idle=self._rest)
+        self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS)
 
     def __repr__(self) -> str:
         return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
@@ -139,11 +133,7 @@ class ResultBatcher(Generic[T]):
         return item.outcome.result()
 
     async def close(self) -> None:
-        """Close the sink after the waiting items; after a write that hangs as soon as that returns.
-
-        Raises:
-            OSError: Saved lines could not be synced to the disk.
-        """
+        """Close the sink after the waiting items; after a write that hangs as soon as that returns."""
         with self._lock:
             self._closed = True
         closing: _Item[None] = _Item(None, 0)
@@ -164,11 +154,6 @@ class ResultBatcher(Generic[T]):
         if self._waiting_bytes and not item.is_reserved:  # a single item is saved whatever else waits in the process
             raise StorageError(f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait")
         self._waiting_bytes += item.size
-
-    def _rest(self) -> None:
-        if not self._closed:
-            with self._writing():
-                self.sink.rest()
 
     def _close_sink(self) -> Exception | None:
         try:
@@ -192,23 +177,16 @@ class ResultBatcher(Generic[T]):
         errors: Sequence[Exception | None]
         try:
             sink = self.sink  # opened before the write is timed: the first one may load a library
-            with self._writing():
-                errors = sink.write([item.value for item in wanted], may_wait=may_wait) if wanted else ()
+            self._progress_at, self._is_writing = time.monotonic(), True
+            errors = sink.write([item.value for item in wanted], may_wait=may_wait) if wanted else ()
         except Exception as failure:
             errors = [failure] * len(wanted)
+        self._progress_at, self._is_writing = time.monotonic(), False
         with self._lock:
             self._waiting_bytes -= sum(item.size for item in items)
         MEMORY.results.release(sum(item.size for item in items if item.is_reserved))
         for item, error in zip(wanted, errors, strict=True):
             item.answer(error)
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        self._progress_at, self._is_writing = time.monotonic(), True
-        try:
-            yield
-        finally:
-            self._progress_at, self._is_writing = time.monotonic(), False
 
 
 class _Item(Generic[T]):

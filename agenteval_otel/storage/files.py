@@ -15,7 +15,6 @@ if sys.platform != "win32":
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.fork import reset_in_child
 
-
 _OPEN: set[int] = set()
 
 

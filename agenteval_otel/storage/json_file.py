@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -34,15 +32,13 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
             rotates.
         keep: How many rotated files are kept; the oldest is deleted.
         fsync: ``never`` leaves syncing to the system: lines survive the process, not a failure of the machine.
-            ``batch`` syncs them, batch by batch.
-        fsync_interval_s: With ``batch``: how often at most, in seconds; 0 syncs before a line counts as saved.
+            ``batch`` waits for the disk with each batch, before its lines count as saved.
     """
 
     path: Path = Field(validation_alias="filePath", serialization_alias="filePath")
     max_bytes: int | None = Field(default=None, ge=1024)
     keep: int = Field(default=5, ge=1, le=1000)
     fsync: Literal["never", "batch"] = "never"
-    fsync_interval_s: float = Field(default=1.0, ge=0.0)
 
     if TYPE_CHECKING:
 
@@ -65,8 +61,7 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
 
     def open_sink(self) -> LineFile:
         """The file, opened by each write."""
-        sync_every_s = self.fsync_interval_s if self.fsync == "batch" else None
-        return LineFile(self.path, max_bytes=self.max_bytes, keep=self.keep, sync_every_s=sync_every_s)
+        return LineFile(self.path, max_bytes=self.max_bytes, keep=self.keep, durable=self.fsync == "batch")
 
 
 class LineFile:
@@ -76,17 +71,11 @@ class LineFile:
         path: The file; folders above it are created.
         max_bytes: Size above which it is renamed to ``<name>.1``, and that to ``<name>.2``; None: never.
         keep: How many renamed files are kept.
-        sync_every_s: How often at most lines are synced to the disk; 0 before they count as saved, None leaves it to
-            the system.
+        durable: Whether a write waits for the disk.
     """
 
-    def __init__(
-        self, path: Path, *, max_bytes: int | None = None, keep: int = 5, sync_every_s: float | None = None
-    ) -> None:
-        self.path, self._max_bytes, self._keep, self._sync_every_s = path, max_bytes, keep, sync_every_s
-        self._unsynced = False
-        self._synced_at = float("-inf")
-        self._sync_error: Exception | None = None
+    def __init__(self, path: Path, *, max_bytes: int | None = None, keep: int = 5, durable: bool = False) -> None:
+        self.path, self._max_bytes, self._keep, self._durable = path, max_bytes, keep, durable
 
     def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
         """Append the lines, line ends included; for each None once it is in the file, else the error."""
@@ -96,44 +85,28 @@ class LineFile:
                 # A pipe is opened for writing alone: it would else never miss its reader.
                 flags = os.O_APPEND | (os.O_RDWR if self.path.is_file() or not self.path.exists() else os.O_WRONLY)
                 with open_locked(self.path, flags, wait=may_wait) as descriptor:
-                    saved += self._append(descriptor, items[saved:])
-                    self._sync_if_due(descriptor)
+                    count = self._append(descriptor, items[saved:])
+                    if self._durable and count:
+                        os.fsync(descriptor)
+                saved += count
         except Exception as error:
-            if self._sync_every_s is not None:
-                saved = 0  # in the file, and perhaps not on the disk
             return [None] * saved + [error] * (len(items) - saved)
         return [None] * len(items)
 
-    def rest(self) -> None:
-        """Sync the last lines to the disk; an error fails the next ones."""
-        try:
-            self.close()
-        except OSError as error:
-            self._sync_error = error
-
     def close(self) -> None:
-        """Sync the last lines to the disk.
-
-        Raises:
-            OSError: They could not be synced.
-        """
-        if self._unsynced and self._sync_every_s is not None:
-            with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
-                self._sync(file.fileno())
+        """Nothing is open between writes."""
 
     def _append(self, descriptor: int, lines: Sequence[bytes]) -> int:
         """Append as many of the lines as there is room for; their number, 0 where the file was renamed instead."""
         size = os.fstat(descriptor).st_size
         if self._max_bytes is not None:
             if size and size + len(lines[0]) > self._max_bytes:
-                self._sync(descriptor)
                 self._rotate()
                 return 0
             lines = lines[: max(1, _whole(lines, self._max_bytes - size))]
         is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         text = b"".join([b"\n", *lines] if is_torn else lines)
         written = os.write(descriptor, text)
-        self._unsynced = True
         whole = _whole(lines, written - is_torn)
         if not whole:
             raise StorageError(f"{self.path}: only {written} of {len(text)} bytes written")
@@ -146,18 +119,6 @@ class LineFile:
         gap = next((at for at, place in enumerate(places) if not place.exists()), self._keep)
         for at in range(gap, 0, -1):
             os.replace(places[at - 1], places[at])
-
-    def _sync_if_due(self, descriptor: int) -> None:
-        error, self._sync_error = self._sync_error, None
-        if error is not None:
-            raise error
-        if self._sync_every_s is not None and time.monotonic() - self._synced_at >= self._sync_every_s:
-            self._sync(descriptor)
-
-    def _sync(self, descriptor: int) -> None:
-        if self._unsynced and self._sync_every_s is not None:
-            self._synced_at, self._unsynced = time.monotonic(), False
-            os.fsync(descriptor)
 
 
 def _whole(lines: Sequence[bytes], size: int) -> int:

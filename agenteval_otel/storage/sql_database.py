@@ -35,7 +35,6 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, make_folders, open_locked
 from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
 
-
 T = TypeVar("T")
 VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number that nobody else uses
@@ -213,9 +212,6 @@ class Database:
             errors = self._saved(items)
             self._sweep_if_due()
         return errors
-
-    def rest(self) -> None:
-        """The connection stays."""
 
     def close(self) -> None:
         """Close the connection; the next write opens it again."""

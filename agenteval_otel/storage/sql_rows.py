@@ -23,7 +23,6 @@ from agenteval_otel.runtime.masking import mask_known, mask_text
 from agenteval_otel.scoring.probability import weight
 from agenteval_otel.storage.base import without_objects
 
-
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 _NAME_CHARS = 256

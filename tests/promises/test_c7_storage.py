@@ -308,7 +308,7 @@ PROGRAM = """
     if kind == "rights" and os.getuid() == 0:
         os.chown(path.parent, 65534, 65534)
         os.setuid(65534)
-    durable = {"fsync": "batch", "fsync_interval_s": 0} if kind == "sync" else {}
+    durable = {"fsync": "batch"} if kind == "sync" else {}
     configure(storage=[JsonFileStorageProvider(path=path, **durable)], sample_rate=1.0)
     answer = monitor(lambda number: "an answer " * 40 + str(number))
     failures = lambda: current_pipeline().accounting.failures.get("storage:json_file", 0)

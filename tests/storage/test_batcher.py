@@ -23,29 +23,21 @@ from tests.storage.test_sqlite import count
 
 
 class BlockedSink:
-    """A sink whose writes, or whose rest, wait until they may go on."""
+    """A sink whose writes wait until they may go on."""
 
-    def __init__(self, blocked: str = "write") -> None:
-        self._blocked = blocked
+    def __init__(self) -> None:
         self.entered, self.may_go_on = threading.Event(), threading.Event()
         self.saved: list[str] = []
         self.closed_by: int | None = None
 
     def write(self, items: Sequence[str], *, may_wait: bool) -> Sequence[Exception | None]:
-        self._wait_in("write")
+        self.entered.set()
+        assert self.may_go_on.wait(30)
         self.saved += items
         return [None] * len(items)
 
-    def rest(self) -> None:
-        self._wait_in("rest")
-
     def close(self) -> None:
         self.closed_by = threading.get_ident()
-
-    def _wait_in(self, call: str) -> None:
-        if call == self._blocked:
-            self.entered.set()
-            assert self.may_go_on.wait(30)
 
 
 def test_a_save_that_is_cancelled_leaves_no_error_behind(tmp_path: Path) -> None:
@@ -75,20 +67,13 @@ def test_a_save_that_is_cancelled_leaves_no_error_behind(tmp_path: Path) -> None
     assert told == []
 
 
-@pytest.mark.parametrize("blocked", ["write", "rest"])
-def test_a_sink_that_hangs_fails_saves(blocked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Saves fail while a write, or the sync of an idle time, hangs: the first when that is certain, later ones at once.
-
-    They go on when it returns.
-    """
+def test_a_sink_that_hangs_fails_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a write hangs, the first save fails when that is certain, later ones at once; then saves go on."""
     monkeypatch.setattr(batcher, "HUNG_S", 0.5)
-    sink = BlockedSink(blocked)
+    sink = BlockedSink()
 
     async def work() -> None:
         results: ResultBatcher[str] = ResultBatcher("disk", lambda: sink)
-        if blocked == "rest":
-            await results.save("before", 2)
-            assert await asyncio.to_thread(sink.entered.wait, 30)
         with pytest.raises(StorageError, match="disk: not saved within"):
             await results.save("waits", 2)
         with pytest.raises(StorageError, match=r"disk: a write has hung for more than 0\.5 s"):
@@ -105,7 +90,8 @@ def test_a_sink_that_hangs_fails_saves(blocked: str, monkeypatch: pytest.MonkeyP
 
 def test_closing_blocks_no_event_loop() -> None:
     """Also long after the last result the sink is closed on a thread of the provider's own."""
-    sink = BlockedSink("nothing")
+    sink = BlockedSink()
+    sink.may_go_on.set()
 
     async def work() -> None:
         results: ResultBatcher[str] = ResultBatcher("disk", lambda: sink)

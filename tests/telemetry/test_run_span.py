@@ -26,9 +26,13 @@ def skip(_: EvaluationInput) -> Score:
 
 
 def test_it_is_a_child_of_the_evaluated_span(watch: Watch) -> None:
-    """The run span is INTERNAL, of our scope, and its parent is the span that was current around the handler."""
-    host = watch.answer(ResponseHealth())
+    """The run span is INTERNAL, of our scope, as long as the run, and a child of the span around the handler."""
+    before = time.time_ns()
+    host = watch.answer(Fixed())
     run = watch.span()
+    assert before - 10**9 < run.start_time <= run.end_time < time.time_ns() + 10**9
+    for unknown in ("gen_ai.request.model", "gen_ai.conversation.id", "gen_ai.response.id", "agenteval.stream.end"):
+        assert unknown not in run.attributes
     assert (run.parent.trace_id, run.parent.span_id) == trace_of(host)
     assert (run.kind, run.name, run.status.status_code) == (SpanKind.INTERNAL, "evaluation support", StatusCode.UNSET)
     assert run.instrumentation_scope.name == "agenteval_otel"
@@ -68,13 +72,6 @@ def test_it_tells_of_a_ground_truth_and_what_was_annotated(watch: Watch) -> None
     assert found["gen_ai.evaluation.has_ground_truth"] is True
     assert (found["gen_ai.request.model"], found["gen_ai.conversation.id"]) == ("m-1", "c-1")
     assert found["gen_ai.response.id"] == "r-1"
-
-
-def test_without_annotation_no_id_is_made_up(watch: Watch) -> None:
-    """Ids and model are absent when nobody knows them."""
-    watch.answer(ResponseHealth())
-    for name in ("gen_ai.request.model", "gen_ai.conversation.id", "gen_ai.response.id", "agenteval.stream.end"):
-        assert name not in watch.span().attributes
 
 
 @pytest.mark.parametrize("count", [50, 51, 70, 130])
@@ -157,14 +154,6 @@ def test_spans_of_judges_nest_below_it(watch: Watch) -> None:
 
     watch.answer(Thinking(action=judge))
     assert trace_of(watch.span("chat judge").parent) == trace_of(watch.span().context)
-
-
-def test_it_spans_the_run(watch: Watch) -> None:
-    """It begins when the evaluation begins and ends when the last result is there."""
-    before = time.time_ns()
-    watch.answer(Fixed())
-    run = watch.span()
-    assert before - 10**9 < run.start_time <= run.end_time < time.time_ns() + 10**9
 
 
 def test_bad_text_never_reaches_the_exporter(telemetry: RecordedTelemetry) -> None:
