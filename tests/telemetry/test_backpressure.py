@@ -222,31 +222,6 @@ def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerPr
     recorded.shutdown()
 
 
-def test_the_hosts_spans_survive_a_burst_of_many_criteria(hosts: Any) -> None:
-    """A list of answers with many results each does not overrun a small queue of the host's between two looks."""
-    host, recorded = hosts(capacity=256, batch=64), RecordedTelemetry()
-    emits = OtlpStorageProvider(
-        detail="result", tracer_provider=host.provider, logger_provider=recorded.logger_provider,
-        meter_provider=recorded.meter_provider,
-    )  # fmt: skip
-    evaluators = tuple(Free(criterion_name=f"c{number}") for number in range(8))
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=evaluators, storage=(emits,), dispatcher=PoolDispatcher(), own_span="never"
-    )
-    handler = monitor(agent="support", pipeline=pipeline)(str.upper)
-    host.end(32, "of the application")
-    for _ in range(200):
-        handler("answer")
-    host.exporter.released.set()
-    assert pipeline.flush(_BOUND_S)
-    assert host.provider.force_flush()
-    assert host.exporter.names.count("of the application") == 32
-    assert host.exporter.names.count("evaluation support") == 200
-    assert host.exporter.names.count("evaluation c0") == 200
-    pipeline.shutdown(5.0)
-    recorded.shutdown()
-
-
 def test_the_queue_of_log_records_counts_too() -> None:
     """Events go to the host's log processor, which drops the oldest as well."""
     from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -154,26 +153,3 @@ def test_spans_of_judges_nest_below_it(watch: Watch) -> None:
 
     watch.answer(Thinking(action=judge))
     assert trace_of(watch.span("chat judge").parent) == trace_of(watch.span().context)
-
-
-def test_bad_text_never_reaches_the_exporter(telemetry: RecordedTelemetry) -> None:
-    """Lone surrogates from outside are replaced in every name and attribute: one would lose a whole batch."""
-    watch = Watch(telemetry, content="span_and_event", detail="result")
-    bad = Score(value="la\ud800bel", reasoning="why\ud800\0", reason_code="co\ud800de")
-    facts: dict[str, Any] = {"model": "m\ud800", "conversation_id": "c\ud800", "ground_truth": "g\ud800"}
-    watch.answer(
-        Free(action=lambda _: bad, scale="words"),
-        answer="a\ud800nswer\0",
-        facts=facts,
-        agent="agent\ud800",
-        traced=False,
-    )
-    watch.shutdown()
-    spans = [(s.name, dict(s.attributes or {}), s.status.description) for s in telemetry.spans()]
-    events = [(e.event_name, e.body, dict(e.attributes)) for e in telemetry.events()]
-    assert len(spans) == 3
-    assert len(events) == 1
-    text = repr((spans, events, [telemetry.points(name) for name in telemetry.metrics()]))
-    assert "\\ud800" not in text
-    assert "\\x00" not in text
-    assert "\ufffd" in text
