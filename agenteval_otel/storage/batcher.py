@@ -85,18 +85,14 @@ class ResultBatcher(Generic[T]):
         self._place, self._open_sink = place, open_sink
         self._waiting: deque[_Item[T]] = deque()
         self._waiting_bytes = 0
-        self._is_writing, self._progress_at = False, 0.0
+        self._sink: Sink[T] | None = None
+        self._write_began: float | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS)
 
     def __repr__(self) -> str:
         return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
-
-    @cached_property
-    def sink(self) -> Sink[T]:
-        """Where the items are written."""
-        return self._open_sink()
 
     async def save(self, value: T, size: int) -> None:
         """Save an item of `size` bytes and wait for it; never blocks the event loop.
@@ -123,44 +119,47 @@ class ResultBatcher(Generic[T]):
             raise StorageError(str(error))
 
     async def _outcome_of(self, item: _Item[T]) -> Exception | None:
-        """Wait for the item as long as batches are written."""
-        began = time.monotonic()
+        """Wait for the item; no longer than any write may take, however many are before it."""
         while not item.outcome.done():
-            remaining_s = max(began, self._progress_at) + HUNG_S - time.monotonic()
+            remaining_s = self._remaining_s()
             if remaining_s <= 0.0:
-                return StorageError(f"{self._place}: not saved within {time.monotonic() - began:.2g} s")
+                return self._hung()
             await asyncio.wait({item.outcome}, timeout=remaining_s)
         return item.outcome.result()
+
+    def _remaining_s(self) -> float:
+        """Until the write that is under way counts as hung."""
+        began = self._write_began
+        return HUNG_S if began is None else began + HUNG_S - time.monotonic()
+
+    def _hung(self) -> StorageError:
+        return StorageError(f"{self._place}: a write has hung for more than {HUNG_S:g} s")
 
     async def close(self) -> None:
         """Close the sink after the waiting items; after a write that hangs as soon as that returns."""
         with self._lock:
             self._closed = True
-        closing: _Item[None] = _Item(None, 0)
-        if not self._worker.submit(lambda: closing.answer(self._close_sink())):
-            closing.answer(self._close_sink())
+        closed: _Item[None] = _Item(None, 0)
+
+        def close_sink() -> None:
+            if self._sink is not None:
+                self._sink.close()
+            closed.answer(None)
+
+        if not self._worker.submit(close_sink):
+            close_sink()
         self._worker.close(0.0)
-        await asyncio.wait({closing.outcome}, timeout=HUNG_S)
-        error = closing.outcome.result() if closing.outcome.done() else None
-        if error is not None:
-            raise error
+        await asyncio.wait({closed.outcome}, timeout=HUNG_S)
 
     def _admit(self, item: _Item[T]) -> None:
         if self._closed:
             raise StorageError(f"{self._place}: closed")
-        if self._is_writing and time.monotonic() - self._progress_at > HUNG_S:
-            raise StorageError(f"{self._place}: a write has hung for more than {HUNG_S:g} s")
+        if self._remaining_s() <= 0.0:
+            raise self._hung()
         item.is_reserved = MEMORY.results.reserve(item.size)
         if self._waiting_bytes and not item.is_reserved:  # a single item is saved whatever else waits in the process
             raise StorageError(f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait")
         self._waiting_bytes += item.size
-
-    def _close_sink(self) -> Exception | None:
-        try:
-            self.sink.close()
-        except Exception as error:
-            return error
-        return None
 
     def _save_waiting(self, *, may_wait: bool = True) -> None:
         """Save the waiting items, in batches."""
@@ -176,12 +175,12 @@ class ResultBatcher(Generic[T]):
         wanted = [item for item in items if not item.outcome.cancelled()]
         errors: Sequence[Exception | None]
         try:
-            sink = self.sink  # opened before the write is timed: the first one may load a library
-            self._progress_at, self._is_writing = time.monotonic(), True
+            self._sink = sink = self._sink or self._open_sink()  # not timed: it may load a library
+            self._write_began = time.monotonic()
             errors = sink.write([item.value for item in wanted], may_wait=may_wait) if wanted else ()
         except Exception as failure:
             errors = [failure] * len(wanted)
-        self._progress_at, self._is_writing = time.monotonic(), False
+        self._write_began = None
         with self._lock:
             self._waiting_bytes -= sum(item.size for item in items)
         MEMORY.results.release(sum(item.size for item in items if item.is_reserved))

@@ -32,7 +32,7 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.value import Value
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.storage.files import identity, lock_of, make_folders, open_locked
+from agenteval_otel.storage.files import identity, lock_of, open_locked
 from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
 
 T = TypeVar("T")
@@ -139,7 +139,6 @@ def _has_version(connection: sa.Connection) -> bool:
 
 
 def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
-    make_folders(path.parent)
     # SQLite would create it readable for everybody; what it creates beside it gets the same rights. An existing file
     # must not be opened here: closing it would end all locks that this process has on it.
     if not path.exists():

@@ -48,13 +48,11 @@ def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resour
     return meters
 
 
-class _ExportedSpans(SpanProcessor):
+class _Exported:
+    """What the processors of both signals do at a flush and at the end."""
+
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
-
-    def on_end(self, span: Any) -> None:
-        if span.context.trace_flags.sampled:
-            self._exporter.put("TRACES", span, _size_of(span.attributes))
 
     def shutdown(self) -> None:
         self._exporter.close()
@@ -63,10 +61,13 @@ class _ExportedSpans(SpanProcessor):
         return self._exporter.flush()
 
 
-class _ExportedRecords(LogRecordProcessor):
-    def __init__(self, exporter: Exporter) -> None:
-        self._exporter = exporter
+class _ExportedSpans(_Exported, SpanProcessor):
+    def on_end(self, span: Any) -> None:
+        if span.context.trace_flags.sampled:
+            self._exporter.put("TRACES", span, _size_of(span.attributes))
 
+
+class _ExportedRecords(_Exported, LogRecordProcessor):
     def on_emit(self, log_record: Any) -> None:
         record = log_record.log_record
         record.context = None  # ids and flags are written down; the context would be kept
@@ -75,12 +76,6 @@ class _ExportedRecords(LogRecordProcessor):
             limits=log_record.limits,
         )  # fmt: skip
         self._exporter.put("LOGS", readable, _size_of(record.attributes))
-
-    def shutdown(self) -> None:
-        self._exporter.close()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.flush()
 
 
 class _CollectedMetrics(MetricReader):

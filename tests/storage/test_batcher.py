@@ -74,10 +74,9 @@ def test_a_sink_that_hangs_fails_saves(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def work() -> None:
         results: ResultBatcher[str] = ResultBatcher("disk", lambda: sink)
-        with pytest.raises(StorageError, match="disk: not saved within"):
-            await results.save("waits", 2)
-        with pytest.raises(StorageError, match=r"disk: a write has hung for more than 0\.5 s"):
-            await results.save("refused", 2)
+        for text in ("waits", "refused"):
+            with pytest.raises(StorageError, match=r"disk: a write has hung for more than 0\.5 s"):
+                await results.save(text, 2)
         sink.may_go_on.set()
         while "after" not in sink.saved:
             with contextlib.suppress(StorageError):

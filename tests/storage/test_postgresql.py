@@ -88,10 +88,9 @@ def test_a_server_that_hangs_is_given_up(server: PostgreSQL) -> None:
         await storage.save_result(aggregated())
         server.pause()
         try:
-            with pytest.raises(StorageError, match="not saved within"):
-                await storage.save_result(aggregated())
-            with pytest.raises(StorageError, match="has hung"):
-                await storage.save_result(aggregated())
+            for _ in range(2):
+                with pytest.raises(StorageError, match="a write has hung"):
+                    await storage.save_result(aggregated())
         finally:
             server.resume()
         await until_saved(storage)
@@ -169,7 +168,7 @@ def test_a_fork_leaves_the_connection_alone(server: PostgreSQL) -> None:
         storage = SqlStorageProvider(url=sys.argv[1])
         save = lambda: asyncio.run(storage.save_result(AggregatedEvaluationResult()))
         save()
-        database = storage.batcher.sink
+        database = storage.batcher._sink
         server_side = lambda: database._connection.connection.dbapi_connection.info.backend_pid
         before = server_side()
         if os.fork() == 0:

@@ -143,8 +143,8 @@ def test_a_held_lock_fails_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     async def work() -> None:
         await storage.save_result(aggregated())
         with open_locked(lock_of(path)):
-            for message in ("not saved within", "has hung"):
-                with pytest.raises(StorageError, match=message):
+            for _ in range(2):
+                with pytest.raises(StorageError, match="a write has hung"):
                     await storage.save_result(aggregated())
         while True:  # what hung comes back by itself
             with contextlib.suppress(StorageError):
