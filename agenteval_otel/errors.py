@@ -30,7 +30,7 @@ class ConfigurationError(AgentEvalError):
     """A setting is wrong: raised at start, never while answers are evaluated.
 
     Args:
-        message: What was found, what was expected, what to do.
+        message: The value, what was expected, what to do.
         path: Where the setting stands, such as ``evaluators[0].at_least``.
 
     Attributes:
@@ -51,7 +51,7 @@ class ConfigurationError(AgentEvalError):
         return error
 
     def under(self, path: str | None) -> ConfigurationError:
-        """The same error of a part that stands inside of something: with the paths of where it stands there."""
+        """The same error with its paths below `path`, for a part inside another."""
         if not path:
             return self
         return self.of([(_joined(path, inner), message) for inner, message in self.problems])
@@ -84,10 +84,10 @@ class ModelError(EvaluationError):
     """A model that was asked over the network gave no answer.
 
     Args:
-        message: What happened, without what the other side said in its own words.
+        message: What happened, without the provider's own text.
         error_type: Which way it failed, in a word of a closed list.
         retryable: Whether asking again may help.
-        usage: What the provider counted all the same, as a `JudgeUsage` or an `EmbedderUsage`; None where it said
+        usage: The provider's count of tokens, as a `JudgeUsage` or an `EmbedderUsage`; None where it said
             nothing.
         retry_after_s: How long the provider asks to wait.
     """

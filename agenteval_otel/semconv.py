@@ -1,7 +1,7 @@
 """Every attribute, event and metric name that we read or write, with its unit: the one place where a name is spelled.
 
 The names under ``gen_ai.`` are those of the OpenTelemetry GenAI conventions (Development status); the SDK's own
-constants for them are deprecated, so they stand here as strings. Our own names go under ``agenteval.``. The exceptions,
+constants for them are deprecated, so they are strings here. Our own names begin with ``agenteval.``. The exceptions,
 which the conventions do not define but the product's specification or open proposals ask for, are marked *extension*.
 """
 
@@ -133,7 +133,7 @@ MAX_CRITERIA_PER_SPAN: Final = 50
 
 
 class Instrument(NamedTuple):
-    """A metric as it is created: name, unit, what it tells, and bucket boundaries where it is a histogram.
+    """A metric as it is created: name, unit, description, and bucket boundaries of a histogram.
 
     Attributes:
         kind: ``histogram``, ``counter``, ``up_down_counter`` or ``gauge``; all but histograms are observable.

@@ -217,7 +217,7 @@ def test_negative_weights_make_no_score_outside_of_the_range() -> None:
 @pytest.mark.parametrize(
     ("criteria", "problems"),
     [
-        ([{"name": "a"}, {"name": "b"}, {"name": "a"}], [("criteria", "criterion 'a' stands there twice")]),
+        ([{"name": "a"}, {"name": "b"}, {"name": "a"}], [("criteria", "criterion 'a' appears twice")]),
         ([{"name": " "}], [("criteria[0].name", "must not be blank")]),
         ([{"name": "a", "weight": -0.5}], [("criteria[0].weight", "expected at least 0, found -0.5")]),
         ([{"name": "a", "objective": 2}],

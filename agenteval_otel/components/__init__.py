@@ -1,4 +1,4 @@
-"""Components: parts that configuration chooses by ``type``, and what is said where it is wrong.
+"""Components: parts that configuration chooses by ``type``, and errors with path and known choices.
 
 Every extension point (evaluators, samplers, storage providers, ...) is a contract: a direct subclass of `Component`.
 An implementation names its type in the class line (``class RuleBased(Evaluator, type="RuleBased")``) and is then known

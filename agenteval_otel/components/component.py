@@ -32,7 +32,7 @@ else:
 
 
 class FreshCopies(_Model):
-    """A model whose changed copies work out anew what it keeps in cached properties: bounds, criteria, its version."""
+    """A model whose changed copies compute cached properties again: bounds, criteria, fingerprint."""
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy; as everywhere in pydantic, changes are not validated."""
@@ -105,7 +105,7 @@ class Component(FreshCopies, BaseModel, metaclass=Explained):
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
-        loc_by_alias=False,  # what is wrong is named as it is documented
+        loc_by_alias=False,  # errors use the documented names
         arbitrary_types_allowed=True,
         ignored_types=(cached_property,),
         defer_build=True,  # of the many parts that are there a process uses few: import would pay for all
@@ -152,7 +152,7 @@ class Component(FreshCopies, BaseModel, metaclass=Explained):
 
     @model_serializer(mode="wrap")
     def _masked(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        # A dump is shown, logged, kept: only who asks for the secrets by this word gets them.
+        # Dumps are shown, logged and stored: secrets are in them only on request.
         context, out = info.context or {}, self.unversioned
         fields = {name: value for name, value in dump(self).items() if name not in out or not context.get("versioned")}
         return fields if context.get("secrets") else mask(fields)
@@ -169,17 +169,17 @@ class Component(FreshCopies, BaseModel, metaclass=Explained):
     def versioned(self) -> str:
         """Its configuration as sorted JSON, without what no result depends on: `unversioned`, its own and its parts'.
 
-        To be kept by who needs it often: it takes as long as a dump.
+        It takes as long as a dump, so callers that need it often keep it.
         """
         fields = self.model_dump(mode="json", fallback=repr, context={"versioned": True})
         return json.dumps(fields, sort_keys=True, default=repr)
 
     @classmethod
     def load(cls, data: Mapping[str, Any], *, path: str | None = None, context: dict[str, Any] | None = None) -> Self:
-        """Build from configuration, explaining what is wrong by the field's path.
+        """Build from configuration; errors name the field's path.
 
         Raises:
-            ConfigurationError: With the path of the field, what was found and what was expected.
+            ConfigurationError: With the path of the field, its value and what was expected.
         """
         try:
             return cls.model_validate(dict(data), context=context)

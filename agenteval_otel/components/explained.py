@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in the words of who wrote it: the field's path, what was found and expected."""
+"""Errors of a configuration in the words of a settings file: the field's path, its value and what was expected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def explain_validation(
     problems: list[tuple[str | None, str]] = []
     for item in error.errors(include_url=False):
         if item["type"] == "default_factory_not_called":
-            continue  # follows from another field's error, which is told
+            continue  # follows from another field's error, which is reported
         where = _join(path, item["loc"])
         inner = item.get("ctx", {}).get("error")
         if isinstance(inner, PartError):
@@ -82,14 +82,14 @@ def choices(name: Any, known: Iterable[str]) -> str:
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the model at a place inside of another; keys and indexes of containers lead to what they hold."""
+    """The fields of the model at a location inside another; keys and indexes of containers lead to their items."""
     models = {model}
     for part in location:
         models = {
             inner for kind in models
             for inner in (_models_in(kind.model_fields[str(part)].annotation) if part in kind.model_fields else {kind})
         }  # fmt: skip
-    # What is left out of dumps and may be anything is an object of the program's: nobody misspells it in a file.
+    # Fields that are left out of dumps and take anything are objects of the program: a file cannot name them.
     return sorted({
         name for kind in models for name, field in kind.model_fields.items()
         if not (field.exclude and field.annotation is Any)
@@ -120,7 +120,7 @@ _EXPECTED = {
 
 
 def _expected(item: Any) -> str:
-    """What was expected, in the words of a settings file instead of Python's."""
+    """The expected value, in the words of a settings file instead of Python's."""
     words = _EXPECTED.get(item["type"])
     if words is not None:
         bounds = item.get("ctx", {}).items()
@@ -132,7 +132,7 @@ def _expected(item: Any) -> str:
 
 
 def _received(expected: str, item: Any) -> str:
-    """What was expected and what was found; neither shows a secret."""
+    """The expected and the actual value; neither shows a secret."""
     value = item.get("input")
     if any(is_secret(part) for part in item["loc"] if isinstance(part, str)):
         shown = _shown(value).strip("'")

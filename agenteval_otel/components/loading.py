@@ -47,7 +47,7 @@ def resolve_or_wrap(
     """As `resolve`; besides, a class gives an instance with default settings, and `wrap` makes one of other objects.
 
     Args:
-        contract: What it has to be.
+        contract: The contract of the component.
         value: What a caller or a configuration wrote.
         wrap: Gives None for an object that cannot be taken.
         expected: What can be, in words, before "a mapping with 'type' or the name of a type".
@@ -71,7 +71,7 @@ def resolve_or_wrap(
 
 
 def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str) -> tuple[T, ...]:
-    """Load every entry of a list with `load(value, path)`; what is wrong with any of them is told at once.
+    """Load every entry of a list with `load(value, path)`; one error reports the problems of all.
 
     Raises:
         ConfigurationError: With the problems of all entries.

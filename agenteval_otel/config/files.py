@@ -86,7 +86,7 @@ class _Converter:
             self._values[node] = _OPEN
             self._values[node] = self._convert(node)
         if self._values[node] is _OPEN:
-            raise _Error("an alias stands inside of its own anchor", node.start_mark)
+            raise _Error("an alias is inside of its own anchor", node.start_mark)
         return self._values[node]
 
     def _convert(self, node: Node) -> Any:
@@ -120,7 +120,7 @@ class _Converter:
                 raise _Error(f"a key must be text{hint}", key.start_mark)
             if key.value in section:
                 first = section.origins[key.value].rpartition(":")[2]
-                raise _Error(f"the key {key.value[:40]!r} stands here and in line {first}", key.start_mark)
+                raise _Error(f"the key {key.value[:40]!r} is here and in line {first}", key.start_mark)
             section.put(key.value, self.value(value), self._line(key))
         for base_node in merged:
             base = self.value(base_node)
@@ -173,7 +173,7 @@ def _text_of(file: Path) -> str:
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror or error}", path=str(file)) from None
     except ValueError:  # a NUL in the path
-        raise ConfigurationError("is no path", path=repr(file)) from None
+        raise ConfigurationError("is not a path", path=repr(file)) from None
     if len(content) > MAX_BYTES:
         raise ConfigurationError(f"too large, at most {MAX_BYTES} bytes are read", path=str(file))
     try:
@@ -216,13 +216,13 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping: dict[str, Any] = {}
     for key, value in pairs:
         if key in mapping:
-            raise ValueError(f"the key {key[:40]!r} stands there twice")
+            raise ValueError(f"the key {key[:40]!r} appears twice")
         mapping[key] = value
     return mapping
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _with_origins(value: Any, name: str, depth: int) -> Any:

@@ -27,7 +27,7 @@ class Problem(NamedTuple):
     Attributes:
         origin: ``settings.yaml:12``, or a variable's name; None for arguments in code.
         path: The setting, such as ``agents.support.sample_rate``.
-        message: What was found, what was expected.
+        message: The value, and what was expected.
     """
 
     origin: str | None

@@ -154,10 +154,10 @@ class Settings(_Explained):
         evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
         sample_rate: Share of the calls that are evaluated, 0 to 1, without a limit per second.
         sampler: A sampler instead of a rate. Without either: every call, up to ten evaluated responses a second.
-        sampling: Whether a trace or a call is sampled, and what was sampled upstream: docs/sampling.md.
+        sampling: Whether traces or calls are sampled, and how upstream sampling counts: docs/sampling.md.
         escalation: Inexpensive evaluators run first, and their results decide which answers the expensive ones see:
             docs/escalation.md. By default all see every sampled answer.
-        telemetry: Where OpenTelemetry goes and what it carries; on wherever a provider or an endpoint is known.
+        telemetry: Destination and content of the telemetry; on wherever a provider or an endpoint is known.
         storage: Storage providers that keep results in addition to telemetry; none by default. An ``otlp`` entry emits
             in place of `telemetry`, whose fields are its defaults.
         ground_truth: The store of the reference answers that evaluators compare with: docs/ground-truth.md.

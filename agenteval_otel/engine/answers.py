@@ -1,7 +1,7 @@
 """What evaluators answer, checked: evaluators from outside make results as they like.
 
-A result that is for nobody's criterion is refused; what is no score becomes a failure; and what a result leaves out
-(its normalized form, its verdict) is worked out by its criterion, as for every other one.
+A result for an undeclared criterion is refused, and a value that is not a score becomes a failure. Missing fields (the
+normalized form, the verdict) are computed from the criterion.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) ->
 
     Raises:
         EvaluationError: (``invalid_result``) Not a list of results, or one for a criterion that the evaluator does not
-            declare: names that nobody declared would become attributes and series without end.
+            declare: undeclared names would become attributes and series without end.
     """
     if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
         raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
@@ -36,7 +36,7 @@ def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) ->
 
 
 def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:
-    """The fields of a result that are to be changed: what is no score is a failure."""
+    """The fields of a result that have to change; a value that is not a score makes the result a failure."""
     fields = result.__dict__
     wrong: dict[str, Any] = {
         name: clean(value, 64) for name in _WORDS if (value := fields[name]) and not _is_plain(value)
@@ -59,7 +59,7 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
 def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
     """What the runner says of a result: lower its probability where its evaluator saw only a share of the answers.
 
-    What is no probability is unknown, and so is then the product.
+    A value that is not a probability counts as unknown, and makes the product unknown.
     """
     probability_given_sampled: Any = result.probability_given_sampled
     if probability_given_sampled == 1.0 or "probability" not in facts:

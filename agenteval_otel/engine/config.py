@@ -1,8 +1,7 @@
-"""`EvaluationRunConfig`: what a run is made of, checked as a whole before anything runs.
+"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs.
 
-Two forms are one model. Ours names `evaluators`: instances, functions, mappings. The originals' form is
-``evaluatorConfigs: [{type, config}]`` (``RuleBased`` with ``rules``): loaded as it stands, with the originals'
-defaults, and dumped as it was given.
+One model has two forms. Ours lists `evaluators`: instances, functions, mappings. AgentDock's form is
+``evaluatorConfigs: [{type, config}]`` (``RuleBased`` with ``rules``), with AgentDock's defaults, and dumped unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class RunModel(BaseModel, metaclass=Explained):
     """A frozen model that knows all its fields, in snake_case and in camelCase.
 
     Raises:
-        ConfigurationError: With the path of what is wrong, however it is built.
+        ConfigurationError: With the path of the wrong field, however the model is built.
     """
 
     model_config = ConfigDict(
@@ -60,7 +59,7 @@ class RunModel(BaseModel, metaclass=Explained):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """As pydantic's, with what is wrong explained by its path."""
+        """As pydantic's; errors name the field's path."""
         try:
             return super().model_validate(obj, **options)
         except ValidationError as error:
@@ -68,7 +67,7 @@ class RunModel(BaseModel, metaclass=Explained):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """As pydantic's, with what is wrong explained by its path."""
+        """As pydantic's; errors name the field's path."""
         try:
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
@@ -81,7 +80,7 @@ class RunModel(BaseModel, metaclass=Explained):
 
 
 def expect_input(value: Any) -> None:
-    """Raise ConfigurationError for what is no `EvaluationInput`."""
+    """Raise ConfigurationError unless the value is an `EvaluationInput`."""
     if not isinstance(value, EvaluationInput):
         raise ConfigurationError(f"expected an EvaluationInput, found {type(value).__name__}")
 
@@ -138,26 +137,26 @@ def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str])
 class EvaluationRunConfig(RunModel):
     """What to run.
 
-    Building it checks everything: whoever has one can run it.
+    Building it checks everything, so an instance can be run.
 
     Attributes:
         plugins: Modules that are imported before types are looked up; entry points by their name.
         evaluators: Instances, functions or ``{type: ..., field: ...}`` mappings.
-        evaluator_configs: The originals' form in their place: ``{type, config}``, or ``{type, rules}``.
-        criteria: Asked for when the input names none; each evaluator's own when there are none here either.
-        aggregation: How the overall score is made: an `Aggregation`, its type's name or a mapping.
+        evaluator_configs: AgentDock's form, instead of `evaluators`: ``{type, config}``, or ``{type, rules}``.
+        criteria: Used when the input names none. Without any, each evaluator uses its own.
+        aggregation: Computes the overall score: an `Aggregation`, its type's name or a mapping.
         execution: Evaluators with one of these executions only; all when empty.
         tags: Evaluators with at least one of these tags only; all when empty.
         storage: Saves the result: a storage provider, its type's name, a mapping, or anything with
             ``async save_result(aggregated)``. In JSON ``storageProvider``, the specification's name.
         ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
         metadata: Copied into the result's metadata.
-        escalation: Which inputs the expensive evaluators see, decided by what the others found; all when left out.
-        redactors: What is taken out of that which evaluators that ask a model and the storage provider get;
-            instances or ``{type: ...}`` mappings, an empty list for nothing. The result itself is given back as it is.
+        escalation: Decides from the other evaluators' results which inputs the expensive ones see; all by default.
+        redactors: Applied to the inputs of evaluators that call a model and to stored results: instances or
+            ``{type: ...}`` mappings; an empty list for none. The returned result is not redacted.
 
     Raises:
-        ConfigurationError: With the path of what is wrong.
+        ConfigurationError: With the path of the wrong field.
     """
 
     plugins: tuple[str, ...] = ()
@@ -219,7 +218,7 @@ class EvaluationRunConfig(RunModel):
             return data
         fields = {
             "evaluator_configs" if key == "evaluatorConfigs" else key: value for key, value in data.items()
-            if value is not None  # in JSON null says as much as nothing
+            if value is not None  # null in JSON means that the field is not set
         }  # fmt: skip
         plugins = fields.get("plugins", ())
         if isinstance(plugins, list | tuple) and all(isinstance(name, str) for name in plugins):
@@ -242,24 +241,24 @@ class EvaluationRunConfig(RunModel):
             check_criteria(self.criteria, path="criteria")
         if self.escalation is not None:
             check_escalation(self.escalation, self.evaluators)
-        _ = self.selection  # made now: it raises what no run could use
+        _ = self.selection  # raises now if nothing is left to run
         return self
 
     @property
     def is_strict(self) -> bool:
-        """Whether criteria are held to `check_criteria`; the originals' form takes them as they are."""
+        """Whether `check_criteria` applies; AgentDock's form takes criteria as they are."""
         return self.evaluator_configs is None
 
     @cached_property
     def selection(self) -> Selection:
-        """The evaluators that run, and those that are left out with the reason."""
+        """The evaluators that run, and those that do not, with the reason."""
         return select(self.evaluators, execution=self.execution, tags=self.tags)
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
-        """Refuse an input whose own criteria cannot be scored by; before anything runs.
+        """Refuse an input with invalid criteria, before anything runs.
 
         Raises:
-            ConfigurationError: See `check_criteria`; nothing in the originals' form.
+            ConfigurationError: See `check_criteria`; never in AgentDock's form.
         """
         expect_input(evaluation_input)
         if self.is_strict and evaluation_input.criteria:
@@ -267,13 +266,13 @@ class EvaluationRunConfig(RunModel):
 
     @field_serializer("storage")
     def _dump_storage(self, value: Any) -> Any:
-        return value if isinstance(value, Component) else None  # an object of the program's has no other form
+        return value if isinstance(value, Component) else None  # other objects cannot be dumped
 
     @model_serializer(mode="wrap")
     def _as_loaded(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
         field_names = set(type(self).model_fields) - {"evaluator_configs"}
-        if self.evaluator_configs is not None:  # the originals know nothing of what we would add
+        if self.evaluator_configs is not None:  # AgentDock does not know our fields
             field_names = self.model_fields_set - {"evaluators"}
         known = type(self).model_fields
         names = {known[name].serialization_alias or name if info.by_alias else name for name in field_names}
@@ -297,7 +296,7 @@ def _check_declares(evaluator: Evaluator, path: str) -> Evaluator:
 
 
 def _check_fields(criteria: Any) -> None:
-    """Values take JSON with more in it than they know; whoever writes a configuration wants to hear of a typo."""
+    """Refuse unknown fields, which values otherwise ignore: in a configuration they are typos."""
     known = {name: field.alias or name for name, field in EvaluationCriteria.model_fields.items()}
     for index, entry in enumerate(criteria if isinstance(criteria, list | tuple) else ()):
         for name in entry if isinstance(entry, Mapping) else ():

@@ -1,4 +1,4 @@
-"""Handler settings: what one monitored handler wants, resolved once from the process, the agent and the decorator."""
+"""The settings of one monitored handler, resolved once from the process, the agent and the decorator."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def merged(*options: HandlerOptions) -> HandlerOptions:
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
-    """Everything that a call of one handler needs; what is not configured is None or empty, and not on its path.
+    """Everything that a call of one handler needs. A part that is not configured is None or empty, and costs nothing.
 
     Attributes:
         enabled: False counts every call as disabled.
@@ -119,7 +119,7 @@ def resolve(
     Args:
         telemetry_off: The environment switches every signal off: a handler whose results are neither stored nor watched
             by an objective is disabled.
-        calls_back: Somebody is called when an objective is breached.
+        calls_back: A breached objective calls a function.
 
     Raises:
         ConfigurationError: No evaluator, or a criterion whose name cannot be part of an attribute name.

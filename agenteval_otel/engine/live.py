@@ -99,7 +99,7 @@ class Engine:
         Args:
             calls: What to evaluate.
             done: Takes each call once, with its outcome or with what gives it later.
-            pause: Called between two steps; what it raises ends the work on this thread.
+            pause: Called between two steps; an exception from it ends the work on this thread.
         """
         CURRENT.set(EVALUATING)
         begun: list[_Evaluation] = []
@@ -238,14 +238,14 @@ class Engine:
             self._reading = None
 
     def _bad_fact(self, name: str) -> None:
-        # A name may come from data: what is no name is not logged.
+        # A name may come from data: only identifiers are logged.
         shown = self.redaction.text(name) if type(name) is str and len(name) <= 48 and name.isidentifier() else "other"
         self.accounting.fail(f"annotate:{shown}" if len(self.accounting.failures) < 64 else "annotate")
         log.warning("fact_left_out", part=shown)
 
     def _ground_truth_failed(self, error: BaseException) -> None:
         self.accounting.fail("ground_truth")
-        # What is wrong with a file names its line and no content; what others raise may quote the conversation.
+        # An error about a file names its line and no content; other errors may quote the conversation.
         problem = {"problem": str(error)} if isinstance(error, ConfigurationError) else {}
         log.warning("part_failed", part="ground_truth", error_type=type(error).__name__, **problem)
 
@@ -348,10 +348,10 @@ class _Evaluation:
         return None if self._run is None else self._run.present()
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
-        """The same evaluation for another thread: what is known stays, `blamed` has failed.
+        """The same evaluation for another thread: finished results stay, `blamed` has failed.
 
-        None where some of it may have been emitted. A look-up begins anew once, and then evaluation goes on without. A
-        save that was begun and has not ended counts as failed.
+        None if parts of it may have been emitted. A look-up of the ground truth is repeated once, then left out. A save
+        that was started and has not ended counts as failed.
         """
         is_finishing = self._engine._finishing is self
         if self._stage == "emitting" or (is_finishing and self._stage == "evaluating"):

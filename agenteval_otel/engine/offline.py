@@ -40,11 +40,11 @@ _LOOK_AGAIN_S = 0.1
 
 
 def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run what `work` gives on a loop of its own and give its result; inside of a running loop on a thread of its own.
+    """Run the coroutine on a new event loop and return its result; inside a running loop on a new thread.
 
-    An interrupt of the user ends the work, wherever it runs, and is raised when it has ended.
+    An interrupt ends the work, wherever it runs, and is then raised.
     """
-    if not _is_in_a_loop():  # not below its except: what `work` raises would be told as following from it
+    if not _is_in_a_loop():  # outside of its except block: else errors of `work` would be chained to that one
         return asyncio.run(work())
     caller = asyncio.current_task()
     finished: Future[T] = Future()
@@ -160,12 +160,12 @@ class OfflineRun:
 async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
     """Evaluate one input with the configured evaluators, on the running event loop.
 
-    Results stand in configured order; an evaluator that raises leaves failed results and an entry in `run_errors`, the
-    others go on. A storage provider or an aggregation that raises adds an entry of its own. Evaluators that block run
-    on a thread.
+    Results are in configured order. An evaluator that raises leaves failed results and an entry in `run_errors`; the
+    others continue. A storage provider or an aggregation that raises adds an entry too. Evaluators that block run on a
+    thread.
 
     Raises:
-        ConfigurationError: The input's own criteria cannot be scored by; before anything runs.
+        ConfigurationError: The input's own criteria are invalid; before anything runs.
     """
     with OfflineRun(config) as run:
         return await run.evaluate(evaluation_input)
@@ -208,8 +208,8 @@ async def run_evaluations(
 ) -> list[AggregatedEvaluationResult]:
     """Evaluate all inputs, on the running event loop; gives one result an input, in the order of the inputs.
 
-    What is wrong with one input stands in the `run_errors` of its result, under the label ``EvaluationInput``.
-    Cancelled, it ends what runs and leaves no task and no thread behind.
+    Errors of one input are in the `run_errors` of its result, under the label ``EvaluationInput``. Cancelling ends all
+    running evaluations and leaves no task and no thread behind.
 
     Args:
         inputs: Taken lazily: never more than `concurrency` are held that are not evaluated yet, and none is taken that
@@ -217,9 +217,9 @@ async def run_evaluations(
         config: For all of them.
         concurrency: How many are evaluated at once.
         on_result: Called with the input's position and its result as each is there, on the event loop, in the order of
-            completion. What it raises ends the batch and is raised here.
-        keep_results: False keeps none and gives an empty list: for more inputs than memory holds, with `on_result`.
-        progress: Show a bar on stderr; a line every ten seconds where that is no terminal.
+            completion. An exception from it ends the batch and is raised here.
+        keep_results: False returns an empty list: for more inputs than memory holds, with `on_result`.
+        progress: Show a bar on stderr; if that is not a terminal, a line every ten seconds.
 
     Raises:
         ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or `concurrency` is no
@@ -287,7 +287,7 @@ async def _evaluate(
 
 
 class _Behind:
-    """Keeps the rest within reach of an input that takes long: who puts results in order holds what waits for it."""
+    """Bounds how far inputs run ahead of a slow one, whose successors' results have to be kept."""
 
     def __init__(self, most: int) -> None:
         self._most, self._oldest = most, 0
@@ -295,7 +295,7 @@ class _Behind:
         self._moved = asyncio.Event()
 
     async def wait_after(self, position: int) -> None:
-        """The input at this position is done; wait while one that still runs stands too far before it."""
+        """Mark the input at this position as done; wait while an earlier one that still runs is too far behind."""
         self._done.add(position)
         if position == self._oldest:
             while self._oldest in self._done:

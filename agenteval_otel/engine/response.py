@@ -3,7 +3,7 @@
 Free text of an evaluator may quote the conversation: its reasoning, metadata, the messages of its errors. Without
 content capture it stays. What an evaluator calls a category, a reason or a kind of error leaves if it reads like one.
 
-The frozen `AggregatedEvaluationResult` is built where somebody asks for it: for storage, callbacks and offline callers.
+The frozen `AggregatedEvaluationResult` is built only for storage, callbacks and offline callers.
 """
 
 from __future__ import annotations

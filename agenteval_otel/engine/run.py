@@ -39,7 +39,7 @@ _WEIGHTED_MEAN: Final = WeightedMean()
 
 
 class RunOutcome(NamedTuple):
-    """What a run gave: results in configured order, who raised, and the redacted input, where a model was asked.
+    """Results in configured order, the errors, and the redacted input if a model was called.
 
     Attributes:
         broken: What else raised (a rule of the escalation), by its name; among the errors too.
@@ -114,7 +114,7 @@ class EvaluationRunner:
         """Positions of evaluators whose CPU time is measured, with the number of evaluations that still are."""
         self.thins_itself = any(step.threshold is not None for step in self.steps)
         # At start: one that cannot be made fails here and not with each answer, and a process that forks while pydantic
-        # does this for the first time leaves its child with a lock that nobody opens.
+        # does this for the first time leaves its child with a lock that stays closed.
         self.labels = tuple(evaluator.label for evaluator in self.evaluators)
         self._fingerprints = tuple(evaluator.fingerprint for evaluator in self.evaluators)
 
@@ -160,12 +160,12 @@ class Run:
         done: Called once, with the outcome: within `start` where every evaluator runs inline.
         randomness: The response's; evaluators with an own rate sit out when it is not below their threshold.
         probability: Inclusion probability among the responses of this process, for every result.
-        upstream: What is known of sampling before this process.
+        upstream: Sampling before this process, as far as it is known.
         skip_models: Evaluators that call a model sit out, each of their criteria skipped as ``load_shed``.
 
     Attributes:
         at: Position of the evaluator that runs inline at this moment; -1 while none does.
-        superseded: Another thread took over: what still comes is for nobody.
+        superseded: Another thread took over: later answers are ignored.
     """
 
     __slots__ = (
@@ -221,7 +221,7 @@ class Run:
         return [result for group in self._groups if group is not None for result in group]
 
     def cancel(self) -> None:
-        """Give up what has not finished yet; nobody waits for it."""
+        """Cancel all unfinished evaluations."""
         self.superseded = True
         cancels, self._cancels = self._cancels, {}
         for cancel in cancels.values():

@@ -1,4 +1,4 @@
-"""What is recorded of how an answer was sampled: its probability, and among which answers."""
+"""The record of how an answer was sampled: its probability, and among which answers."""
 
 from __future__ import annotations
 

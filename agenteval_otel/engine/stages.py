@@ -47,8 +47,8 @@ def check_escalation(
             not.
 
     Raises:
-        ConfigurationError: A rule or a list of criteria that names what nobody scores in its stage (with what there
-            is), or nothing that waits.
+        ConfigurationError: A rule or a list of criteria names a criterion that no evaluator of its stage scores (with
+            the known ones), or no evaluator waits.
     """
     second = {id(evaluator) for evaluator in evaluators if waits(evaluator, escalation)}
     waiting = _names(member for member in evaluators if id(member) in second)

@@ -1,7 +1,6 @@
-"""Suite: evaluators in order with one verdict, for tests: it stops where one breaks, and goes on where one fails.
+"""Suite: evaluators in order with one verdict, for tests. It stops at an error, and continues after a failing score.
 
-It stands beside `run_evaluation`, which it calls for each evaluator, so that both score alike: executions, time limits,
-redaction of what models see.
+It calls `run_evaluation` for each evaluator, so both score alike: execution, time limits, redaction.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SHORT = 180  # pytest cuts the middle out of a longer one
 
 
 class SuiteScore(Value):
-    """What one evaluator of a suite found; in JSON ``{pass, value, reason}``.
+    """The score of one evaluator of a suite; in JSON ``{pass, value, reason}``.
 
     Attributes:
         passed: Its verdict.
@@ -77,7 +76,7 @@ class SuiteResult(Value):
         return self.passed
 
     def __repr__(self) -> str:
-        """One short line, what is wrong first: it stands in pytest's report of a bare ``assert``."""
+        """One short line, failures first: pytest shows it for a bare ``assert``."""
         broken = [(f"{name} broke", error) for name, error in self.errors.items()]
         failed = [
             (f"{name} {_number(score.value)}", score.reasoning)
@@ -194,7 +193,7 @@ def _summary(
 
 
 def _number(value: float | None) -> str:
-    """Two digits, cut and not rounded: what is below the best never reads as the best."""
+    """Two digits, cut and not rounded: a score below the best never reads as the best."""
     return "-" if value is None else f"{int(value * 100) / 100:.2f}"
 
 
@@ -215,13 +214,13 @@ class Suite(RunModel):
 
     Attributes:
         evaluators: Instances, functions or ``{type: ...}`` mappings, in the order in which they run. No two of them may
-            score one criterion: scores and errors are told apart by its name.
+            score one criterion: its name identifies scores and errors.
         name: What reports call the suite.
         continue_on_error: Go on where an evaluator breaks; the suite has failed all the same.
-        redactors: What is taken out of the inputs of evaluators that call a model; an empty list for nothing.
+        redactors: Applied to the inputs of evaluators that call a model; an empty list for none.
 
     Raises:
-        ConfigurationError: Two evaluators for one criterion, or what is wrong with an evaluator, with its path.
+        ConfigurationError: Two evaluators for one criterion, or a wrong evaluator, with its path.
     """
 
     evaluators: tuple[SerializeAsAny[Evaluator], ...] = ()
@@ -280,7 +279,7 @@ class Suite(RunModel):
         asked for.
 
         Raises:
-            ConfigurationError: What is given is no input.
+            ConfigurationError: The argument is not an `EvaluationInput`.
         """
         expect_input(evaluation_input)
         results: list[EvaluationResult] = []

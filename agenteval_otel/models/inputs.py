@@ -138,7 +138,7 @@ class EvaluationInput(Value):
     Attributes:
         response: The answer: text, or a message with `contentParts`, or (offline only) any JSON value. Without one
             there is no text, which is not the same as an empty text.
-        criteria: What is asked for; empty means each evaluator's own criteria.
+        criteria: The criteria to score; empty means each evaluator's own.
         error_type: Class name of the exception that the handler raised instead of answering.
         stream_end: How a streamed answer ended; None for answers that were not streamed.
         cost: What the answer cost, in USD; `usage` its tokens, `duration_s` its time in seconds.
@@ -206,7 +206,7 @@ class EvaluationInput(Value):
 
 
 def _plain(value: Any) -> Any:
-    """A `Message` or another of our values as JSON would have it: what is walked through is the same everywhere."""
+    """A `Message` or another of our values in its JSON form, so that paths mean the same everywhere."""
     return value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, Value) else value
 
 
@@ -231,5 +231,5 @@ def _text_of(value: Any) -> str | None:
 
 
 def is_blank(answer: Any) -> bool:
-    """Whether that is no reference answer: nothing, or text without anything in it."""
+    """Whether there is no reference answer: None, or blank text."""
     return answer is None or (isinstance(answer, str) and not answer.strip())

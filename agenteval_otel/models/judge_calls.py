@@ -1,7 +1,7 @@
-"""JudgeCall: what became of a question to a judge, and who is told.
+"""JudgeCall: the outcome of a judge's call, and its observers.
 
-Judges are shared: by evaluators, by handlers, by pipelines. Who is told stands therefore in the context of the
-evaluation, and not on the judge. This is below the room of the judges, so that who listens need not load it.
+Evaluators, handlers and pipelines share judges, so the observer is in the context of the evaluation and not on the
+judge. This module is below `judges`, so that observers need not load that package.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JudgeUsage(Value):
 
 
 class AskedJudge(Protocol):
-    """A judge with its guards, as far as who listens knows it."""
+    """A judge with its guards, as observers see it."""
 
     @property
     def model(self) -> str:
@@ -58,7 +58,7 @@ class JudgeCall(NamedTuple):
 
     Attributes:
         judge: Whom it was for, with its guards.
-        purpose: What it was for: the names of the criteria.
+        purpose: The names of the criteria.
         outcome: ``answered``; ``cached`` where it had been answered before; ``budget``, ``budget_exhausted`` and
             ``breaker_open`` where a guard refused it; else how it failed (`judges.ERROR_TYPES`, ``cancelled``, or a
             class's name).
@@ -94,7 +94,7 @@ class Judgement(Value):
         model: The model that answered, as the provider names it; else the one that was asked.
         response_id: The provider's id of the answer.
         input_tokens: Of the question, those of caches not among them. What the call took stands on the first of its
-            criteria only; None on the others, and where nobody counted.
+            criteria only; None on the others, and where tokens were not counted.
         output_tokens: Of the answer, with the model's thinking.
         cache_read_tokens: Of the question, which the provider had kept.
         cache_write_tokens: Of the question, which the provider keeps from now on.
@@ -113,20 +113,20 @@ class Judgement(Value):
 
 
 class CallObserver(Protocol):
-    """Is told of every question to a judge; what it raises is counted and goes no further."""
+    """Observes every judge call; an exception from it is counted and suppressed."""
 
     def on_call(self, call: JudgeCall) -> None:
-        """A question has ended. Must not block: it is said on the event loop."""
+        """A judge call has ended. Must not block: it runs on the event loop."""
         ...
 
 
 OBSERVER: ContextVar[CallObserver | None] = ContextVar("agenteval_judge_observer", default=None)
-"""Who is told of the questions that this context asks."""
+"""The observer of the judge calls of this context."""
 
 
 @contextmanager
 def observed_by(observer: CallObserver) -> Iterator[None]:
-    """While it is open, the observer is told of every question that this context, and tasks begun in it, ask."""
+    """While it is open, the observer sees every judge call of this context and of the tasks started in it."""
     token = OBSERVER.set(observer)
     try:
         yield

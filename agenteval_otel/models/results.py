@@ -170,7 +170,7 @@ class AggregatedEvaluationResult(Value):
     model: str | None = None
 
     def original_json(self) -> dict[str, Any]:
-        """The original framework's JSON shape; what a raising evaluator left stands in ``runErrors`` only."""
+        """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""
         shape: dict[str, Any] = {
             "results": [
                 result.original_json() for result in self.results if not result.raised and not result.skip_reason

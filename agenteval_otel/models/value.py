@@ -1,7 +1,7 @@
-"""Value: what every frozen value has in common, and how the route makes and changes values of its own.
+"""Value: the base of all frozen values, and faster ways to build and copy them.
 
-`made` and `replaced` skip the validation: for fields that were worked out here, from what was validated before. What
-they give is the same frozen model as any other.
+`made` and `replaced` skip the validation, for fields computed from values that were validated before. They return
+ordinary frozen models.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Value(BaseModel):
 
 
 def made(model: type[V], fields: dict[str, Any]) -> V:
-    """A value from fields of the right types, by their Python names; what is left out has its default.
+    """A value from fields of the right types, by their Python names; missing fields get their defaults.
 
-    Only for models without further fields, and for defaults that nobody can change.
+    Only for models without extra fields and with immutable defaults.
     """
     defaults = _defaults_of(model)
     return _assembled(model, defaults | fields, set(fields), None, None)
 
 
 def replaced(value: V, changes: dict[str, Any]) -> V:
-    """A copy with other fields; what was worked out from the fields as they were does not come along."""
+    """A copy with other fields; cached properties are not copied."""
     model = type(value)
     if value.__pydantic_extra__:
         copied = value.model_copy(update=changes)
@@ -50,7 +50,7 @@ def replaced(value: V, changes: dict[str, Any]) -> V:
 
 
 def completed(value: V, fields: dict[str, Any]) -> V:
-    """Put further fields into a value that was just made and that nobody else has yet; gives the same value."""
+    """Set further fields of a value that was just built and is not shared yet; returns the same value."""
     value.__dict__.update(fields)
     value.__pydantic_fields_set__.update(fields)
     return value
@@ -73,7 +73,7 @@ def _defaults_of(model: type[Value]) -> dict[str, Any]:
 
 T = TypeVar("T")
 MAX_DEPTH = 200
-"""What is nested deeper is taken as it is from there on."""
+"""Deeper values are shared, not copied."""
 
 
 def snapshot_of(value: T) -> T:
@@ -98,7 +98,7 @@ def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
         copied = known[id(value)] = []
         copied.extend([_copied(item, depth - 1, known) for item in list.__iter__(value)])
     elif isinstance(value, set):
-        copied = known[id(value)] = set(value)  # what can stand in a set does not change
+        copied = known[id(value)] = set(value)  # members of a set are immutable
     elif isinstance(value, tuple):
         copied = known[id(value)] = tuple(_copied(item, depth - 1, known) for item in value)
     else:

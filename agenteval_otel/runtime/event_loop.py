@@ -10,7 +10,7 @@ import socket
 def new_loop() -> asyncio.AbstractEventLoop:
     """An event loop, or an `OSError` where no descriptor is left.
 
-    What it needs is asked for beforehand: a loop that stays half made complains on the host's stderr at its end.
+    Its descriptors are tried first: a half-built loop writes to the host's stderr when it is collected.
     """
     with selectors.DefaultSelector():
         for end in socket.socketpair():

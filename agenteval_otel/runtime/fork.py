@@ -1,7 +1,7 @@
 """Fork handling: one hook of the process for the whole package.
 
-A forked child inherits locks that nobody will release, threads that do not run and totals that its parent reports. Each
-part registers what it resets. Bound methods are kept by weak reference: registering an object does not keep it alive.
+A forked child inherits locks that stay closed, threads that do not run and totals that its parent reports. Each part
+registers how it resets. Bound methods are kept by weak reference: registering an object does not keep it alive.
 """
 
 from __future__ import annotations

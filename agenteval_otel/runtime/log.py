@@ -25,7 +25,7 @@ _NAME = "agenteval_otel"
 class _Cause:
     """One event of one part: when it may be written again, and how often it was not.
 
-    Its one ticket goes to whoever pops it, so of several threads that meet (or of a handler that warns again on the
+    The one thread that pops its ticket writes, so of several threads that meet (or of a handler that warns again on the
     same thread) one writes, without a lock that a signal handler or a forked child could find taken.
     """
 

@@ -3,7 +3,7 @@
 Keys come into the process by settings, variables and addresses, and would leave it by `repr`, dumps, error messages and
 log lines. Here is the one place that knows what such a secret looks like: by the name of its field, as the user part of
 an address, as a parameter of one, or behind the name of a scheme (``Bearer ...``). What is masked is for people to
-read; nothing is ever rebuilt from it. Secrets in what people and models said are `redaction`'s.
+read; nothing is ever rebuilt from it. `redaction` handles secrets in conversations.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_secret(name: str) -> bool:
 def mask(value: Any, name: str = "") -> Any:
     """The value with its secrets masked, containers copied; a value whose name says so is masked whole.
 
-    Of a mapping by the name of ``headers`` the names stay. Nothing said (None, empty) stays too. Text is changed only
+    A mapping named ``headers`` keeps its names. Missing values (None, empty) stay too. Text is changed only
     where all of it is an address or a credential.
     """
     return _mask(value, is_secret(name), 0)
@@ -86,7 +86,7 @@ def message_of(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Text for a line of a terminal: what is no character to be seen (controls, line ends, directions) as ``?``."""
+    """Text for a line of a terminal: invisible characters (controls, line ends, directions) become ``?``."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -1,6 +1,6 @@
 """One bound over everything that waits in this process, with a ceiling for each part.
 
-A part's ceiling is no reservation: the parts together stay within the budget, whichever of them needs it. Reserving
+A part's ceiling is not a reservation: the parts together stay within the budget, whichever of them needs it. Reserving
 takes no lock, so it is safe on the caller's thread, in signal handlers and in destructors: on builds with a global
 interpreter lock ``self.used_bytes += n`` cannot lose an update, because the interpreter switches threads at calls and
 jumps only, of which the statement has none.
@@ -14,7 +14,7 @@ _MIB = 1024 * 1024
 
 
 class MemoryPart:
-    """What one part of the package keeps waiting.
+    """The memory of one part of the package.
 
     Args:
         budget: The bound that all parts share.
@@ -41,7 +41,7 @@ class MemoryPart:
         return False
 
     def release(self, size_bytes: int) -> None:
-        """Give back what was reserved. Never blocks."""
+        """Release reserved bytes. Never blocks."""
         self.used_bytes -= size_bytes
         self._budget.used_bytes -= size_bytes
 

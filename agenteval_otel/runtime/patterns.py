@@ -191,7 +191,7 @@ def _automaton(source: str) -> Any:
 
 @reset_in_child
 def _forget_automata() -> None:
-    # The fork may have come while a thread was inside of a pattern: nobody would release its locks in the child.
+    # A thread may have been inside of a pattern at the fork: its locks stay closed in the child.
     _automaton.cache_clear()
     if _re2.cache_info().currsize and _re2() is not None:
         _re2().purge()

@@ -162,7 +162,7 @@ class Worker:
 
 
 def settle(future: Future[T], work: Callable[[], T]) -> None:
-    """Do the work unless the future was cancelled; the future holds its result, or what it raised."""
+    """Do the work unless the future was cancelled; the future holds its result or its exception."""
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -1,8 +1,8 @@
 """Aggregation: from the scores of one input to its overall score.
 
 A contract, because what "good overall" means is the user's: configuration chooses the strategy by its ``type``. All of
-them get the same scores, failures and skips already left out, and none of them can make up a score: what is no finite
-number in [0, 1] is no overall score.
+them get the same scores, without failures and skips, and none of them can invent a score: a result that is not a finite
+number in [0, 1] counts as no overall score.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Aggregation(Component, contract="aggregation"):
         """The overall score, 0 worst to 1 best; None when there is nothing to say.
 
         Runs wherever evaluations end (live on the pool's event loop), so it takes microseconds and blocks nothing.
-        What it raises costs the input its overall score, not its results.
+        An exception costs the input its overall score, not its results.
 
         Args:
-            scored: Results with a normalized score, in configured order; one criterion may stand there several times.
+            scored: Results with a normalized score, in configured order; a criterion may appear several times.
                 Failures, skips and scores without a place on their scale are left out before.
         """
         raise NotImplementedError
@@ -98,8 +98,8 @@ def overall_score(
     """The overall score by the given strategy, the weighted mean when left out; None when nothing could be averaged.
 
     Failures, skips, results without a matching criterion and results without a normalized form stay out; of two
-    criteria with one name the first counts. An average of nothing is not 0, and what is no number from 0 to 1 (negative
-    weights can do that) is no score.
+    criteria with one name the first counts. There is no average of nothing, and none outside of 0 to 1, which negative
+    weights could give.
 
     Raises:
         Exception: Whatever a strategy of the user's own raised.

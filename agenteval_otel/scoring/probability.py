@@ -49,7 +49,7 @@ class SamplingDecision(NamedTuple):
 def known(value: Any, *, sampled: bool = True) -> float | None:
     """The value where it is a probability, else None; 0 is the probability of a response that was not sampled only.
 
-    Samplers and evaluators from outside may say anything, and one weight that is no number would spoil every sum.
+    Users' samplers and evaluators may return anything, and one weight that is not a number would spoil every sum.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -109,7 +109,7 @@ def through_upstream(probability: float | None, upstream: float | None, *, same_
 
 
 def of_threshold(threshold: int) -> float | None:
-    """The probability 1 - T / 2^56 of a sampling threshold T, as ``ot=th`` has it; None where it is no threshold."""
+    """The probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``; None if the text is not a threshold."""
     return (_THRESHOLDS - threshold) / _THRESHOLDS if 0 <= threshold < _THRESHOLDS else None
 
 

@@ -52,7 +52,7 @@ def bounds_of(scale: str) -> tuple[int, int] | None:
 
 
 def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | None:
-    """What is wrong with a number outside of the criterion's scale; None for all that has a place on it.
+    """The error for a number outside of the criterion's scale; None for every value on it.
 
     Booleans and text are never outside, and nothing is outside of a custom scale without a declared range.
     """
@@ -174,12 +174,12 @@ def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
 
 
 def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None:
-    """Refuse criteria that scores would be made up from.
+    """Refuse invalid criteria.
 
-    Not asked of the originals' form, where the first of two criteria counts and negative weights are used as they are.
+    Not for AgentDock's form, where the first of two criteria counts and negative weights are used as they are.
 
     Raises:
-        ConfigurationError: With every problem: a name that is blank or stands there twice, a negative weight, an
+        ConfigurationError: With every problem: a name that is blank or appears twice, a negative weight, an
             objective outside of 0 to 1, a declared range with one end or none between its ends.
     """
     problems: list[tuple[str | None, str]] = []
@@ -189,7 +189,7 @@ def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None
         if not criterion.name.strip():
             problems.append((f"{where}.name", "must not be blank"))
         elif criterion.name in seen:
-            problems.append((path, f"criterion {criterion.name!r} stands there twice"))
+            problems.append((path, f"criterion {criterion.name!r} appears twice"))
         seen.add(criterion.name)
         if criterion.weight is not None and criterion.weight < 0:
             problems.append((f"{where}.weight", f"expected at least 0, found {criterion.weight:g}"))
@@ -218,7 +218,7 @@ INCONCLUSIVE = "Inconclusive"
 def rating_of(score: ScoreValue | None) -> str:
     """The word for a score on the scale from 1 to 5: each covers up to its whole number, above 0 to 1 is the first.
 
-    What is no number above 0 and up to 5 is ``Inconclusive``. The word says nothing of passing, which is the
+    Everything but a number above 0 and up to 5 is ``Inconclusive``. The word says nothing of passing, which is the
     criterion's threshold's to say: 4 in the original, so that ``Average`` fails.
     """
     if score is None or isinstance(score, bool | str) or not 0 < score <= len(RATINGS):

@@ -266,7 +266,7 @@ def test_a_mean_of_failures_alone_is_below_every_limit(evaluate: Command) -> Non
         (["--report", "json=none/a.json"], "none/a.json: cannot be written: No such file or directory"),
         (["empty.jsonl", "--format", "csv"], "no inputs in says.jsonl"),
         (["bad.jsonl"], "bad.jsonl:1: not JSON"),
-        (["twice.jsonl"], "twice.jsonl:1: criteria: criterion 'a' stands there twice"),
+        (["twice.jsonl"], "twice.jsonl:1: criteria: criterion 'a' appears twice"),
     ],
 )
 def test_what_cannot_run_is_2(arguments: list[str], said: str, evaluate: Command) -> None:

@@ -153,7 +153,7 @@ def test_a_criterion_stands_once_in_a_set(tmp_path: Path) -> None:
         ("agents: {x: {criteria: [{name: a}, {name: b}, {name: a}]}}", "agents.x.criteria"),
     ):
         error = wrong(tmp_path, text)
-        assert "criterion 'a' stands there twice" in str(error)
+        assert "criterion 'a' appears twice" in str(error)
         assert error.path == path
 
 

@@ -85,10 +85,10 @@ REFUSED = {
     "empty": ("s.yaml", "", "is empty", "s.yaml"), "comments only": ("s.yaml", "# a\n", "is empty", "s.yaml"),
     "empty toml": ("s.toml", "", "is empty", "s.toml"), "empty json": ("s.json", " \n", "is empty", "s.json"),
     "a list": ("s.yaml", "- a\n", "found a list", "s.yaml"), "a word": ("s.json", '"a"', "found str 'a'", "s.json"),
-    "a key twice": ("s.yaml", "a: 1\nb: 2\na: 3\n", "'a' stands here and in line 1", "s.yaml:3"),
-    "a key twice, inside": ("s.yaml", "a:\n  b: 1\n  'b': 2\n", "'b' stands here and in line 2", "s.yaml:3"),
+    "a key twice": ("s.yaml", "a: 1\nb: 2\na: 3\n", "'a' is here and in line 1", "s.yaml:3"),
+    "a key twice, inside": ("s.yaml", "a:\n  b: 1\n  'b': 2\n", "'b' is here and in line 2", "s.yaml:3"),
     "a key twice, toml": ("s.toml", "a = 1\na = 2\nb = 3\n", "overwrite", "s.toml:2"),
-    "a key twice, json": ("s.json", '{"a": 1, "a": 2}', "'a' stands there twice", "s.json"),
+    "a key twice, json": ("s.json", '{"a": 1, "a": 2}', "'a' appears twice", "s.json"),
     "a number for a key": ("s.yaml", "a:\n  1: b\n", "write '1'", "s.yaml:2"),
     "a list for a key": ("s.yaml", "[a]: b\n", "a key must be text", "s.yaml:1"),
     "a tag": ("s.yaml", "a: !!python/object:os.system b\n", "tags are not allowed", "s.yaml:1"),
@@ -96,7 +96,7 @@ REFUSED = {
     "two documents": ("s.yaml", "a: 1\n---\nb: 2\n", "another document", "s.yaml:2"),
     "merging text": ("s.yaml", "a:\n  <<: b\n", "'<<' takes mappings", "s.yaml:2"),
     "an unknown alias": ("s.yaml", "a: *b\n", "undefined alias 'b'", "s.yaml:1"),
-    "itself inside": ("s.yaml", "a: &a [*a]\n", "an alias stands inside of its own anchor", "s.yaml:1"),
+    "itself inside": ("s.yaml", "a: &a [*a]\n", "an alias is inside of its own anchor", "s.yaml:1"),
     "unclosed": ("s.yaml", "a: [1,\nb: 2\n", "expected ',' or ']'", "s.yaml:3"),
     "a tab": ("s.yaml", "a:\n\t- b\n", "cannot start any token", "s.yaml:2"),
     "a control character": ("s.yaml", "a: \x01\n", "not YAML", "s.yaml"),
@@ -104,7 +104,7 @@ REFUSED = {
     "no json": ("s.json", '{"a": 1,\n "b" 2}', "not JSON: Expecting ':' delimiter", "s.json:2"),
     "half a character": ("s.yaml", 'a: ["\\ud800"]\n', "half of a character", "s.yaml"),
     "half a character in a key": ("s.json", '{"a": {"\\udfff": 1}}', "half of a character", "s.json"),
-    "NaN": ("s.json", '{"a": NaN}', "NaN is no JSON number", "s.json"),
+    "NaN": ("s.json", '{"a": NaN}', "NaN is not a JSON number", "s.json"),
     "a number without end": ("s.json", '{"a": ' + "9" * 5000 + "}", "not JSON", "s.json"),
 }  # fmt: skip
 
@@ -127,7 +127,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "large.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
     for name, message in {
         "missing.yaml": "No such file", "pipe.yaml": "regular file", "folder.yaml": "Is a directory",
-        "latin.yaml": "latin.yaml:2: not UTF-8", "large.yaml": f"at most {MAX_BYTES}", "nul\0.yaml": "no path",
+        "latin.yaml": "latin.yaml:2: not UTF-8", "large.yaml": f"at most {MAX_BYTES}", "nul\0.yaml": "not a path",
     }.items():  # fmt: skip
         with pytest.raises(ConfigurationError, match=message):
             read_file(tmp_path / name)

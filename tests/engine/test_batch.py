@@ -109,7 +109,7 @@ def test_an_input_costs_its_own_result_only() -> None:
     assert [one.overall_score for one in found] == [0.0, None, 0.002, None, None]
     labels = [[error.evaluator_type for error in one.run_errors or ()] for one in found]
     assert labels == [[], ["Free:fixed"], [], ["EvaluationInput"], ["EvaluationInput"]]
-    assert "stands there twice" in (found[3].run_errors or ())[0].message
+    assert "appears twice" in (found[3].run_errors or ())[0].message
     assert found[3].input_snapshot == given[3]
 
 
