@@ -78,8 +78,7 @@ class Emitter:
         self.totals = ResultTotals()
         self.judge_totals = JudgeTotals(self.totals.bounded)
         self._accounting: Accounting | None = None
-        self._queue: Callable[[], Mapping[str, float]] = dict
-        self._load: Callable[[], Mapping[str, float]] = dict
+        self._gauges: Callable[[], Mapping[str, float]] = dict
         self._failure: Exception | None = None
         self._instruments: Instruments | None = None
         self._judge_instruments: JudgeInstruments | None = None
@@ -101,7 +100,7 @@ class Emitter:
         judges: Iterable[Any] = (),
     ) -> None:
         """Set, at start, the sources of outcomes, queue, load and judge metrics; imports what exporters will need."""
-        self._accounting, self._queue, self._load = accounting, queue, load
+        self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
         self.judge_totals.know(judges)
 
         def lose(signal: str, reason: str, count: int) -> None:
@@ -117,7 +116,7 @@ class Emitter:
         """Create the instruments: metrics must also show that nothing was evaluated. Background thread only."""
         if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
             self._instruments = Instruments(
-                meter, self.totals, self._accounting, queue=lambda: self._queue(), load=lambda: self._load(),
+                meter, self.totals, self._accounting, gauges=lambda: self._gauges(),
                 lost=self.providers.lost, reach=self.providers.reach,
             )  # fmt: skip
             self._judge_instruments = JudgeInstruments(meter, self.judge_totals)

@@ -26,10 +26,8 @@ Labels = tuple[tuple[str, str], ...]
 _Pair = tuple[str | None, str | None]
 """A model and a label."""
 
-_QUEUE: Final = {
+_GAUGES: Final = {
     "size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES,
-}  # fmt: skip
-_LOAD: Final = {
     "drain_time": names.METRIC_QUEUE_DRAIN_TIME, "loop_lag": names.METRIC_LOOP_LAG,
     "level": names.METRIC_SAMPLING_LEVEL,
 }  # fmt: skip
@@ -85,6 +83,22 @@ def observe_keys(
         observe(meter, instrument, value_of)
 
 
+class _Series(NamedTuple):
+    """Where one criterion's results count: the model, and the labels of the result, of the agent, of both verdicts."""
+
+    model: str | None
+    key: Labels
+    of_agent: Labels
+    verdicts: tuple[Labels, ...]
+
+
+def _series_of(criterion: str, agent: str | None, model: str | None, label: str | None) -> _Series:
+    labels = _labels(criterion, agent, model)
+    key = (*labels, (names.SCORE_LABEL, label)) if label else labels
+    verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
+    return _Series(model, key, _labels(criterion, agent, None), verdicts)
+
+
 class SeriesBudget:
     """How many series the results of one criterion may make; one budget for each criterion of each agent.
 
@@ -96,19 +110,20 @@ class SeriesBudget:
     def __init__(self) -> None:
         self._pairs: dict[tuple[str, str | None], set[_Pair]] = {}
         self._shared: dict[tuple[str, str | None], str | None] = {}
-        self._placed: dict[tuple[str, str | None, str | None, str | None, bool], _Pair] = {}
+        self._placed: dict[tuple[str, str | None, str | None, str | None, bool], _Series] = {}
 
     def place(
         self, criterion: str, agent: str | None, model: str | None, label: str | None, has_verdict: bool
-    ) -> _Pair:
-        """The model and the label under which a result counts: its own, or ``_other`` for one or both.
+    ) -> _Series:
+        """The series of a result: of its own model and label, or of ``_other`` for one or both.
 
         The label is a verdict, a category, or None for a bare number. With a verdict, both count from 0.
         """
         key = (criterion, agent, model, label, has_verdict)
         placed = self._placed.get(key)
         if placed is None:
-            placed = self._placed[key] = self._place_new((criterion, agent), model, label, has_verdict)
+            pair = self._place_new((criterion, agent), model, label, has_verdict)
+            placed = self._placed[key] = _series_of(criterion, agent, *pair)
         return placed
 
     def _place_new(
@@ -165,16 +180,15 @@ class ResultTotals:
         label = result.label
         if label and label not in _VERDICTS:
             label = self.bounded(f"label {result.criterion_name}", label)
-        criterion, passed = result.criterion_name, result.passed
-        model, label = self._budget.place(criterion, agent, model, label or None, passed is not None)
-        series = _series(criterion, agent, model, label)
-        if passed is not None:
+        has_verdict = result.passed is not None
+        series = self._budget.place(result.criterion_name, agent, model, label or None, has_verdict)
+        if has_verdict:
             for verdict in series.verdicts:
                 self.results.setdefault(verdict, 0)
         self.results[series.key] = self.results.get(series.key, 0) + 1
         if result.probability:
             self._add_weighted(result, series)
-        return model
+        return series.model
 
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = weight_of(result.probability)
@@ -200,22 +214,6 @@ class ResultTotals:
         self.last_success = None
 
 
-class _Series(NamedTuple):
-    """The labels of one criterion's results: with what stands on the result, of the agent, and of both verdicts."""
-
-    key: Labels
-    of_agent: Labels
-    verdicts: tuple[Labels, ...]
-
-
-@lru_cache(maxsize=4096)  # asked for with every result; agents, models and labels are bounded, criteria are declared
-def _series(criterion: str, agent: str | None, model: str | None, label: str | None) -> _Series:
-    labels = _labels(criterion, agent, model)
-    key = (*labels, (names.SCORE_LABEL, label)) if label else labels
-    verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
-    return _Series(key, _labels(criterion, agent, None), verdicts)
-
-
 def _labels(criterion: str, agent: str | None, model: str | None) -> Labels:
     labels: list[tuple[str, str]] = [(names.EVALUATION_NAME, criterion)]
     if agent is not None:
@@ -235,8 +233,8 @@ class Instruments:
     """The instruments on one meter.
 
     Args:
-        queue: Returns the queue's gauges: ``size``, ``bytes``, ``max_bytes``.
-        load: Returns ``drain_time`` and ``loop_lag`` in seconds and ``level``, those that are known.
+        gauges: Returns ``size``, ``bytes`` and ``max_bytes`` of the queue; ``drain_time`` and ``loop_lag`` in seconds
+            and ``level``, those that are known.
         lost: Items that were lost in export, by signal and reason.
         reach: Returns ``delivered`` or ``handed_over`` by signal.
     """
@@ -247,8 +245,7 @@ class Instruments:
         totals: ResultTotals,
         accounting: Accounting | None,
         *,
-        queue: Callable[[], Mapping[str, float]],
-        load: Callable[[], Mapping[str, float]],
+        gauges: Callable[[], Mapping[str, float]],
         lost: Mapping[tuple[str, str], int],
         reach: Callable[[], Mapping[str, str]],
     ) -> None:
@@ -261,8 +258,7 @@ class Instruments:
         for instrument in _WEIGHTED:
             observe(meter, instrument, lambda name=instrument.name: totals.sums[name])  # type: ignore[misc]
         observe(meter, names.METRIC_RESPONSES, self._responses)
-        observe_keys(meter, _QUEUE, queue)
-        observe_keys(meter, _LOAD, load)
+        observe_keys(meter, _GAUGES, gauges)
         observe_keys(meter, {"": names.METRIC_LAST_SUCCESS}, lambda: {"": totals.last_success})
         observe(meter, names.METRIC_EXPORT_LOST, lambda: _lost(lost))
         observe(meter, names.METRIC_EXPORT_SIGNALS, lambda: {
