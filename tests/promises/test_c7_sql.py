@@ -109,7 +109,7 @@ def test_a_lock_that_somebody_holds(
             held.callback(connection.close)
             connection.execute("BEGIN IMMEDIATE")
 
-        Fault(host_with(path=path), take, held.close, hangs=whose == "ours").run(promise, f"SQLite, {whose} lock held")
+        Fault(host_with(path=path), take, held.close).run(promise, f"SQLite, {whose} lock held")
 
 
 @pytest.mark.backend
@@ -119,4 +119,4 @@ def test_a_server_that_does_not_answer(
 ) -> None:
     """A server that is gone or never answers is noticed, and used when it is back."""
     stop, start = (postgresql.pause, postgresql.resume) if how == "hangs" else (postgresql.stop, postgresql.start)
-    Fault(host_with(url=postgresql.url), stop, start, hangs=how == "hangs").run(promise, f"PostgreSQL {how}")
+    Fault(host_with(url=postgresql.url), stop, start).run(promise, f"PostgreSQL {how}")

@@ -27,12 +27,10 @@ from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider
-from agenteval_otel.storage.batcher import HUNG_S
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.programs import run_program
 
-SEEN_S, HEALED_S = 1.0, 5.0
-HANG_SEEN_S = HUNG_S + SEEN_S
+HEALED_S = 5.0
 ANSWER = "an answer " * 40
 
 
@@ -93,12 +91,10 @@ class Host:
 
 
 class Fault:
-    """A fault of the disk: how it comes and how it goes; one that hangs instead of failing is seen later."""
+    """A fault of the disk: how it comes and how it goes."""
 
-    def __init__(
-        self, host: Host, start: Callable[[], Any], stop: Callable[[], Any], *, torn: int = 0, hangs: bool = False
-    ) -> None:
-        self.host, self.start, self.stop, self.torn, self.hangs = host, start, stop, torn, hangs
+    def __init__(self, host: Host, start: Callable[[], Any], stop: Callable[[], Any], *, torn: int = 0) -> None:
+        self.host, self.start, self.stop, self.torn = host, start, stop, torn
 
     def run(self, promise: Callable[..., None], name: str) -> None:
         """Before, during and after: what each promises."""
@@ -120,7 +116,6 @@ class Fault:
             f"{name}: seen after {seen_s:.2f} s, saving again {healed_s:.2f} s after the repair, a call "
             f"{quiet * 1e6:.0f} us before and {faulty * 1e6:.0f} us meanwhile"
         ))  # fmt: skip
-        assert seen_s <= (HANG_SEEN_S if self.hangs else SEEN_S)
         assert healed_s <= HEALED_S
         assert faulty <= 3 * quiet + 50e-6
 
@@ -219,7 +214,7 @@ def test_a_disk_that_hangs(host_at: Callable[[Path], Host], tmp_path: Path, prom
             reader.reads.clear()
             host.call(400)  # the pipe is full
 
-        Fault(host, stop_reading, reader.reads.set, hangs=True).run(promise, "disk hangs")
+        Fault(host, stop_reading, reader.reads.set).run(promise, "disk hangs")
         host.pipeline.shutdown(5.0)
 
 
@@ -265,7 +260,7 @@ def test_a_pipe_that_nobody_reads(host_at: Callable[[Path], Host], tmp_path: Pat
     path = tmp_path / "results.jsonl"
     os.mkfifo(path)
     host = host_at(path)
-    assert host.until(lambda: host.failures > 0, 5.0, "the refusal") < SEEN_S
+    host.until(lambda: host.failures > 0, 5.0, "the refusal")
 
 
 def test_a_file_that_is_removed_or_moved_away(host_at: Callable[[Path], Host], tmp_path: Path) -> None:
@@ -295,7 +290,7 @@ def test_a_lock_that_somebody_holds(
         def unlock() -> None:
             fcntl.flock(file, fcntl.LOCK_UN)
 
-        Fault(host_at(path), lock, unlock, hangs=True).run(promise, "file locked")
+        Fault(host_at(path), lock, unlock).run(promise, "file locked")
 
 
 PROGRAM = """
@@ -377,7 +372,6 @@ def test_faults_of_the_process(kind: str, tmp_path: Path, promise: Callable[...,
     # What could not be brought to the disk is in the file, and counted as failed all the same.
     assert len(whole) == int(calls) - (0 if kind == "sync" else int(failures))
     assert torn == (kind == "limit"), "one write was cut off, and stays alone"
-    assert float(seen) <= SEEN_S
     assert float(healed) <= HEALED_S
 
 
