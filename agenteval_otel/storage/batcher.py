@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.memory import MEMORY
@@ -27,14 +27,11 @@ _BATCH_BYTES = 1024 * 1024
 _BATCH_ITEMS = 100
 _MAX_JOBS = 16
 
-T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
 
-
-class Sink(Protocol[T_contra]):
+class Sink(Protocol):
     """Where batches are written. One thread at a time calls it."""
 
-    def write(self, items: Sequence[T_contra], *, may_wait: bool) -> Sequence[Exception | None]:
+    def write(self, items: Sequence[Any], *, may_wait: bool) -> Sequence[Exception | None]:
         """Save the items, on a thread that may be blocked if `may_wait`; None or the error for each."""
         ...
 
@@ -51,16 +48,16 @@ class BatchedStorageProvider(EvaluationStorageProvider):
         """Where results go, in messages; no secrets."""
         raise NotImplementedError
 
-    def open_sink(self) -> Sink[Any]:
+    def open_sink(self) -> Sink:
         """A new sink; called once in each process, on the thread that writes."""
         raise NotImplementedError
 
     @cached_property
-    def _batchers(self) -> dict[int, ResultBatcher[Any]]:
+    def _batchers(self) -> dict[int, ResultBatcher]:
         return {}
 
     @property
-    def batcher(self) -> ResultBatcher[Any]:
+    def batcher(self) -> ResultBatcher:
         """The writer of this process: a forked child has its own."""
         pid = os.getpid()
         return self._batchers.get(pid) or self._batchers.setdefault(pid, ResultBatcher(self.place, self.open_sink))
@@ -73,7 +70,7 @@ class BatchedStorageProvider(EvaluationStorageProvider):
             await batcher.close()
 
 
-class ResultBatcher(Generic[T]):
+class ResultBatcher:
     """Saves the items of one process in batches.
 
     Args:
@@ -81,11 +78,11 @@ class ResultBatcher(Generic[T]):
         open_sink: Makes the sink, on the thread that writes.
     """
 
-    def __init__(self, place: str, open_sink: Callable[[], Sink[T]]) -> None:
+    def __init__(self, place: str, open_sink: Callable[[], Sink]) -> None:
         self._place, self._open_sink = place, open_sink
-        self._waiting: deque[_Item[T]] = deque()
+        self._waiting: deque[_Item] = deque()
         self._waiting_bytes = 0
-        self._sink: Sink[T] | None = None
+        self._sink: Sink | None = None
         self._write_began: float | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -94,7 +91,7 @@ class ResultBatcher(Generic[T]):
     def __repr__(self) -> str:
         return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
 
-    async def save(self, value: T, size: int) -> None:
+    async def save(self, value: Any, size: int) -> None:
         """Save an item of `size` bytes and wait for it; never blocks the event loop.
 
         Raises:
@@ -118,7 +115,7 @@ class ResultBatcher(Generic[T]):
         if error is not None:
             raise StorageError(str(error))
 
-    async def _outcome_of(self, item: _Item[T]) -> Exception | None:
+    async def _outcome_of(self, item: _Item) -> Exception | None:
         """Wait for the item; no longer than any write may take, however many are before it."""
         while not item.outcome.done():
             remaining_s = self._remaining_s()
@@ -139,7 +136,7 @@ class ResultBatcher(Generic[T]):
         """Close the sink after the waiting items; after a write that hangs as soon as that returns."""
         with self._lock:
             self._closed = True
-        closed: _Item[None] = _Item(None, 0)
+        closed: _Item = _Item(None, 0)
 
         def close_sink() -> None:
             if self._sink is not None:
@@ -151,7 +148,7 @@ class ResultBatcher(Generic[T]):
         self._worker.close(0.0)
         await asyncio.wait({closed.outcome}, timeout=HUNG_S)
 
-    def _admit(self, item: _Item[T]) -> None:
+    def _admit(self, item: _Item) -> None:
         if self._closed:
             raise StorageError(f"{self._place}: closed")
         if self._remaining_s() <= 0.0:
@@ -164,14 +161,14 @@ class ResultBatcher(Generic[T]):
     def _save_waiting(self, *, may_wait: bool = True) -> None:
         """Save the waiting items, in batches."""
         while self._waiting:
-            items: list[_Item[T]] = []
+            items: list[_Item] = []
             size = 0
             while self._waiting and size < _BATCH_BYTES and len(items) < _BATCH_ITEMS:
                 items.append(self._waiting.popleft())
                 size += items[-1].size
             self._write(items, may_wait=may_wait)
 
-    def _write(self, items: list[_Item[T]], *, may_wait: bool) -> None:
+    def _write(self, items: list[_Item], *, may_wait: bool) -> None:
         wanted = [item for item in items if not item.outcome.cancelled()]
         errors: Sequence[Exception | None]
         try:
@@ -188,10 +185,10 @@ class ResultBatcher(Generic[T]):
             item.answer(error)
 
 
-class _Item(Generic[T]):
+class _Item:
     """A value, and what becomes of it: None once it is saved, else the error."""
 
-    def __init__(self, value: T, size: int) -> None:
+    def __init__(self, value: Any, size: int) -> None:
         self.value, self.size, self.is_reserved = value, size, False
         self._loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[Exception | None] = self._loop.create_future()

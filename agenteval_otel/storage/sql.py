@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.batcher import BatchedStorageProvider, Sink
-from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, rows_of, target_of
+from agenteval_otel.storage.sql_rows import StoredResult, Target, rows_of, target_of
 
 
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
@@ -113,7 +113,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
     def place(self) -> str:
         return self._target.place
 
-    def open_sink(self) -> Sink[Rows]:
+    def open_sink(self) -> Sink:
         """The connection, opened by its first write."""
         from agenteval_otel.storage.sql_database import Database
 

@@ -73,7 +73,7 @@ def test_a_sink_that_hangs_fails_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = BlockedSink()
 
     async def work() -> None:
-        results: ResultBatcher[str] = ResultBatcher("disk", lambda: sink)
+        results = ResultBatcher("disk", lambda: sink)
         for text in ("waits", "refused"):
             with pytest.raises(StorageError, match=r"disk: a write has hung for more than 0\.5 s"):
                 await results.save(text, 2)
@@ -93,7 +93,7 @@ def test_closing_blocks_no_event_loop() -> None:
     sink.may_go_on.set()
 
     async def work() -> None:
-        results: ResultBatcher[str] = ResultBatcher("disk", lambda: sink)
+        results = ResultBatcher("disk", lambda: sink)
         await results.save("a", 2)
         for thread in list(results._worker._threads):
             await asyncio.to_thread(thread.join, 30)  # it ends when it has been idle
@@ -109,7 +109,7 @@ def test_waiting_results_share_the_memory_of_the_process(monkeypatch: pytest.Mon
     before, sink = MEMORY.results.used_bytes, BlockedSink()
 
     async def work() -> None:
-        results: ResultBatcher[str] = ResultBatcher("disk", lambda: sink)
+        results = ResultBatcher("disk", lambda: sink)
         first = asyncio.create_task(results.save("larger than all", 5_000))
         assert await asyncio.to_thread(sink.entered.wait, 30)
         with pytest.raises(StorageError, match="disk: does not keep up, 5000 bytes wait"):
