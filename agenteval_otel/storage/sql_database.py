@@ -14,10 +14,10 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from pydantic import ConfigDict, Field, field_validator
@@ -35,7 +35,6 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
 from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
 
-T = TypeVar("T")
 VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number that nobody else uses
 _BUSY_S = 0.25
@@ -337,13 +336,10 @@ def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
 
 
 def _delete_old(connection: sa.Connection, before: datetime) -> int:
-    """Delete a few evaluations that are older, whole; returns how many."""
+    """Delete a few evaluations that are older, their results with them; returns how many."""
     old = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(_SWEEP_ROWS)
     with connection.begin():
-        ids = connection.execute(old).scalars().all()
-        connection.execute(sa.delete(RESULTS).where(RESULTS.c.evaluation_id.in_(ids)))
-        connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(ids)))
-    return len(ids)
+        return connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))).rowcount
 
 
 class ResultQuery(Value, metaclass=Explained):
@@ -386,23 +382,19 @@ class ResultQuery(Value, metaclass=Explained):
         ]  # fmt: skip
         newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
         statement = sa.select(RESULTS).where(*filters).order_by(*newest).limit(self.limit).offset(self.offset)
-        return _read(
-            target, lambda connection: [stored_of(dict(row)) for row in connection.execute(statement).mappings()]
-        )
+        with _reading(target) as connection:
+            return [stored_of(dict(row)) for row in connection.execute(statement).mappings()]
 
 
 def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationResult | None:
     """All of one evaluation, as it was saved; None if there is none with this id."""
     key = name_of(evaluation_id)
-
-    def read(connection: sa.Connection) -> AggregatedEvaluationResult | None:
+    results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
+    with _reading(target) as connection:
         row = connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key)).mappings().first()
         if row is None:
             return None
-        results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
         return evaluation_of(dict(row), [dict(result) for result in connection.execute(results).mappings()])
-
-    return _read(target, read)
 
 
 def connect_reader(target: Target) -> sa.Connection:
@@ -419,8 +411,9 @@ def connect_reader(target: Target) -> sa.Connection:
     return _sqlite(f"{path.as_uri()}?mode=ro", uri=True).connect()
 
 
-def _read(target: Target, read: Callable[[sa.Connection], T]) -> T:
-    """Read over a connection that is closed afterwards.
+@contextlib.contextmanager
+def _reading(target: Target) -> Iterator[sa.Connection]:
+    """A connection for reading.
 
     Raises:
         StorageError: There is no such database, it cannot be reached, or its tables or rows are not ours.
@@ -428,7 +421,7 @@ def _read(target: Target, read: Callable[[sa.Connection], T]) -> T:
     try:
         with connect_reader(target) as connection:
             _has_version(connection)
-            return read(connection)
+            yield connection
     except SQLAlchemyError as error:
         raise _error_of(error, target) from None
     except ValueError as error:  # its text may contain content
