@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -82,9 +83,7 @@ class LineFile:
         saved = 0
         try:
             while saved < len(items):
-                # A pipe is opened for writing alone: it would else never miss its reader.
-                flags = os.O_APPEND | (os.O_RDWR if self.path.is_file() or not self.path.exists() else os.O_WRONLY)
-                with open_locked(self.path, flags, wait=may_wait) as descriptor:
+                with open_locked(self.path, self._flags(), wait=may_wait) as descriptor:
                     count = self._append(descriptor, items[saved:])
                     if self._durable and count:
                         os.fsync(descriptor)
@@ -95,6 +94,14 @@ class LineFile:
 
     def close(self) -> None:
         """Nothing is open between writes."""
+
+    def _flags(self) -> int:
+        try:
+            is_regular = stat.S_ISREG(os.stat(self.path).st_mode)  # asked once: others may rename and create it
+        except OSError:
+            is_regular = True
+        # A pipe is opened for writing alone: it would else never miss its reader.
+        return os.O_APPEND | (os.O_RDWR if is_regular else os.O_WRONLY)
 
     def _append(self, descriptor: int, lines: Sequence[bytes]) -> int:
         """Append as many of the lines as there is room for; their number, 0 where the file was renamed instead."""
