@@ -52,14 +52,14 @@ def _raw(size: Size) -> Numbers:
     """The SDK by itself, 64 at a time, with the same question and the same form of the answer."""
     import anthropic
 
-    from agenteval_otel.judges.forms import plain_form
+    from agenteval_otel.judges.answers import constrained_form
     from agenteval_otel.models import EvaluationInput
 
     total = size.of(*_WAVES) * _AT_ONCE
     with provider(_DELAY_S) as address:
         given = EvaluationInput(prompt=subjects.QUESTION, response=subjects.ANSWER)
         request, _ = _judged(address).question_for(given)
-        form = {"type": "json_schema", "schema": plain_form(request.answer_form)}
+        form = {"type": "json_schema", "schema": constrained_form(request.answer_form)}
 
         async def run() -> Numbers:
             client = anthropic.AsyncAnthropic(api_key=_KEY, base_url=address, max_retries=0)

@@ -32,14 +32,21 @@ else:
 
 
 class FreshCopies(_Model):
-    """A model whose changed copies compute cached properties again: bounds, criteria, fingerprint."""
+    """A model whose copies and pickles hold its fields alone, without its cached bounds, connections and guards."""
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy; as everywhere in pydantic, changes are not validated."""
-        copied = super().model_copy(update=update, deep=deep)
-        for name in copied.__dict__.keys() - type(self).model_fields.keys() if update else ():
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
         return copied
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return super(FreshCopies, self.__copy__()).__deepcopy__(memo)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()
+        fields = type(self).model_fields
+        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
 
 
 class Registry(MutableMapping[str, Any]):

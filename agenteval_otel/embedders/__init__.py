@@ -1,8 +1,8 @@
 """Embedders: texts in, vectors out, for evaluators that compare meaning or wording.
 
-`base` holds the contract, `hashing` the embedder that is built in, `openai_compatible` and `sentence_transformers`
-those that ask a model, `vectors` what their rows have to be, `given` takes other people's objects. Runs where the
-evaluator runs that asks. Importing this room loads no numpy and no vendor; the first embedding does.
+`base` holds the contract, `hashing` the built-in embedder, `openai_compatible` and `sentence_transformers` those with a
+model, `adapter` takes an object of the program's. Importing this package loads no numpy and no vendor; the first
+embedding does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Embedders of other makers: an object that embeds, under whatever name its library calls that."""
+"""CallableEmbedder: an object that embeds, by the method names of several libraries."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.embedders.base import Embedder
 from agenteval_otel.errors import ConfigurationError
 
-__all__ = ["CallableEmbedder", "as_embedder"]
-
 _METHODS = ("embed", "embed_documents", "encode")
-# These take the texts by name, and give an object that holds the vectors.
+# These take the texts as `values`, and return an object with the vectors.
 _MODEL_METHODS = ("do_embed", "doEmbed")
 
 
@@ -24,7 +22,7 @@ class CallableEmbedder(Embedder):
     """An object of the program's that embeds, as an embedder; it stays in this process.
 
     Attributes:
-        name: What the object is, for the fingerprint of the evaluator that uses it.
+        name: Names the object in the fingerprint of the evaluator that uses it.
         model: A function of the texts, or an object with ``embed(texts)``, ``embed_documents(texts)``,
             ``encode(texts)`` or ``do_embed(values=texts)``; sync or async. Left out of dumps.
     """
@@ -44,7 +42,7 @@ class CallableEmbedder(Embedder):
         return inspect.iscoroutinefunction(self._call[0])
 
     def embed(self, texts: Sequence[str]) -> Any:
-        """What the object gives for the texts, as it gives it; whatever it raises is passed on."""
+        """The object's vectors, in its own form; its exceptions are raised as they are."""
         call, by_name = self._call
         rows = call(values=list(texts)) if by_name else call(list(texts))
         return _awaited(rows) if inspect.isawaitable(rows) else _rows_of(rows)
@@ -60,7 +58,7 @@ class CallableEmbedder(Embedder):
 def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
     """An embedder from what a caller or a configuration may write.
 
-    An `Embedder` is taken as it is; a mapping is resolved by its ``type``; a type's name or an embedder's class gives
+    An `Embedder` stays as it is; a mapping is resolved by its ``type``; a type's name or an embedder's class becomes
     one with default settings; an object or a function that embeds becomes a `CallableEmbedder`.
 
     Raises:
@@ -89,5 +87,5 @@ async def _awaited(pending: Awaitable[Any]) -> Any:
 
 
 def _rows_of(result: Any) -> Any:
-    """The vectors themselves, where they are held by something."""
+    """The vectors, where an object or a mapping holds them."""
     return result.get("embeddings") if isinstance(result, Mapping) else getattr(result, "embeddings", result)

@@ -1,4 +1,4 @@
-"""The embedder that is built in: words and pieces of words, hashed into a vector. It compares wording, not meaning."""
+"""The built-in embedder: words and pieces of words, hashed into a vector. It compares wording, not meaning."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["HashingEmbedder"]
 
 _WORD = re.compile(r"[^\W_]+")
 _MIN_GRAM, _MAX_GRAM = 3, 5
 _SPACE = 32
-# An odd number with bits all over, as in multiplicative hashing: the golden ratio's fraction, and a finaliser of its
-# kind, so that neighbours in the code table end up anywhere.
+# Multiplicative hashing: the golden ratio's fraction, and a finaliser, so that neighbours in the code table are spread.
 _FACTOR, _FINAL, _HALF = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 32
 
-# Words that English sentences share whatever they are about. "No", "not" and "nor" are not among them: they turn an
-# answer round.
+# Words of any English sentence; without "no", "not" and "nor", which reverse an answer.
 _SENTENCE_WORDS = (
     "a an the this that these those i you he she it we they me him her us them my your his its our their is am are was "
     "were be been being do does did have has had will would shall should can could may might must of to in on at by "
@@ -39,20 +36,20 @@ _FREQUENT = frozenset(_SENTENCE_WORDS.split())
 
 
 class HashingEmbedder(Embedder, type="hashing"):
-    """Compares wording: two texts are near when they share words, or pieces of words. It knows no meaning.
+    """Compares wording: two texts are near when they share words, or pieces of words.
 
-    A paraphrase in other words is far, and an answer that says the contrary in the same words is near. For meaning take
-    a model's embedder. It needs no model, no network and no training, and gives the same numbers everywhere.
+    A paraphrase in other words is far, and an answer that says the contrary in the same words is near; meaning needs an
+    embedder with a model. This one needs no model, network or training, and returns the same numbers everywhere.
 
     Each distinct word, and each run of 3 to 5 characters in it with its borders, adds to one place of the vector or
-    takes from it (signed feature hashing: Weinberger et al. 2009); frequent English words count less. Time grows with
-    the text, up to `max_characters`. Blocks: about a quarter of a millisecond for 1 KB.
+    subtracts from it (signed feature hashing: Weinberger et al. 2009); frequent English words count less. Time grows
+    with the text, up to `max_characters`. Blocks: about a quarter of a millisecond for 1 KB.
 
     Attributes:
-        dimensions: Length of the vectors; with fewer more words fall onto each other.
-        max_characters: What comes after so many characters of a text is left out.
-        gram_weight: What a piece of a word counts beside a whole word's 1.
-        frequent_weight: What a frequent English word counts, with its pieces, beside any other's 1.
+        dimensions: Length of the vectors; with fewer, more words share a place.
+        max_characters: Longer texts are cut off.
+        gram_weight: Weight of a piece of a word; a whole word's is 1.
+        frequent_weight: Weight of a frequent English word and its pieces; any other's is 1.
     """
 
     dimensions: int = Field(default=2048, ge=16, le=65_536)
@@ -61,7 +58,7 @@ class HashingEmbedder(Embedder, type="hashing"):
     frequent_weight: float = Field(default=0.2, ge=0, le=1)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row a text, of length 1; zeros where a text has neither letters nor digits."""
+        """One row per text, of length 1; zeros where a text has neither letters nor digits."""
         import numpy as np
 
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
@@ -72,7 +69,7 @@ class HashingEmbedder(Embedder, type="hashing"):
         return rows
 
     def _weights(self, text: str) -> dict[str, float]:
-        """The distinct words with what each counts; one that is repeated counts more, but less and less."""
+        """The weights of the distinct words: the logarithm of their number, less for frequent English words."""
         folded = composed(text[: self.max_characters], "NFKC")[: self.max_characters].casefold()
         return {
             word: (1.0 + math.log(count)) * (self.frequent_weight if word in _FREQUENT else 1.0)
@@ -85,7 +82,7 @@ class HashingEmbedder(Embedder, type="hashing"):
         words = list(weights)
         counts = np.fromiter(weights.values(), np.float64, len(words))
         hashes = np.fromiter((crc32(word.encode("utf-8", "surrogatepass")) for word in words), np.uint64, len(words))
-        # The pieces are hashed separately from the words: a word of three letters is not the same place as its piece.
+        # Pieces are hashed apart from words: a word of three letters has another place than its piece.
         grams, worth = _grams(words, counts * self.gram_weight)
         mixed = _mixed(np.concatenate((hashes, grams)))
         values = np.concatenate((counts, worth))
@@ -97,7 +94,7 @@ class HashingEmbedder(Embedder, type="hashing"):
 
 
 def _grams(words: list[str], worth: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
-    """The hash of every piece of every word, and what it counts; pieces do not reach over a word's borders."""
+    """The hash of each piece of each word, and its weight; pieces do not cross a word's borders."""
     import numpy as np
 
     line = f" {' '.join(words)} ".encode("utf-32-le", "surrogatepass")

@@ -1,7 +1,7 @@
-"""The embedder that runs a sentence-embedding model on this machine, by the package sentence-transformers.
+"""The embedder with a model on this machine, by the package sentence-transformers.
 
-The package brings PyTorch, which is far too heavy for somebody else's process: in a monitored one it is imported in the
-worker process, at the lowest priority, and the model's weights are loaded there once.
+The package brings PyTorch, which is too heavy for the host's process: it is imported in the worker process, at the
+lowest priority, and the model's weights are loaded there once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.components import PartError
-from agenteval_otel.embedders.base import Embedder
-from agenteval_otel.embedders.vectors import unit_rows
+from agenteval_otel.embedders.base import Embedder, unit_rows
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.runtime.fork import ForkSafeLock
 
@@ -26,28 +25,25 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["SentenceTransformerEmbedder"]
 
 _EXTRA: Final = 'sentence-transformers is not installed: pip install "agenteval-otel[sentence-transformers]"'
-# Two threads that need the same model load it once; it lies on a disk, so a load ends.
+# Two threads that need the same model load it once. It is on a disk, so loading ends.
 _loading = ForkSafeLock()
 
 
 class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
     """Compares meaning, by a model on this machine: two texts are near when they say the same, also in other words.
 
-    Needs the extra ``sentence-transformers``, and a model that is there: its folder, or its name among those that were
-    downloaded before. Nothing is fetched from the network unless `allow_download`, and no code that comes with a model
-    is run. Blocks: some milliseconds a text, seconds when the model is loaded.
-
-    What a model can read is limited, to 256 tokens for many; the rest of a longer text is not looked at.
+    Needs the extra ``sentence-transformers``, and the model's folder or a downloaded model's name. Nothing is
+    downloaded unless `allow_download`, and code that comes with a model is never run. Blocks: some milliseconds per
+    text, seconds while the model is loaded. Many models read 256 tokens of a text and ignore the rest.
 
     Attributes:
         model: Folder of the model, or its name.
         batch_size: Texts that go through the model together.
-        threads: Processor threads of the model in the child process; elsewhere the process's own setting stays.
-        max_characters: What comes after so many characters of a text is left out before the model's own limit.
-        allow_download: Whether a model that is not there is fetched.
+        threads: Processor threads of the model in the worker process; elsewhere the process's own setting applies.
+        max_characters: Longer texts are cut off before the model's own limit.
+        allow_download: Whether a missing model is downloaded.
     """
 
     unversioned: ClassVar[frozenset[str]] = frozenset({"batch_size", "threads", "allow_download"})
@@ -70,7 +66,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         return self
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row a text, of length 1; zeros where a text is blank.
+        """One row per text, of length 1; zeros where a text is blank.
 
         Raises:
             EvaluationError: (``model_unavailable``) The model cannot be loaded.
@@ -90,8 +86,8 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         return rows
 
     def prepare(self) -> None:
-        """Import the package and load the model, with `threads` threads; what fails is told by `embed`."""
-        # Before the import, which looks at them; the process is ours.
+        """Import the package and load the model, with `threads` threads; `embed` raises what fails."""
+        # Before the import, which reads them; the process is ours.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         if not self.allow_download:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -100,7 +96,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
             from tqdm import tqdm
 
             torch.set_num_threads(self.threads)
-            tqdm.monitor_interval = 0  # the thread that it starts for its bars would be there at the fork
+            tqdm.monitor_interval = 0  # else it has a thread at the fork
             self._loaded()
         except Exception:
             return
@@ -114,7 +110,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
 
     @cached_property
     def _model(self) -> Any:
-        """The model, or why there is none: it is not looked for again with every evaluation."""
+        """The model, or why it cannot be loaded, which is found out once."""
         try:
             from sentence_transformers import SentenceTransformer
 
@@ -131,7 +127,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """The program's standard error is not for our progress."""
+    """No progress bars on the program's standard error."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

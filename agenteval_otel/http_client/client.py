@@ -1,5 +1,4 @@
-"""The HTTP client for judges and embedders. It follows no redirects, bounds what it reads and leaves no trace in the
-host's logs.
+"""The HTTP client of judges and embedders: one per event loop, no redirects, bounded responses, no log lines.
 
 A redirect would carry the key along; compression is not asked for, since a small body may grow huge. The client has no
 time limit of its own: the deadline of the request ends it. httpx2 is imported here only, with the first request.
@@ -8,8 +7,12 @@ time limit of its own: the deadline of the request ends it. httpx2 is imported h
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import logging
-from collections.abc import AsyncIterator, Iterator
+import os
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     import ssl
 
     import httpx2
-
-__all__ = ["client_for", "quietly", "trusted"]
 
 _ERROR_BYTES: Final = 65_536
 _KEPT_OPEN, _IDLE_S = 64, 30.0
@@ -43,7 +44,7 @@ def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
 
     Args:
         url: The paths of requests are appended to it.
-        max_bytes: Longest response body, in bytes.
+        max_bytes: Longest response body. The body of an error is cut at 64 KiB instead: its status is enough.
     """
     import httpx2
 
@@ -59,15 +60,40 @@ def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
 
     async def after(response: httpx2.Response) -> None:
         await asyncio.sleep(0)
-        _check(response, max_bytes)
-        failed = response.status_code >= 400
-        response.stream = Bounded(response.stream, _ERROR_BYTES if failed else max_bytes, failed)
+        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise unreadable("is compressed")  # so its size is unknown
+        length = response.headers.get("content-length", "")
+        if response.status_code < 400 and length.isdecimal() and int(length[:18]) > max_bytes:
+            raise unreadable(f"is longer than {max_bytes} bytes")
+        is_error = response.status_code >= 400
+        response.stream = Bounded(response.stream, _ERROR_BYTES if is_error else max_bytes, cuts=is_error)
 
     return httpx2.AsyncClient(
         base_url=url, timeout=None, follow_redirects=False, verify=trusted(),
         event_hooks={"request": [before], "response": [after]},
         limits=httpx2.Limits(max_keepalive_connections=_KEPT_OPEN, keepalive_expiry=_IDLE_S),
     )  # fmt: skip
+
+
+class _Bounded:
+    """A body that fails beyond the limit, or is cut there."""
+
+    def __init__(self, stream: Any, limit: int, *, cuts: bool) -> None:
+        self._stream, self._limit, self._cuts = stream, limit, cuts
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = self._limit
+        async for part in self._stream:
+            left -= len(part)
+            if left < 0 and self._cuts:
+                return
+            if left < 0:
+                raise unreadable(f"is longer than {self._limit} bytes")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+        await asyncio.sleep(0)
 
 
 @contextmanager
@@ -101,31 +127,69 @@ def _is_of_the_host(record: logging.LogRecord) -> bool:
     return not _requesting.get()
 
 
-def _check(response: Any, limit: int) -> None:
-    """Refuse a compressed body, whose size is unknown, and a body that announces more than the limit."""
-    if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-        raise unreadable("is compressed")
-    length = response.headers.get("content-length", "")
-    if response.status_code < 400 and length.isdecimal() and int(length[:18]) > limit:
-        raise unreadable(f"is longer than {limit} bytes")
+class LoopClients:
+    """The clients of a model, one per process and event loop, closed when the loop ends or the model is gone.
+
+    A connection belongs to the loop that opened it, and to the process: a forked worker that went on with its parent's
+    would read the other's responses.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[int, asyncio.AbstractEventLoop], _OpenClient] = {}
+        weakref.finalize(self, _close_soon, self._clients).atexit = False
+
+    async def get(self, connect: Callable[[], Any]) -> Any:
+        """The running loop's client, made by `connect` where there is none."""
+        place = os.getpid(), asyncio.get_running_loop()
+        if place not in self._clients:
+            for pid, loop in list(self._clients):
+                if pid != place[0] or loop.is_closed():
+                    self._clients.pop((pid, loop), None)
+            self._clients[place] = _OpenClient(connect())
+            await self._clients[place].open()
+        return self._clients[place].client
+
+    async def close(self) -> None:
+        """Close the running loop's client."""
+        client = self._clients.pop((os.getpid(), asyncio.get_running_loop()), None)
+        if client is not None:
+            await client.closing.aclose()
 
 
-class _Bounded:
-    """A body that fails beyond the limit. The body of an error is cut there instead: its status is enough."""
+class _OpenClient:
+    """A client with the generator that closes it: a loop that ends finishes the generators that were begun on it."""
 
-    def __init__(self, stream: Any, limit: int, cut: bool) -> None:
-        self._stream, self._limit, self._cut = stream, limit, cut
+    def __init__(self, client: Any) -> None:
+        self.client, self.loop = client, asyncio.get_running_loop()
+        self.closing = self._until_closed()
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = self._limit
-        async for part in self._stream:
-            left -= len(part)
-            if left < 0:
-                if self._cut:
-                    return
-                raise unreadable(f"is longer than {self._limit} bytes")
-            yield part
+    async def open(self) -> None:
+        for client in [client for client in _OPEN if client.loop.is_closed()]:  # without finishing its generators
+            _OPEN.discard(client)
+        _OPEN.add(self)
+        await anext(self.closing)
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-        await asyncio.sleep(0)
+    async def _until_closed(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            await self.close()
+
+    def close_soon(self) -> None:
+        self.closing_task = self.loop.create_task(self.close())  # a loop keeps no task alive
+
+    async def close(self) -> None:
+        with quietly():
+            await (self.client.aclose() if hasattr(self.client, "aclose") else self.client.close())
+        _OPEN.discard(self)
+
+
+_OPEN: Final[set[_OpenClient]] = set()
+"""A loop finishes only generators that are still there, and a model often goes away just before its loop ends."""
+
+
+def _close_soon(clients: dict[tuple[int, asyncio.AbstractEventLoop], _OpenClient]) -> None:
+    """Close the clients of a model that is gone, each on its loop."""
+    for (_, loop), client in clients.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(client.close_soon, context=contextvars.Context())

@@ -1,33 +1,20 @@
-"""Replies: what came back over HTTP, and what it means where it is no answer."""
+"""Replies: what a response means where it is no answer."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.errors import ModelError
 from agenteval_otel.http_client.retries import retry_after_of
 from agenteval_otel.runtime.masking import mask_known, printable
 
-__all__ = [
-    "RETRYABLE",
-    "Reply",
-    "Secrets",
-    "count_of",
-    "encodable",
-    "error_of",
-    "joined",
-    "object_of",
-    "status_of",
-    "unreadable",
-]
-
 RETRYABLE: Final = frozenset({"rate_limited", "overloaded", "server_error", "connection_error"})
-"""Kinds of failures that asking again may help with."""
+"""The error types that a retry may help with."""
 
-_SAID_CHARS: Final = 200
+_QUOTED_CHARS: Final = 200
 _ECHO_CHARS: Final = 16
 _WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -35,7 +22,7 @@ _TYPES: Final = {
     401: "authentication", 402: "authentication", 403: "authentication", 404: "not_found", 408: "timeout",
     409: "server_error", 413: "context_overflow", 429: "rate_limited", 529: "overloaded",
 }  # fmt: skip
-# Asking again does not help where the money is gone.
+# A retry does not help where the money is gone.
 _FOR_GOOD: Final = re.compile(r"(?i)insufficient_quota|billing|credit|spend[_ -]?limit")
 _TOO_LONG: Final = re.compile(
     r"(?i)context[_ -]?(?:length|window|limit)|(?:prompt|input) is too long|too many (?:input )?tokens|maximum context"
@@ -50,27 +37,27 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class Secrets(NamedTuple):
-    """What must not come back in an error: keys, and the question."""
-
-    keys: tuple[str, ...]
-    question: str
-
-
-def error_of(reply: Reply, secrets: Secrets) -> ModelError:
-    """The failure that a response with an error status is."""
-    kind, words, detail = _error_fields(reply)
-    error_type = _type_of(reply.status, f"{kind} {words}", detail)
-    for_good = reply.status == 429 and _FOR_GOOD.search(f"{kind} {words} {detail}") is not None
+def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
+    """The failure that a response with an error status is; its message repeats neither keys nor the question."""
+    kind, code, detail = _error_fields(reply)
+    words = f"{kind} {code}"
+    if "overloaded" in words:
+        error_type = "overloaded"
+    elif reply.status in (400, 422) and _TOO_LONG.search(f"{words} {detail}"):
+        error_type = "context_overflow"
+    else:
+        error_type = _TYPES.get(reply.status) or ("server_error" if reply.status >= 500 else "bad_request")
     may_help = error_type in RETRYABLE or reply.status == 408
+    for_good = reply.status == 429 and _FOR_GOOD.search(f"{words} {detail}") is not None
     message = f"the provider answered with status {reply.status}"
-    shown = " ".join(part for part in (kind, words) if part)
-    message += f" ({mask_known(shown, secrets.keys)})" if shown else ""
-    quoted = _quotable(detail, secrets)
+    if words.strip():
+        message += f" ({mask_known(words.strip(), keys)})"
+    if detail and not _repeats(detail, question):
+        # Masked before it is cut, so that no half of a key is left.
+        message += f": {printable(mask_known(detail, keys))[:_QUOTED_CHARS]}"
     return ModelError(
-        f"{message}: {quoted}" if quoted else message, error_type=error_type,
-        retryable=may_help and not for_good, retry_after_s=retry_after_of(reply.headers),
-    )  # fmt: skip
+        message, error_type=error_type, retryable=may_help and not for_good, retry_after_s=retry_after_of(reply.headers)
+    )
 
 
 def object_of(reply: Reply) -> dict[str, Any]:
@@ -83,10 +70,7 @@ def object_of(reply: Reply) -> dict[str, Any]:
     if kind != "application/json" and not kind.endswith("+json"):
         shown = kind if re.fullmatch(r"[\w.+/-]{1,80}", kind) else "none that is known"
         raise unreadable(f"has the content type {shown}")
-    try:
-        document = json.loads(reply.body)
-    except (ValueError, RecursionError):
-        document = None
+    document = _json(reply.body)
     if not isinstance(document, dict):
         raise unreadable("is no JSON object")
     return document
@@ -106,62 +90,50 @@ def unreadable(what: str) -> ModelError:
 
 
 def count_of(usage: Any, name: str) -> int:
-    """A number of tokens; 0 where there is none that makes sense."""
+    """A number of tokens; 0 where it makes no sense."""
     count = usage.get(name) if isinstance(usage, Mapping) else None
     return count if type(count) is int and 0 <= count < 2**53 else 0
 
 
 def encodable(text: str) -> str:
-    """Text with the replacement character for what no encoding has."""
+    """The text with the replacement character for what has no encoding."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def joined(parts: list[Any]) -> str | None:
-    """The text of the parts; None where one of them is none of text."""
-    texts: list[str] = []
-    for part in parts:
-        text = part.get("text") if isinstance(part, Mapping) else None
-        if not isinstance(text, str):
-            return None
-        texts.append(text)
-    return "".join(texts)
+    """The text of the parts; None where a part has none."""
+    texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
+    known = [text for text in texts if isinstance(text, str)]
+    return "".join(known) if len(known) == len(texts) else None
 
 
-def _type_of(status: int, words: str, message: str) -> str:
-    if "overloaded" in words:
-        return "overloaded"
-    if status in (400, 422) and _TOO_LONG.search(f"{words} {message}"):
-        return "context_overflow"
-    return _TYPES.get(status) or ("server_error" if status >= 500 else "bad_request")
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _error_fields(reply: Reply) -> tuple[str, str, str]:
     """Type, code and message of an error, in either of the providers' forms."""
-    try:
-        body = json.loads(reply.body)
-    except (ValueError, RecursionError):
-        return "", "", ""
+    body = _json(reply.body)
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, str):
-        return "", "", error[:1_000]
+        return "", "", error[:1_000].strip()
     if not isinstance(error, dict):
         return "", "", ""
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, dict) else error.get("code")
-    return _short_text(error.get("type")), _short_text(code), str(error.get("message") or "")[:1_000]
+    return _word(error.get("type")), _word(code), str(error.get("message") or "")[:1_000].strip()
 
 
-def _short_text(value: Any) -> str:
+def _word(value: Any) -> str:
     return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
 
 
-def _quotable(message: str, secrets: Secrets) -> str:
-    """The provider's message, where it does not repeat the question: what is evaluated belongs into no error."""
-    message = message.strip()
+def _repeats(message: str, question: str) -> bool:
+    """Whether the provider's message quotes the question, which is content and belongs into no error."""
     starts = range(0, len(message) - _ECHO_CHARS + 1, _ECHO_CHARS // 2)
-    if any(message[at : at + _ECHO_CHARS] in secrets.question for at in starts):
-        return ""
-    # Masked before it is cut, so that no half of a key is left.
-    return printable(mask_known(message, secrets.keys))[:_SAID_CHARS]
+    return any(message[at : at + _ECHO_CHARS] in question for at in starts)

@@ -1,11 +1,14 @@
-"""Judges of other makers: an object that generates text, under whatever name its library calls that."""
+"""CallableJudge: an object that generates text, by the method names of several libraries."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
+import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -14,35 +17,35 @@ from pydantic import Field, model_validator
 from agenteval_otel.components import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import parse_answer
-from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
-from agenteval_otel.judges.daemon_threads import DaemonThreads
-
-__all__ = ["CallableJudge", "as_judge"]
+from agenteval_otel.judges.base import Judge
+from agenteval_otel.judges.request import JudgeRequest, Verdict
+from agenteval_otel.models.judge_calls import JudgeUsage
 
 _METHODS: Final = (
     "generate", "generate_text", "generateText", "complete", "ainvoke", "invoke", "do_generate", "doGenerate", "ask",
     "judge",
 )  # fmt: skip
 _INNER: Final = ("get_model", "getModel")
-_MOST_CHARS: Final = 262_144
+_MAX_CHARS: Final = 262_144
+_MAX_HUNG: Final = 16
 _MALFORMED: Final = "malformed_answer"
 _SYSTEM_NAMES: Final = ("system", "system_prompt", "systemPrompt")
 _TEXT_NAMES: Final = ("text", "content", "output", "message")
 
 
 class CallableJudge(Judge):
-    """An object of the program's that generates text, as a judge. Its own limits and retries are its business.
+    """An object of the program's that generates text, as a judge. Limits and retries are left to the object.
 
-    A plain function or method runs in a thread of its own, so that it holds up nobody; an ``async def`` on the loop.
-    Of functions that never come back 16 threads are left behind, then it fails at once until one of them ends.
+    An ``async def`` runs on the loop, a plain function or method on a thread of its own. After 16 calls that never
+    return, further calls fail at once (``timeout``) until one of them returns.
 
     Attributes:
-        name: What the object is, for the fingerprint of the evaluator that uses it.
+        name: Names the object in the fingerprint of the evaluator that uses it.
         target: A function of the prompt, or an object with one of ``generate``, ``generate_text``, ``complete``,
             ``invoke``, ``ask``, ``judge`` and the like. It gets ``prompt`` (and ``system``, or both as ``messages``)
-            by name where it has such parameters, else one text of both; it gives a text, or something with ``text`` or
-            ``content``. Left out of dumps.
-        deadline_s: Seconds until an ``async def`` is given up. A thread that runs a plain one nothing can end.
+            by name where it has such parameters, else one text of both; it returns a text, or something with ``text``
+            or ``content``. Left out of dumps.
+        deadline_s: Seconds until a call is given up; the thread of a plain function goes on.
     """
 
     name: str = ""
@@ -62,7 +65,7 @@ class CallableJudge(Judge):
         return cls(name=f"{kind.__module__}.{kind.__qualname__}", target=target)
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """What the object makes of the prompt. Raises `JudgeError` for whatever it raises."""
+        """The object's answer. Raises `JudgeError` for whatever it raises."""
         started = time.monotonic()
         positional, named = _arguments(self._method, request)
         try:
@@ -70,26 +73,62 @@ class CallableJudge(Judge):
                 if inspect.iscoroutinefunction(self._method):
                     result = await self._method(*positional, **named)
                 else:
-                    result = await self._threads.run(self._method, *positional, **named)
+                    result = await self._on_a_thread(lambda: self._method(*positional, **named))
                     result = await result if inspect.isawaitable(result) else result
         except JudgeError:
             raise
-        except (Exception, SystemExit) as error:  # which would end the loop, and every evaluation on it
-            raise JudgeError(f"the model raised {type(error).__name__}", error_type=_word_of(error)) from None
+        except (Exception, SystemExit) as error:  # SystemExit would end the loop, and every evaluation on it
+            error_type = "connection_error" if isinstance(error, ConnectionError) else "server_error"
+            if isinstance(error, TimeoutError):
+                error_type = "timeout"
+            raise JudgeError(f"the model raised {type(error).__name__}", error_type=error_type) from None
         if isinstance(result, Verdict):
             return result
         text = _text_of(result)
-        if len(text) > _MOST_CHARS:
-            raise JudgeError(f"the judge's answer is longer than {_MOST_CHARS} characters", error_type=_MALFORMED)
+        if len(text) > _MAX_CHARS:
+            raise JudgeError(f"the judge's answer is longer than {_MAX_CHARS} characters", error_type=_MALFORMED)
         if not text.strip():
             raise JudgeError("the judge's answer is empty", error_type="empty_answer")
         answer = parse_answer(text) if request.answer_form else {}
         usage = JudgeUsage(calls=1)
         return Verdict(answer=answer, raw=text, usage=usage, model=self.model, duration_s=time.monotonic() - started)
 
+    async def _on_a_thread(self, function: Callable[[], Any]) -> Any:
+        """The function's result, in the caller's context, from a daemon thread of its own.
+
+        The loop's own threads are few and resolve host names: six functions that hang would silence every judge.
+        """
+        if len(self._hung) >= _MAX_HUNG:
+            self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
+        if len(self._hung) >= _MAX_HUNG:
+            raise JudgeError(f"{_MAX_HUNG} calls of the model never returned", error_type="timeout")
+        context = contextvars.copy_context()
+        done: Future[tuple[Any, BaseException | None]] = Future()
+
+        def call() -> None:
+            try:
+                done.set_result((context.run(function), None))
+            except BaseException as error:  # a future refuses some kinds
+                done.set_result((None, error))
+
+        thread = threading.Thread(target=call, name="agenteval-judge")
+        if not thread.daemon:  # else it has inherited the mark of our evaluations (`runtime.reentrancy`)
+            thread.daemon = True
+        thread.start()
+        try:
+            result, error = await asyncio.shield(asyncio.wrap_future(done))
+        except asyncio.CancelledError:
+            self._hung.add(thread)
+            raise
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise error
+        if error is not None:
+            raise JudgeError(f"the model raised {type(error).__name__}", error_type="server_error")
+        return result
+
     @cached_property
-    def _threads(self) -> DaemonThreads:
-        return DaemonThreads()
+    def _hung(self) -> set[threading.Thread]:
+        return set()
 
     @cached_property
     def _method(self) -> Callable[..., Any]:
@@ -102,7 +141,7 @@ class CallableJudge(Judge):
 def as_judge(value: Any, *, path: str | None = None) -> Judge:
     """A judge from what a caller or a configuration may write.
 
-    A `Judge` is taken as it is; a mapping is resolved by its ``type``; a type's name or a judge's class gives one with
+    A `Judge` stays as it is; a mapping is resolved by its ``type``; a type's name or a judge's class becomes one with
     default settings; an object or a function that generates text becomes a `CallableJudge`.
 
     Raises:
@@ -154,16 +193,6 @@ def _text_of(reply: Any) -> str:
     for _ in range(3):
         if isinstance(reply, str):
             return reply
-        read = (
-            reply.get
-            if isinstance(reply, Mapping)
-            else lambda name, reply_object=reply: getattr(reply_object, name, None)
-        )
-        reply = next((inner for name in _TEXT_NAMES if (inner := read(name)) is not None), None)
-    raise JudgeError("the model gave no text", error_type=_MALFORMED)
-
-
-def _word_of(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return "timeout"
-    return "connection_error" if isinstance(error, ConnectionError) else "server_error"
+        fields = reply if isinstance(reply, Mapping) else {name: getattr(reply, name, None) for name in _TEXT_NAMES}
+        reply = next((fields[name] for name in _TEXT_NAMES if fields.get(name) is not None), None)
+    raise JudgeError("the model returned no text", error_type=_MALFORMED)

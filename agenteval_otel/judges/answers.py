@@ -1,37 +1,38 @@
-"""Answers: what a model wrote, read as exactly one JSON object, or refused.
+"""A judge's answer: exactly one JSON object, or refused. Space around it and one fence of Markdown are allowed.
 
-Nothing is searched for, repaired or assumed: a score that has to be guessed is refused. Space around the object and one
-fence of Markdown are no change of what was said; anything else beside it is.
+Nothing is searched for, repaired or assumed: a score that has to be guessed is refused.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.http_client.replies import encodable
 
-__all__ = ["MAX_DEPTH", "check_form", "parse_answer"]
-
 MAX_DEPTH: Final = 32
 _MAX_DIGITS: Final = 300  # what a float can hold
 _FENCE: Final = "```"
 _INFO: Final = ("", "json")
+_TAKEN: Final = frozenset(
+    {"type", "properties", "required", "items", "enum", "const", "anyOf", "title", "description", "$defs", "$ref"}
+)
 
 
 def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any]:
     """The one JSON object that the text is.
 
-    Takes linear time. Whole numbers stay `int`, others `float`; characters that no encoding has (half a surrogate pair)
+    Takes linear time. Whole numbers stay `int`, others `float`; characters without an encoding (half a surrogate pair)
     become the replacement character.
 
     Args:
-        text: What the model wrote, at most as long as the judge takes it.
-        form: JSON Schema that the answer was asked to have: its ``type`` and ``required`` are checked, at every level.
-            Of a form that is made of several objects one is enough, and nothing in them is looked at: one that is
-            wrong is no reason to lose the others. What values are allowed is for whoever asked to say too.
+        text: The model's text.
+        form: JSON Schema of the answer: its ``type`` and ``required`` are checked at every level, values are not. Of a
+            form that consists of several objects one is enough, and they are not checked: a wrong one costs only
+            itself.
 
     Raises:
         JudgeError: ``empty_answer`` where there is nothing but space; ``malformed_answer`` for anything else that is
@@ -57,7 +58,7 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
     answer: dict[str, Any] = _cleaned(document, MAX_DEPTH)
     if form is not None and _is_of_several(form):
         if not any(isinstance(answer.get(name), dict) for name in form["properties"]):
-            raise _malformed("has none of the objects that it was asked for")
+            raise _malformed("has none of the objects of its form")
     elif form is not None:
         check_form(answer, form)
     return answer
@@ -69,10 +70,10 @@ def _is_of_several(form: dict[str, Any]) -> bool:
 
 
 def check_form(answer: Any, form: dict[str, Any], *, path: str = "") -> None:
-    """Hold an answer to the types and the required names of a JSON Schema; values are not looked at.
+    """Check the types and required names of a JSON Schema.
 
     Raises:
-        JudgeError: ``malformed_answer``, with the path of the first field that is not as it was asked for.
+        JudgeError: ``malformed_answer``, with the path of the first wrong field.
     """
     wanted = form.get("type")
     kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted or ())
@@ -110,11 +111,11 @@ def _is_kind(value: Any, kind: str) -> bool:
 
 
 class _Refused(ValueError):
-    """JSON as Python reads it, but not as it is written."""
+    """Valid for Python's reader, but not JSON."""
 
 
 def _unfenced(text: str) -> str:
-    """What stands in the fence where all of the text is one; a second fence inside is no JSON, and fails there."""
+    """The content of the fence where the whole text is one; a second fence inside fails as JSON."""
     if not (text.startswith(_FENCE) and text.endswith(_FENCE) and len(text) > 2 * len(_FENCE)):
         return text
     info, line_end, inner = text[len(_FENCE) : -len(_FENCE)].partition("\n")
@@ -124,7 +125,7 @@ def _unfenced(text: str) -> str:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise _Refused("says a name twice")
+        raise _Refused("repeats a name")
     return fields
 
 
@@ -159,3 +160,26 @@ def _cleaned(value: Any, depth: int) -> Any:
 
 def _malformed(what: str) -> JudgeError:
     return JudgeError(f"the judge's answer {what}", error_type="malformed_answer")
+
+
+def constrained_form(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as constrained decoding takes it: objects are closed, limits of any kind are left out."""
+    fields: dict[str, Any] = {}
+    for name, value in form.items():
+        if name in ("properties", "$defs") and isinstance(value, Mapping):
+            fields[name] = {key: constrained_form(inner) for key, inner in value.items()}
+        elif name == "items" and isinstance(value, Mapping):
+            fields[name] = constrained_form(value)
+        elif name == "anyOf":
+            fields[name] = [constrained_form(inner) for inner in value]
+        elif name in _TAKEN:
+            fields[name] = value
+    if fields.get("type") == "object":
+        fields["additionalProperties"] = False
+    return fields
+
+
+def with_form(system: str, form: Mapping[str, Any]) -> str:
+    """The instruction with the form described at its end, for providers that cannot constrain the answer."""
+    request = f"Answer with one JSON object and nothing else. Its JSON Schema: {json.dumps(form, ensure_ascii=False)}"
+    return f"{system}\n\n{request}" if system else request

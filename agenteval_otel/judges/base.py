@@ -1,24 +1,28 @@
-"""Contract of judges: a question in, one JSON object out; or a `JudgeError` that says which way it failed.
+"""Contract of judges, and the guards around one: cache, circuit breaker and budget, in this order.
 
-The values here are what evaluators, guards and judges exchange. None of them holds a key.
+A judge answers a question with one JSON object, or raises a `JudgeError`. A cached verdict costs nothing and needs no
+healthy endpoint; an endpoint in trouble is not paid for; and only a call within the budget is made. Guards never change
+an answer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import asyncio
+import contextlib
+import copy
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from agenteval_otel.components import Component
-from agenteval_otel.http_client.copies import BareCopies
-from agenteval_otel.http_client.replies import RETRYABLE
-from agenteval_otel.judges.breaker import BreakerSettings
-from agenteval_otel.judges.cache import CacheSettings
-from agenteval_otel.judges.request import JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.errors import EvaluationSkipped, JudgeError
+from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
+from agenteval_otel.judges.budget import BudgetLimiter, Reservation
+from agenteval_otel.judges.cache import CacheSettings, VerdictCache, key_of
+from agenteval_otel.judges.request import JudgeRequest, Verdict
 from agenteval_otel.judges.spend import SpendLimits
-
-if TYPE_CHECKING:
-    from agenteval_otel.judges.guarded import Guarded
-
-__all__ = ["ERROR_TYPES", "RETRYABLE", "Judge", "JudgeRequest", "JudgeUsage", "Verdict"]
+from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall, JudgeUsage
+from agenteval_otel.models.value import replaced
 
 ERROR_TYPES = (
     "refusal", "truncated", "empty_answer", "malformed_answer", "context_overflow", "rate_limited", "overloaded",
@@ -28,21 +32,21 @@ ERROR_TYPES = (
 """Every ``error_type`` of a `JudgeError`: none of them is an answer, and none becomes a score."""
 
 
-class Judge(BareCopies, Component, contract="judge"):
-    """Asks a model, and gives its answer as one JSON object.
+class Judge(Component, contract="judge"):
+    """Asks a model for one JSON object.
 
-    Implement `judge`, with ``type="..."`` in the class line where settings should name it. Runs on the event loop of
-    whoever asks (in a monitored process the background thread's), must not block it, and ends within a time of its own.
-    Several questions may be under way at once, and on several loops.
+    Implement `judge`, with ``type="..."`` in the class line where settings should name it. Runs on the caller's event
+    loop (in a monitored process the background thread's), must not block it, and ends within a time limit of its own.
+    Several calls may be under way at once, and on several loops.
 
     Attributes:
-        model: The model that is asked, as its provider names it.
+        model: The model's name at its provider.
         spend: What its calls may cost; None is no limit.
         breaker: When its endpoint is left alone; None is never.
-        cache: Which of its answers are kept for the same question; None keeps none.
+        cache: Which of its verdicts are kept; None keeps none.
     """
 
-    # No answer depends on these: neither the fingerprint of who asks nor the key of a verdict that was kept has them.
+    # No answer depends on these: neither an evaluator's fingerprint nor the key of a cached verdict has them.
     unversioned: ClassVar[frozenset[str]] = frozenset({"spend", "breaker", "cache"})
 
     model: str = ""
@@ -59,18 +63,187 @@ class Judge(BareCopies, Component, contract="judge"):
         raise NotImplementedError
 
     def config_problem(self) -> str | None:
-        """Why it could not be asked now, as far as that is seen without asking; None where nothing is in the way."""
+        """Why it cannot answer now, as far as that is known without a call; None where nothing is wrong."""
         return None
 
     async def close(self) -> None:
-        """Let go of the connections that the running event loop holds; `judge` opens new ones where it is called."""
+        """Close the connections of the running event loop; `judge` opens new ones."""
 
     def guarded(self) -> Guarded:
-        """This judge behind the guards that its settings name: the same one each time."""
-        wrapper: Guarded | None = self.__dict__.get("_guarded")
-        if wrapper is None:
-            from agenteval_otel.judges.guarded import guard
+        """This judge behind the guards of its settings: the same object each time."""
+        guarded: Guarded | None = self.__dict__.get("_guarded")
+        if guarded is None:
+            endpoint = "\0".join((self.type, str(getattr(self, "base_url", "")), self.model))
+            guarded = Guarded(
+                self,
+                budget=None if self.spend is None else BudgetLimiter(self.spend),
+                breaker=None if self.breaker is None else breaker_of(endpoint, self.breaker),
+                cache=None if self.cache is None else VerdictCache(self.cache),
+            )
+            guarded = self.__dict__.setdefault("_guarded", guarded)  # of two threads at once the first one's
+        return guarded
 
-            # Two threads at once: the first one's is everybody's.
-            wrapper = self.__dict__.setdefault("_guarded", guard(self, Verdict))
-        return wrapper
+
+class Guarded:
+    """A judge behind its guards; has the judge's own `judge`.
+
+    With a cache, equal requests at the same time are one call: the others wait for its result. All guards may be shared
+    by several judges, loops and threads.
+
+    Args:
+        judge: The judge.
+        budget: What may be spent; None is no limit.
+        breaker: When the endpoint is left alone; None is never.
+        cache: The verdicts of earlier calls; None makes each call.
+        clock: Monotonic seconds.
+
+    Attributes:
+        observer_failures: How often an observer (`models.judge_calls`) has raised.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        budget: BudgetLimiter | None = None,
+        breaker: CircuitBreaker | None = None,
+        cache: VerdictCache | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.inner, self.budget, self.breaker, self.cache, self._clock = judge, budget, breaker, cache, clock
+        self._version = judge.versioned()
+        self._calls: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[Verdict]] = {}
+        self.observer_failures = 0
+
+    def __repr__(self) -> str:
+        return f"<Guarded {self.label} {self.breaker!r} {self.budget!r} {self.cache!r}>"
+
+    @property
+    def model(self) -> str:
+        """The judge's model."""
+        return self.inner.model
+
+    @property
+    def label(self) -> str:
+        """The judge's type and model, as on metrics."""
+        return f"{self.inner.type}:{self.model}"
+
+    async def judge(self, request: JudgeRequest) -> Verdict:
+        """The judge's verdict, or the cached one: then ``from_cache``, with nothing used.
+
+        Raises:
+            JudgeError: As the judge does; ``breaker_open`` at once where the endpoint is left alone.
+            EvaluationSkipped: ``budget`` or ``budget_exhausted``: no call was made, to stay within the limits.
+        """
+        if self.cache is None or not request.fingerprint:
+            return await self._call(request)
+        key = self._key(request)
+        cached = await self.cache.get(key)
+        if cached is not None:
+            return self._cached(request, cached, probability=1.0)
+        return await self._call_once(request, key, self.cache)
+
+    def forget(self, request: JudgeRequest) -> None:
+        """Drop the cached verdict on a request, because its answer is of no use, such as one out of range."""
+        if self.cache is not None and request.fingerprint:
+            self.cache.forget(self._key(request))
+
+    async def close(self) -> None:
+        """Close the judge's connections of the running event loop."""
+        await self.inner.close()
+
+    def _key(self, request: JudgeRequest) -> str:
+        return key_of(request.fingerprint, self._version)
+
+    async def _call_once(self, request: JudgeRequest, key: str, cache: VerdictCache) -> Verdict:
+        """The result of the call with this key that is under way on this loop, else of a new one."""
+        place = asyncio.get_running_loop(), key
+        while (other := self._calls.get(place)) is not None:
+            await asyncio.wait([other])
+            if not other.cancelled():  # else one of those who wait makes the call
+                verdict = _result_of(other)
+                cache.hits += 1
+                return self._cached(request, verdict, probability=verdict.probability)
+        call = self._calls[place] = place[0].create_future()
+        try:
+            verdict = await self._call(request)
+            cache.put(key, verdict)
+            call.set_result(verdict)
+            return verdict
+        except Exception as error:
+            call.set_exception(error)
+            call.exception()  # asyncio logs an error that nobody looks at
+            raise
+        finally:
+            del self._calls[place]
+            call.cancel()  # without effect where it has a result
+
+    async def _call(self, request: JudgeRequest) -> Verdict:
+        with contextlib.ExitStack() as guards:
+            reservation = None
+            try:
+                if self.breaker is not None:
+                    guards.enter_context(self.breaker.call())
+                if self.budget is not None:
+                    reservation = await self.budget.reserve(request, self.model)
+            except (JudgeError, EvaluationSkipped) as refusal:
+                outcome = refusal.error_type if isinstance(refusal, JudgeError) else str(refusal)
+                self._notify(JudgeCall(self, request.purpose, outcome, was_sent=False))
+                raise
+            return await self._reserved(request, reservation)
+
+    async def _reserved(self, request: JudgeRequest, reservation: Reservation | None) -> Verdict:
+        started, probability = self._clock(), 1.0 if reservation is None else reservation.probability
+        try:
+            verdict = await self.inner.judge(request)
+        except BaseException as error:
+            usage, outcome = None, type(error).__name__
+            if isinstance(error, JudgeError):
+                usage, outcome, error.probability = error.usage, error.error_type, probability
+            elif isinstance(error, asyncio.CancelledError):
+                outcome = "cancelled"
+            self._ended(request, reservation, started, outcome, usage)
+            raise
+        cost_usd = self._ended(request, reservation, started, ANSWERED, verdict.usage, verdict.cost_usd)
+        if (cost_usd, probability) == (verdict.cost_usd, verdict.probability):
+            return verdict
+        return replaced(verdict, {"cost_usd": cost_usd, "probability": probability})
+
+    def _ended(
+        self, request: JudgeRequest, reservation: Reservation | None, started: float, outcome: str,
+        usage: JudgeUsage | None, cost_usd: float | None = None,
+    ) -> float | None:  # fmt: skip
+        # Nothing here waits: a task that is cancelled settles too.
+        duration_s = self._clock() - started
+        if self.budget is not None and reservation is not None:
+            error_type = None if outcome == ANSWERED else outcome
+            cost_usd = self.budget.settle(reservation, usage, error_type=error_type, cost_usd=cost_usd)
+        self._notify(JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s))
+        return cost_usd
+
+    def _cached(self, request: JudgeRequest, verdict: Verdict, *, probability: float) -> Verdict:
+        self._notify(JudgeCall(self, request.purpose, CACHED, was_sent=False))
+        changes: dict[str, Any] = {
+            "usage": JudgeUsage(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "from_cache": True,
+            "probability": probability,
+        }  # fmt: skip
+        return replaced(verdict, changes)
+
+    def _notify(self, call: JudgeCall) -> None:
+        observer = OBSERVER.get()
+        try:
+            if observer is not None:
+                observer.on_call(call)
+        except Exception:
+            self.observer_failures += 1
+
+
+def _result_of(call: asyncio.Future[Verdict]) -> Verdict:
+    """The verdict, or an error of the caller's own: raised in two tasks, one error would grow both tracebacks."""
+    error = call.exception()
+    if error is None:
+        return call.result()
+    if isinstance(error, JudgeError):
+        error = copy.copy(error)
+        error.usage = None  # counted once
+    raise error

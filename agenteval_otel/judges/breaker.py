@@ -1,41 +1,40 @@
-"""Circuit breaker: an endpoint that is in trouble is left alone, and then asked again by one call.
+"""Circuit breaker: an endpoint in trouble is left alone, and then tried by one call.
 
-It belongs to an endpoint, not to a judge: evaluators with judges of their own, of one endpoint, share it. Any thread
-may use it; it waits for nothing.
+It belongs to an endpoint, not to a judge: judges of one endpoint share it. It knows `ModelError` only, so it serves
+embedders as well. Any thread may use it; it waits for nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components import Explained
-from agenteval_otel.errors import JudgeError
+from agenteval_otel.errors import JudgeError, ModelError
 from agenteval_otel.runtime.fork import ForkSafeLock
 
-__all__ = ["BreakerSettings", "CircuitBreaker", "Permit", "breaker_of"]
-
-BreakerState = Literal["closed", "open", "half_open"]
-_MOST_ENDPOINTS: Final = 256
 _LONGEST_RETRY_AFTER_S: Final = 86_400.0
 _PROBE_S: Final = 600.0
-_MOST_CALLS: Final = 1_000
-_LASTING: Final = ("authentication", "timeout")
+_MAX_CALLS: Final = 1_000
+_TIMED_OUT: Final = "timeout"
 
 
 class BreakerSettings(BaseModel, metaclass=Explained):
     """When an endpoint is left alone, and for how long.
 
     Attributes:
-        failures: So many failures one after another open the breaker, deadlines that passed not counted.
+        failures: So many failures in a row open the breaker, timeouts not counted.
         failure_rate: Share of the calls of the last `window_s`, above 0 to 1, that opens it when they fail.
         least_calls: Fewer calls within the window are no evidence for a share.
         window_s: Length of the window in seconds, of at most 1,000 calls.
-        open_s: How long it stays open, in seconds, before one call is let through to see; longer where the endpoint
+        open_s: How long it stays open, in seconds, before one call is let through as a probe; longer where the endpoint
             asked for that (``Retry-After``, up to a day).
         longest_open_s: Each probe that fails doubles the time, up to this.
     """
@@ -51,11 +50,11 @@ class BreakerSettings(BaseModel, metaclass=Explained):
 
 
 class CircuitBreaker:
-    """Closed lets calls through, open refuses them at once, half open lets one through to see.
+    """Closed lets calls through, open refuses them at once, half open lets one through as a probe.
 
-    What counts against an endpoint is what may pass with time (`JudgeError.retryable`), a deadline that passed, and a
-    key that it refuses. An answer that says no, or cannot be read, is an answer: the endpoint is well. Deadlines count
-    for the share alone: calls that hang together end together, and a few of them say nothing of the others.
+    Failures that may pass (`ModelError.retryable`), timeouts and refused keys count against an endpoint. A refusal, or
+    an answer that cannot be read, is an answer: the endpoint is healthy. Timeouts count for the share alone: calls that
+    hang together end together, and a few of them are no evidence about the others.
 
     Args:
         settings: When it opens and for how long.
@@ -64,77 +63,87 @@ class CircuitBreaker:
 
     def __init__(self, settings: BreakerSettings | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock, self._lock = settings or BreakerSettings(), clock, ForkSafeLock()
-        self._calls: deque[tuple[float, bool]] = deque(maxlen=_MOST_CALLS)
-        self._failed = 0
-        self._in_a_row = 0
+        self._calls: deque[tuple[float, bool]] = deque()
+        self._failed = self._in_a_row = 0
         self._open_until: float | None = None
         self._open_s = self._settings.open_s
-        self._probe: Permit | None = None
+        self._probe: object = None
         self._probe_until = 0.0
-        self.refused = 0
 
     def __repr__(self) -> str:
-        return f"<CircuitBreaker {self.state}, {self.refused} refused>"
+        return f"<CircuitBreaker {self.state}>"
 
     @property
-    def state(self) -> BreakerState:
-        """``closed``, ``open`` or, from when a probe is due until it has come back, ``half_open``."""
+    def state(self) -> Literal["closed", "open", "half_open"]:
+        """``closed``, ``open`` or, from when a probe is due until it has ended, ``half_open``."""
         until = self._open_until
         if until is None:
             return "closed"
         return "open" if self._clock() < until else "half_open"
 
-    def enter(self) -> Permit:
-        """Let a call through; whoever gets the permit has to say how the call ended.
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """The block is one call of the endpoint; what it raises tells how it ended.
 
         Raises:
             JudgeError: ``breaker_open``: the endpoint is left alone, for `retry_after_s` more.
         """
+        call = object()
+        self._enter(call)
+        failed, late, retry_after_s = None, False, 0.0
+        try:
+            yield
+            failed = False
+        except ModelError as error:
+            late = error.error_type == "timeout"
+            failed = error.retryable or late or error.error_type == "authentication"
+            retry_after_s = error.retry_after_s or 0.0
+            raise
+        except asyncio.CancelledError as error:
+            # The executor cancels what takes too long with this word; other cancellations are no evidence.
+            if _TIMED_OUT in error.args:
+                failed = late = True
+            raise
+        finally:
+            self._end(call, failed, late, retry_after_s)
+
+    def _enter(self, call: object) -> None:
         with self._lock:
             now = self._clock()
-            permit = Permit(self)
             if self._open_until is None:
-                return permit
-            free = self._probe is None or now >= self._probe_until
-            if now >= self._open_until and free:
-                # A probe whose loop has died never comes back: after a while the next one goes.
-                self._probe, self._probe_until = permit, now + _PROBE_S
-                return permit
-            self.refused += 1
+                return
+            # A probe whose loop has died never ends: after ten minutes the next one goes.
+            if now >= self._open_until and (self._probe is None or now >= self._probe_until):
+                self._probe, self._probe_until = call, now + _PROBE_S
+                return
             wait_s = max(0.0, self._open_until - now)
         raise JudgeError(
-            f"the endpoint failed again and again; it is asked again in {wait_s:.0f} s", error_type="breaker_open",
+            f"the endpoint failed again and again; the next call is made in {wait_s:.0f} s", error_type="breaker_open",
             retryable=True, retry_after_s=wait_s,
         )  # fmt: skip
 
-    def _ended(self, permit: Permit, failed: bool | None, retry_after_s: float, late: bool) -> None:
+    def _end(self, call: object, failed: bool | None, late: bool, retry_after_s: float) -> None:
+        """Count a call; `failed` is None where its end is no evidence."""
         with self._lock:
             now = self._clock()
-            if permit is self._probe:
+            if call is self._probe:
                 self._probe = None
-                if failed is not None:
-                    self._after_probe(now, failed, retry_after_s)
-            elif failed is not None and self._open_until is None:  # who was under way when it opened says nothing new
+                if failed:
+                    self._open_s = min(self._settings.longest_open_s, 2 * self._open_s)
+                    self._open(now, retry_after_s)
+                elif failed is not None:
+                    self._close()
+            elif failed is not None and self._open_until is None:  # calls from before it opened are no evidence
                 self._count(now, failed, late)
                 if failed and self._is_enough():
                     self._open(now, retry_after_s)
 
-    def _after_probe(self, now: float, failed: bool, retry_after_s: float) -> None:
-        if failed:
-            self._open_s = min(self._settings.longest_open_s, 2 * self._open_s)
-            self._open(now, retry_after_s)
-            return
-        self._open_until, self._open_s, self._failed, self._in_a_row = None, self._settings.open_s, 0, 0
-        self._calls.clear()
-
     def _count(self, now: float, failed: bool, late: bool) -> None:
         calls = self._calls
-        if len(calls) == calls.maxlen:
+        while calls and (len(calls) >= _MAX_CALLS or calls[0][0] <= now - self._settings.window_s):
             self._failed -= calls.popleft()[1]
         calls.append((now, failed))
         self._failed += failed
-        while calls and calls[0][0] <= now - self._settings.window_s:
-            self._failed -= calls.popleft()[1]
         if not late:
             self._in_a_row = self._in_a_row + 1 if failed else 0
 
@@ -146,42 +155,13 @@ class CircuitBreaker:
     def _open(self, now: float, retry_after_s: float) -> None:
         self._open_until = now + max(self._open_s, min(retry_after_s, _LONGEST_RETRY_AFTER_S))
 
-
-class Permit:
-    """One call that a breaker let through: how it ended is said once, whatever is said later is not heard."""
-
-    def __init__(self, breaker: CircuitBreaker) -> None:
-        self._breaker: CircuitBreaker | None = breaker
-
-    def answered(self) -> None:
-        """The endpoint gave an answer, whatever it says."""
-        self._end(False, 0.0)
-
-    def failed(self, error: JudgeError) -> None:
-        """The judge raised: the error decides whether that counts against the endpoint."""
-        counts = error.retryable or error.error_type in _LASTING
-        self._end(counts, error.retry_after_s or 0.0, late=error.error_type == "timeout")
-
-    def abandoned(self) -> None:
-        """The call came to nothing that says something of the endpoint: cancelled, or never made."""
-        self._end(None, 0.0)
-
-    def _end(self, failed: bool | None, retry_after_s: float, *, late: bool = False) -> None:
-        breaker, self._breaker = self._breaker, None
-        if breaker is not None:
-            breaker._ended(self, failed, retry_after_s, late)
+    def _close(self) -> None:
+        self._calls.clear()
+        self._failed = self._in_a_row = 0
+        self._open_until, self._open_s = None, self._settings.open_s
 
 
+@lru_cache(maxsize=256)
 def breaker_of(endpoint: str, settings: BreakerSettings) -> CircuitBreaker:
-    """The breaker that this process has for an endpoint; of more than 256 the one unused for longest begins anew."""
-    key = (endpoint, settings)
-    with _lock:
-        breaker = _breakers.pop(key, None) or CircuitBreaker(settings)
-        _breakers[key] = breaker
-        while len(_breakers) > _MOST_ENDPOINTS:
-            _breakers.popitem(last=False)
-    return breaker
-
-
-_breakers: OrderedDict[tuple[str, BreakerSettings], CircuitBreaker] = OrderedDict()
-_lock = ForkSafeLock()
+    """The breaker of an endpoint in this process; of more than 256 the least recently used begins anew."""
+    return CircuitBreaker(settings)

@@ -1,39 +1,30 @@
-"""Hosted judges: what asking a judge over HTTP has in common, whoever provides it.
-
-One question: at most two retries, all within one deadline; then one JSON object, or a failure of a known kind with what
-was used all the same.
-"""
+"""Judges behind HTTP: what they have in common, and the one behind ``/chat/completions``."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, Literal
 
 from agenteval_otel.errors import JudgeError, ModelError
-from agenteval_otel.http_client.model import HostedModel, Try
-from agenteval_otel.http_client.replies import Reply, encodable
-from agenteval_otel.judges.answers import parse_answer
-from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.http_client.model import Attempts, HostedModel
+from agenteval_otel.http_client.replies import Reply, count_of, encodable, joined
+from agenteval_otel.judges.answers import constrained_form, parse_answer, with_form
+from agenteval_otel.judges.base import Judge
 from agenteval_otel.judges.breaker import BreakerSettings
+from agenteval_otel.judges.request import JudgeRequest, Verdict
+from agenteval_otel.models.judge_calls import JudgeUsage
 
-__all__ = ["Answered", "HostedJudge"]
-
-
-class Answered(NamedTuple):
-    """What a response says: the answer's text, or the failure that it tells of; and what was used either way."""
-
-    text: str
-    usage: JudgeUsage
-    model: str
-    response_id: str | None
-    failure: tuple[str, str] | None = None
+_FINISHED: Final = {
+    "length": ("truncated", "the judge's answer was cut off at `max_tokens`"),
+    "content_filter": ("refusal", "the provider's filter withheld the judge's answer"),
+}
 
 
 class HostedJudge(HostedModel, Judge):
-    """A judge that is asked over HTTP, as every `HostedModel`.
+    """A judge behind HTTP; settings as of every `HostedModel`.
 
     Attributes:
-        breaker: When the endpoint is left alone; None is never.
+        breaker: When its endpoint is left alone; None is never.
     """
 
     unversioned: ClassVar[frozenset[str]] = HostedModel.unversioned | Judge.unversioned
@@ -41,48 +32,116 @@ class HostedJudge(HostedModel, Judge):
     breaker: BreakerSettings | None = BreakerSettings()
 
     @abstractmethod
-    async def _send(self, client: Any, request: JudgeRequest) -> Reply:
-        """Ask once.
-
-        Raises:
-            ModelError: ``connection_error``, ``timeout`` or ``bad_request``: there is no response.
-        """
+    async def _send(self, client: Any, key: str | None, request: JudgeRequest) -> Reply:
+        """Send once; raises `ModelError` where there is no response."""
 
     @abstractmethod
-    def _answered(self, message: dict[str, Any]) -> Answered:
-        """What the JSON object of a response without an error says."""
+    def _usage_of(self, message: dict[str, Any]) -> JudgeUsage:
+        """The tokens that a response counts."""
+
+    @abstractmethod
+    def _text_of(self, message: dict[str, Any]) -> str:
+        """The text of the answer; raises `JudgeError` where the response is a refusal, cut off or unfinished."""
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         """The model's answer; ends at the deadline at the latest."""
-        sendable = _sendable(request)
-        return await self._ask(lambda tried: self._once(sendable, tried))
+        if not (request.system.isascii() and request.prompt.isascii()):
+            texts = {"system": encodable(request.system), "prompt": encodable(request.prompt)}
+            request = request.model_copy(update=texts)
+        return await self._ask(lambda attempts: self._verdict(request, attempts))
 
-    async def _once(self, request: JudgeRequest, tried: Try) -> Verdict:
+    async def _verdict(self, request: JudgeRequest, attempts: Attempts) -> Verdict:
         question = f"{request.system}\n{request.prompt}"
-        reply = self._answered(await tried.message(lambda client: self._send(client, request), question))
-        usage = reply.usage.model_copy(update={"calls": tried.calls})
-        if reply.failure is not None:
-            raise JudgeError(reply.failure[1], error_type=reply.failure[0], usage=usage)
+        message = await self._message(attempts, lambda client, key: self._send(client, key, request), question)
+        usage = self._usage_of(message).model_copy(update={"calls": attempts.calls})
         try:
-            answer = parse_answer(reply.text, request.answer_form)
+            raw = self._text_of(message)
+            answer = parse_answer(raw, request.answer_form)
         except JudgeError as error:
             error.usage = usage
             raise
+        model, response_id = message.get("model"), message.get("id")
         return Verdict(
-            answer=answer, raw=reply.text, usage=usage, model=reply.model or self.model,
-            response_id=reply.response_id, duration_s=tried.age_s(),
+            answer=answer, raw=raw, usage=usage, model=model if model and isinstance(model, str) else self.model,
+            response_id=response_id if isinstance(response_id, str) else None, duration_s=attempts.age_s(),
         )  # fmt: skip
 
     def _failed(self, error: ModelError, calls: int) -> JudgeError:
-        usage = error.usage if isinstance(error, JudgeError) else None
+        usage = error.usage or (JudgeUsage(calls=calls) if calls else None)
         return JudgeError(
             str(error), error_type=error.error_type, retryable=error.retryable, retry_after_s=error.retry_after_s,
-            usage=usage or (JudgeUsage(calls=calls) if calls else None),
+            usage=usage,
         )  # fmt: skip
 
 
-def _sendable(request: JudgeRequest) -> JudgeRequest:
-    """Half a surrogate pair has no encoding."""
-    if request.system.isascii() and request.prompt.isascii():
-        return request
-    return request.model_copy(update={"system": encodable(request.system), "prompt": encodable(request.prompt)})
+class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
+    """Asks a model by ``POST <base_url>/chat/completions``. No temperature is sent; `extra_body` may hold one.
+
+    Without `api_key` and `api_key_env` no key is sent: a key in the environment may be another provider's.
+
+    Attributes:
+        base_url: Address of the server, with the version's part of the path, as in ``https://api.openai.com/v1``.
+        response_format: ``json_schema`` has the server hold the answer to its form. ``json_object`` has it answer with
+            JSON, and ``none`` asks for nothing; both describe the form in the instruction.
+        strict_form: Whether ``json_schema`` asks for the form to be kept strictly; some servers do not know the field.
+        max_tokens_field: The request's field for the most tokens; older servers know ``max_tokens`` only.
+    """
+
+    response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
+    strict_form: bool = True
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+
+    async def _send(self, client: Any, key: str | None, request: JudgeRequest) -> Reply:
+        return await self._post("chat/completions", self._body(request), client, key)
+
+    def _body(self, request: JudgeRequest) -> dict[str, Any]:
+        structured = self.response_format == "json_schema"
+        system = request.system if structured else with_form(request.system, request.answer_form)
+        messages = [{"role": "system", "content": system}] if system else []
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [*messages, {"role": "user", "content": request.prompt}],
+            self.max_tokens_field: request.max_tokens,
+        }
+        if structured:
+            form: dict[str, Any] = {"name": "answer", "schema": constrained_form(request.answer_form)}
+            if self.strict_form:
+                form["strict"] = True
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        elif self.response_format == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        return body | self.extra_body
+
+    def _usage_of(self, message: dict[str, Any]) -> JudgeUsage:
+        usage = message.get("usage")
+        details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+        cached = count_of(details, "cached_tokens")
+        return JudgeUsage(
+            input_tokens=max(0, count_of(usage, "prompt_tokens") - cached),  # which count cached tokens too
+            cache_read_tokens=cached,
+            output_tokens=count_of(usage, "completion_tokens"),
+        )
+
+    def _text_of(self, message: dict[str, Any]) -> str:
+        choices = message.get("choices")
+        choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
+        completion = choice.get("message") if isinstance(choice, dict) else None
+        if not isinstance(choice, dict) or not isinstance(completion, dict):
+            raise _unfinished()
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason in _FINISHED:
+            error_type, problem = _FINISHED[reason]
+            raise JudgeError(problem, error_type=error_type)
+        if completion.get("refusal"):
+            raise JudgeError("the judge refused to answer", error_type="refusal")
+        if reason not in ("stop", None) or completion.get("tool_calls"):
+            raise _unfinished()
+        content = completion.get("content")
+        text = joined(content) if isinstance(content, list) else content or ""
+        if not isinstance(text, str):
+            raise _unfinished()
+        return text
+
+
+def _unfinished() -> JudgeError:
+    return JudgeError("the judge's response is not one finished message", error_type="malformed_answer")

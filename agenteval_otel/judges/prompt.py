@@ -1,10 +1,8 @@
-"""Safe rendering: what a judge reads, with the text that is judged in a place of its own that it cannot leave.
+"""Safe rendering of a judge's prompt: untrusted text cannot leave its field.
 
-Text of users, agents and stores is untrusted: it may ask the judge for a good score. It stands as JSON between two
-lines with a mark that is drawn anew for each question and occurs nowhere in it. Inside of JSON a text has no line
-breaks, no quotes and, here, no character that cannot be seen; so it can neither end its field nor look like the
-instruction, which is said before it and again after it. Placeholders are filled in one pass: text that holds one stays
-as it is.
+Text of users, agents and stores may ask the judge for a good score. It stands as JSON between two lines with a mark
+that is random for each question and occurs nowhere in it. In JSON it has no line breaks, no quotes and no invisible
+characters, so it can neither end its field nor look like the instruction, which stands before and after it.
 """
 
 from __future__ import annotations
@@ -16,10 +14,8 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["CaseText", "JudgePrompt", "fill", "neutral_json", "render", "shortened", "visible"]
-
-# Format, control and private characters, tags, fillers, variation selectors, separators of lines: what nobody sees, or
-# what turns the order of what one sees. Tab and line feed have JSON escapes already.
+# Format, control and private characters, tags, fillers, variation selectors, line separators: invisible, or they change
+# the order of visible ones. Tab and line feed have JSON escapes already.
 HIDDEN = (
     "\x7f-\x9f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0"
@@ -28,7 +24,7 @@ HIDDEN = (
 )
 _HIDDEN = re.compile(f"[{HIDDEN}]")
 _HIDDEN_IN_TEXT = re.compile(f"[\x00-\x08\x0b-\x1f{HIDDEN}]")
-# Marks by which chat models tell whose turn it is: some servers read them inside of a text too.
+# Turn marks of chat models: some servers read them inside of a text too.
 _TURN_MARK = re.compile(
     r"<(?=[|\uff5c]|/?(?:s|bos|eos|pad|unk|sys|start_of_turn|end_of_turn)>|<SYS>>|</SYS>>)|\[(?=/?INST\])",
     re.IGNORECASE,
@@ -41,26 +37,26 @@ _INTRODUCTION = (
 
 
 class CaseText(NamedTuple):
-    """A text of the case as a judge gets it, and how many characters of its middle were left out."""
+    """A text of the case, and how many characters of its middle were left out."""
 
     text: Any
     left_out: int = 0
 
 
 class JudgePrompt(NamedTuple):
-    """A rendered question, and its fingerprint: the same for the same question, whatever mark was drawn."""
+    """A rendered question, and its fingerprint, which does not depend on the mark."""
 
     text: str
     fingerprint: str
 
 
 def fill(template: str, placeholder: re.Pattern[str], value_of: Callable[[str], str]) -> str:
-    """The template with its placeholders filled, in one pass: what is put in is not looked at again."""
+    """The template with its placeholders filled, in one pass: a placeholder in a value stays as it is."""
     return placeholder.sub(lambda match: value_of(match.group()), template)
 
 
 def shortened(text: str, limit: int) -> CaseText:
-    """At most about `limit` characters: head and tail, and between them a remark on what was left out."""
+    """At most about `limit` characters: head and tail, and a remark between them."""
     if len(text) <= limit:
         return CaseText(text)
     head = limit * 2 // 3
@@ -70,22 +66,16 @@ def shortened(text: str, limit: int) -> CaseText:
 
 
 def neutral_json(value: Any) -> str:
-    r"""Strict JSON in one line, in which characters that hide, and marks of turns, stand as ``\uXXXX``.
-
-    Reading it back gives the value as it was.
-
-    Raises:
-        ValueError: It has no JSON form.
-    """
+    r"""Strict JSON in one line, with invisible characters and turn marks as ``\uXXXX``; ValueError for other values."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    # Most texts hold none of it, which is seen faster than looked for.
+    # Most texts have none, which these tests find out faster.
     if not text.isascii() or "\x7f" in text:
         text = _HIDDEN.sub(_escaped, text)
     return _TURN_MARK.sub(_escaped, text) if "<" in text or "[" in text else text
 
 
 def visible(text: str) -> str:
-    r"""The text with each character that hides as ``\uXXXX``; for text that stands in a sentence."""
+    r"""The text with each invisible character as ``\uXXXX``; for text in a sentence."""
     return _HIDDEN_IN_TEXT.sub(_escaped, text)
 
 
@@ -93,10 +83,10 @@ def render(before: str, case: Mapping[str, CaseText], after: str, *, mark: str |
     """The question: the instruction, the case as JSON data, the instruction restated.
 
     Args:
-        before: Trusted text; what does not change from case to case, so that providers can keep it.
-        case: The untrusted texts by their field's name; none, and the question is `before` and `after`.
-        after: Trusted text; stands last, where a model heeds it most.
-        mark: For tests; drawn anew by default.
+        before: Trusted text, the same from case to case, so that providers can cache it.
+        case: The untrusted texts by their field's name.
+        after: Trusted text; stands last, where a model follows it best.
+        mark: For tests; random by default.
 
     Raises:
         ValueError: A value has no JSON form.

@@ -9,11 +9,9 @@ from pydantic import Field
 from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.models.value import Value
 
-__all__ = ["JudgeRequest", "JudgeUsage", "Verdict"]
-
 
 class JudgeRequest(Value):
-    """What a judge is asked.
+    """A question to a judge.
 
     Attributes:
         system: The instruction; trusted text.
@@ -42,8 +40,8 @@ class Verdict(Value):
         model: The model that answered, as the provider names it.
         response_id: The provider's id of the answer.
         duration_s: From the question to the answer, retries and waits between them included.
-        cost_usd: Its price, where the guard knows prices.
-        from_cache: It was asked before; nothing was used.
+        cost_usd: Its price in US dollars; None where that is unknown.
+        from_cache: It comes from the cache; nothing was used.
         probability: With what probability the budget let the call be made, above 0 to 1; 1 where nothing limits it.
     """
 

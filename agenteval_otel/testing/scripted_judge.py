@@ -10,8 +10,9 @@ from typing import Any, Final
 from pydantic import Field, PrivateAttr, field_validator
 
 from agenteval_otel.errors import JudgeError
+from agenteval_otel.http_client.replies import RETRYABLE
+from agenteval_otel.judges import ERROR_TYPES, Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.judges.answers import parse_answer
-from agenteval_otel.judges.base import ERROR_TYPES, RETRYABLE, Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.runtime.fork import ForkSafeLock
 
 __all__ = ["ScriptedJudge"]

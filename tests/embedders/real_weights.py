@@ -37,13 +37,13 @@ def contract() -> dict[str, Any]:
     check_component(embedder, Embedder)
     check_embedder(embedder)
     rows = {name: embedder.embed(pair) for name, pair in PAIRS.items()}
-    found = {name: float(pair[0] @ pair[1]) for name, pair in rows.items()}
+    result = {name: float(pair[0] @ pair[1]) for name, pair in rows.items()}
     threads = [threading.Thread(target=embedder.embed, args=(["a", "b" * 999],)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return {**found, "shape": rows["paraphrase"].shape, "dtype": str(rows["paraphrase"].dtype),
+    return {**result, "shape": rows["paraphrase"].shape, "dtype": str(rows["paraphrase"].dtype),
             "none": embedder.embed([]).shape}  # fmt: skip
 
 

@@ -31,8 +31,8 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("model", MAKERS.values(), ids=list(MAKERS))
-def test_objects_of_other_makers_embed(model: Any) -> None:
-    """Whatever the method is called and however it holds its vectors, they come out one a text."""
+def test_objects_of_other_libraries_embed(model: Any) -> None:
+    """Each method name, and each way to hold the vectors, works."""
     embedder = as_embedder(model)
     assert isinstance(embedder, CallableEmbedder)
     assert embedder.embed(("a", "abc")) == [[1.0, 1.0], [3.0, 1.0]]
@@ -40,14 +40,14 @@ def test_objects_of_other_makers_embed(model: Any) -> None:
 
 
 def test_an_async_method_is_awaited() -> None:
-    """An `async def` is known as such before it is called."""
+    """An `async def` is recognised before it is called."""
     embedder = as_embedder(SimpleNamespace(embed=later))
     assert embedder.is_async
     assert asyncio.run(embedder.embed(["ab"])) == [[2.0, 1.0]]
 
 
-def test_what_may_stand_for_an_embedder() -> None:
-    """An embedder, its class, its type and its settings; anything else is refused with what is known."""
+def test_as_embedder_takes_several_forms() -> None:
+    """An embedder, its class, its type or its settings; other values are refused with the known types."""
     one = HashingEmbedder(dimensions=64)
     assert as_embedder(one) is one
     assert as_embedder(HashingEmbedder) == as_embedder("hashing") == HashingEmbedder()
@@ -60,7 +60,7 @@ def test_what_may_stand_for_an_embedder() -> None:
 
 
 def test_a_wrapped_object_is_named_and_not_dumped() -> None:
-    """Its dump and its fingerprint tell its class, and hold nothing of the object."""
+    """Its dump and its fingerprint name its class and hold nothing of the object."""
     embedder = as_embedder(MAKERS["embed"])
     assert embedder.model_dump()["name"] == "types.SimpleNamespace"
     assert "model" not in embedder.model_dump()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import unicodedata
 
 import numpy as np
@@ -42,7 +41,7 @@ def test_it_is_a_component() -> None:
 
 
 def test_rows_are_unit_vectors_in_order() -> None:
-    """One float32 row a text; a text with nothing to go by has zeros; others in the call change nothing."""
+    """One float32 row per text; a text without content has zeros; other texts of the call change nothing."""
     texts = ["Paris is the capital", "", "  ...!  ", "Paris is the capital", "東京は首都です"]
     rows = EMBEDDER.embed(texts)
     assert rows.dtype == np.float32
@@ -54,7 +53,7 @@ def test_rows_are_unit_vectors_in_order() -> None:
 
 
 def test_wording_counts_and_meaning_does_not() -> None:
-    """Inflections and typing errors are near, a paraphrase is as far as anything else: that is what it can do."""
+    """Inflections and typing errors are near, a paraphrase is as far as any other text."""
     assert nearness("The parcels were delivered", "the parcel was delivered.") > 0.6
     assert nearness("reset your password", "reset your pasword") > 0.5
     assert nearness("How do I get my money back?", "Is a refund possible?") < 0.2
@@ -63,28 +62,28 @@ def test_wording_counts_and_meaning_does_not() -> None:
 
 
 def test_frequent_words_count_less_but_count() -> None:
-    """A text of nothing but frequent words has a vector; beside others they hardly matter."""
+    """A text of frequent words has a vector; beside other words they hardly matter."""
     assert nearness("it is what it is", "it is what it is") == pytest.approx(1.0, abs=1e-6)
     assert nearness("the parcel", "a parcel") > 0.9
 
 
 def test_another_process_has_the_same_numbers() -> None:
-    """No hash that Python salts has a part in it."""
+    """No salted hash takes part."""
     script = (
         "from agenteval_otel.embedders import HashingEmbedder; "
         "print(HashingEmbedder().embed(['Where is order A-17? \\u6771\\u4eac']).tobytes().hex())"
     )
-    said = {
+    output = {
         subprocess.run(
             [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("1", "2")
     }
-    assert said == {EMBEDDER.embed(["Where is order A-17? 東京"]).tobytes().hex() + "\n"}
+    assert output == {EMBEDDER.embed(["Where is order A-17? 東京"]).tobytes().hex() + "\n"}
 
 
 def test_it_beats_plain_hashed_words_on_recorded_judgements() -> None:
-    """On pairs of sentences that people rated, its order is nearer to theirs than that of hashed words alone."""
+    """Its order of rated sentence pairs is nearer to people's than that of hashed words alone."""
     pairs = lines("stsb_dev.jsonl")[1::2]  # the weights were chosen on the others
     rated = ranks([pair["score"] for pair in pairs])
 
@@ -100,7 +99,7 @@ def test_it_beats_plain_hashed_words_on_recorded_judgements() -> None:
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.text(), max_size=4))
 def test_any_text_has_a_finite_row(texts: list[str]) -> None:
-    """Whatever Unicode it is, halves of characters included, a row is finite, and 1 or 0 long."""
+    """For any Unicode, surrogates included, a row is finite and of length 1 or 0."""
     rows = EMBEDDER.embed([*texts, "\ud800 a\udfff"])
     assert np.isfinite(rows).all()
     lengths = np.linalg.norm(rows, axis=1)
@@ -116,29 +115,13 @@ HUGE = {
 @pytest.mark.timeout(60)  # what is quadratic takes many minutes
 @pytest.mark.parametrize("text", HUGE.values(), ids=list(HUGE))
 def test_a_huge_text_is_cut(text: str) -> None:
-    """What comes after the limit changes nothing, and takes no time."""
+    """Text beyond the limit changes nothing."""
     rows = EMBEDDER.embed([text, text[: EMBEDDER.max_characters]])
     assert (rows[0] == rows[1]).all()
 
 
-def test_time_grows_with_the_text() -> None:
-    """Sixteen times the text takes nowhere near the square of that."""
-    words = [f"word{number * 7919 % 9973}" for number in range(8_000)]
-    short, long = " ".join(words[:400]), " ".join(words[:6_400])
-
-    def best_s(text: str) -> float:
-        def once() -> float:
-            began = time.process_time()
-            EMBEDDER.embed([text])
-            return time.process_time() - began
-
-        return min(once() for _ in range(5))
-
-    assert any(best_s(long) < 64 * best_s(short) for _ in range(3))
-
-
-def test_composing_is_the_standards_up_to_thirty_marks() -> None:
-    """Ordinary text is composed as the standard does; of a heap of marks thirty are left."""
+def test_composition_is_standard_up_to_thirty_marks() -> None:
+    """Ordinary text is composed as in Unicode; of a heap of marks thirty stay."""
     for text in ("plain", "e\u0301 ガ", "한국어", "a" + "\u0323\u0301" * 15):
         assert composed(text) == unicodedata.normalize("NFC", text)
     assert composed("ﬁ", "NFKC") == "fi"

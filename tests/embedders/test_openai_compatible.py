@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
-import logging
-import os
 import pickle
 import subprocess
 import sys
-import threading
-import traceback
 from typing import Any
 
 import numpy as np
@@ -19,7 +14,7 @@ import pytest
 
 from agenteval_otel.components import resolve
 from agenteval_otel.embedders import Embedder, EmbedderUsage, OpenAICompatibleEmbedder
-from agenteval_otel.errors import ConfigurationError, EmbedderError
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.testing import ModelReply, ModelServer, check_component, check_embedder
 from tests.embedders.asking import CANARY, TEXTS, embedded, failure, given, hosted
 
@@ -38,37 +33,37 @@ def test_it_is_a_component() -> None:
 
 @pytest.mark.parametrize("encoding_format", [None, "float", "base64"])
 def test_it_holds_the_contract(encoding_format: str | None) -> None:
-    """Rows of length 1, the same for the same text, zeros for the empty one, in both forms of the wire."""
+    """Rows of length 1, the same for the same text, zeros for the empty one, in both encodings."""
     with ModelServer([ModelReply()]) as server:
         check_embedder(hosted(server, encoding_format=encoding_format))
 
 
-def test_what_is_sent_and_what_comes_back() -> None:
-    """The texts of a call in one request with the settings' fields; near texts are near; tokens are counted."""
+def test_a_call_is_one_request() -> None:
+    """It has all texts and the settings' fields; near texts are near; tokens are counted."""
     with ModelServer([ModelReply(input_tokens=23)]) as server:
-        found = embedded(hosted(server, dimensions=256, extra_body={"user": "evaluation"}))
+        result = embedded(hosted(server, dimensions=256, extra_body={"user": "evaluation"}))
         assert server.requests == [{"model": "embed-1", "input": list(TEXTS), "dimensions": 256, "user": "evaluation"}]
         assert server.paths == ["/v1/embeddings"]
         assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
-    rows = found.vectors
+    rows = result.vectors
     assert (rows.dtype, rows.shape) == (np.float32, (3, 256))
     assert float(rows[0] @ rows[1]) > 0.7 > 0.3 > float(rows[0] @ rows[2])
-    assert found.usage == EmbedderUsage(calls=1, input_tokens=23)
+    assert result.usage == EmbedderUsage(calls=1, input_tokens=23)
 
 
 def test_many_texts_are_sent_in_batches() -> None:
-    """No request has more texts than allowed, their order stays, and all of them are counted."""
+    """No request has more texts than allowed, their order stays, and all requests are counted."""
     texts = [f"text number {number}" for number in range(11)]
     with ModelServer([ModelReply(input_tokens=5)]) as server:
-        found = embedded(hosted(server, batch_size=4), texts)
+        result = embedded(hosted(server, batch_size=4), texts)
         whole = embedded(hosted(server), texts)
         assert [len(request["input"]) for request in server.requests] == [4, 4, 3, 11]
-    assert (found.vectors == whole.vectors).all()
-    assert found.usage == EmbedderUsage(calls=3, input_tokens=15)
+    assert (result.vectors == whole.vectors).all()
+    assert result.usage == EmbedderUsage(calls=3, input_tokens=15)
 
 
 def test_blank_texts_are_not_sent() -> None:
-    """Providers refuse them: their rows are zeros, of the others' length, and alone they cost nothing."""
+    """Their rows are zeros of the others' length, and alone they cost nothing."""
     with ModelServer([ModelReply()]) as server:
         embedder = hosted(server)
         rows = embedded(embedder, ["", "a parcel", " \n\t"]).vectors
@@ -80,18 +75,8 @@ def test_blank_texts_are_not_sent() -> None:
     assert alone.usage == EmbedderUsage()
 
 
-def test_long_texts_are_sent_whole_or_cut() -> None:
-    """A text of 256 KiB goes as it is, or up to where the settings say; text without an encoding goes too."""
-    long = "wörter " * 37_000
-    with ModelServer([ModelReply()]) as server:
-        embedded(hosted(server), [long, "a\ud800b"])
-        embedded(hosted(server, max_characters=100), [long])
-        assert server.requests[0]["input"] == [long, "a\ufffdb"]
-        assert server.requests[1]["input"] == [long[:100]]
-
-
-def test_rows_are_taken_by_their_number() -> None:
-    """A server may answer in any order where it numbers its answers, and without numbers in ours."""
+def test_rows_follow_their_index() -> None:
+    """A server may answer in any order where it numbers its rows; else their order counts."""
 
     def backwards(body: dict[str, Any]) -> ModelReply:
         rows = [{"index": index, "embedding": [1.0, float(index)]} for index in range(len(body["input"]))]
@@ -104,11 +89,11 @@ def test_rows_are_taken_by_their_number() -> None:
 
 
 def test_rows_of_any_size_have_the_length_one() -> None:
-    """Numbers at the ends of what floats hold are divided without running over; whole numbers are numbers."""
+    """Numbers at the limits of floats are divided without overflow; whole numbers are numbers."""
     rows = [[1e308, -1e308], [5e-324, 0.0], [3, 4]]
     with ModelServer([given(lambda index, _: rows[index])]) as server:
-        found = embedded(hosted(server)).vectors
-    assert found == pytest.approx(np.array([[0.5**0.5, -(0.5**0.5)], [1, 0], [0.6, 0.8]]), abs=1e-6)
+        result = embedded(hosted(server)).vectors
+    assert result == pytest.approx(np.array([[0.5**0.5, -(0.5**0.5)], [1, 0], [0.6, 0.8]]), abs=1e-6)
 
 
 def _text(body: str) -> ModelReply:
@@ -139,78 +124,50 @@ INVALID: dict[str, Any] = {
     "base64 of half a number": given(lambda index, _: "AAAA"),
     "base64 of NaN": given(lambda index, _: "AADAfwAAgD8="),
 }
-ONE_TRY: dict[str, tuple[ModelReply, str]] = {
-    "no embeddings": (ModelReply(body={"object": "list"}), "malformed_answer"),
-    "embeddings that are none": (ModelReply(body={"data": [1, 2, 3]}), "malformed_answer"),
-    "a list": (ModelReply(body=[1]), "malformed_answer"),
-    "no JSON": (ModelReply(body="{"), "malformed_answer"),
-    "a page": (ModelReply(headers={"Content-Type": "text/html"}, body="<html>"), "malformed_answer"),
-    "huge, and says so": (ModelReply(padding=9_000_000), "malformed_answer"),
-    "huge, and does not say so": (ModelReply(padding=9_000_000, chunked=True), "malformed_answer"),
-    "compressed": (ModelReply(headers={"Content-Encoding": "gzip"}), "malformed_answer"),
-    "an error in a success": (ModelReply(body={"error": {"code": 404, "message": "no model"}}), "not_found"),
-    "too long": (ModelReply(status=400, text="maximum context length is 8192 tokens"), "context_overflow"),
-    "bad request": (ModelReply(status=400), "bad_request"),
-    "unauthenticated": (ModelReply(status=401), "authentication"),
-    "no such model": (ModelReply(status=404), "not_found"),
-    "redirect": (ModelReply(status=307, headers={"Location": "http://127.0.0.1:9/"}), "bad_request"),
-}
-RETRIED: dict[str, tuple[ModelReply, str]] = {
-    "rate limited": (ModelReply(status=429), "rate_limited"),
-    "overloaded": (ModelReply(status=529), "overloaded"),
-    "server error": (ModelReply(status=503), "server_error"),
-    "cut": (ModelReply(cut_after=1), "connection_error"),
-    "reset": (ModelReply(resets=True), "connection_error"),
+FAILED: dict[str, tuple[ModelReply, str, int]] = {
+    "no embeddings": (ModelReply(body={"object": "list"}), "malformed_answer", 1),
+    "embeddings that are none": (ModelReply(body={"data": [1, 2, 3]}), "malformed_answer", 1),
+    "too large": (ModelReply(padding=9_000_000, chunked=True), "malformed_answer", 1),
+    "too long": (ModelReply(status=400, text="maximum context length is 8192 tokens"), "context_overflow", 1),
+    "rate limited": (ModelReply(status=429), "rate_limited", 3),
+    "cut": (ModelReply(cut_after=1), "connection_error", 3),
 }
 
 
 @pytest.mark.parametrize("case", INVALID)
-def test_vectors_that_are_none_are_a_failure(case: str) -> None:
-    """Whatever is wrong with the rows: no vectors, one word, one request, and what it used is counted."""
+def test_invalid_vectors_fail(case: str) -> None:
+    """Each kind is `invalid_embedding`, after one request, whose usage is counted."""
     with ModelServer([INVALID[case]]) as server:
-        found = failure(hosted(server))
+        result = failure(hosted(server))
         assert len(server.requests) == 1
-    assert found.error_type == "invalid_embedding"
-    assert found.usage is not None
-    assert found.usage.calls == 1
+    assert result.error_type == "invalid_embedding"
+    assert result.usage is not None
+    assert result.usage.calls == 1
 
 
-@pytest.mark.parametrize("case", ONE_TRY)
-def test_a_failure_that_asking_again_does_not_help(case: str) -> None:
-    """It has its own word, and the provider is asked once."""
-    reply, error_type = ONE_TRY[case]
-    with ModelServer([reply, ModelReply()]) as server:
-        found = failure(hosted(server))
-        assert len(server.requests) == 1
-    assert (found.error_type, found.retryable) == (error_type, False)
-    assert found.usage == EmbedderUsage(calls=1)
-
-
-@pytest.mark.parametrize("case", RETRIED)
-def test_a_failure_that_may_pass(case: str) -> None:
-    """It is asked again, twice at most; where it passes, the vectors are there and every try is counted."""
-    reply, error_type = RETRIED[case]
+@pytest.mark.parametrize("case", FAILED)
+def test_failures_have_the_error_types_of_judges(case: str) -> None:
+    """A temporary failure is retried twice, another one is not, and every attempt is counted."""
+    reply, error_type, calls = FAILED[case]
     with ModelServer([reply]) as server:
-        found = failure(hosted(server))
-        assert (found.error_type, len(server.requests)) == (error_type, 3)
-    assert found.usage == EmbedderUsage(calls=3)
-    with ModelServer([reply, ModelReply(input_tokens=4)]) as server:
-        assert embedded(hosted(server)).usage == EmbedderUsage(calls=2, input_tokens=4)
+        result = failure(hosted(server))
+        assert len(server.requests) == calls
+    assert (result.error_type, result.retryable, result.usage) == (error_type, calls > 1, EmbedderUsage(calls=calls))
 
 
-def test_what_came_before_a_failure_is_not_asked_for_again() -> None:
-    """The second batch's failure repeats the second batch alone; where it stays, the first one's tokens are told."""
+def test_a_retry_repeats_only_the_failed_batch() -> None:
+    """A permanent failure keeps the tokens of the batches before it."""
     texts = [f"text {number}" for number in range(4)]
     with ModelServer([ModelReply(input_tokens=3), ModelReply(status=500), ModelReply(input_tokens=3)]) as server:
-        found = embedded(hosted(server, batch_size=2), texts)
+        result = embedded(hosted(server, batch_size=2), texts)
         assert [request["input"] for request in server.requests] == [texts[:2], texts[2:], texts[2:]]
-    assert found.usage == EmbedderUsage(calls=3, input_tokens=6)
+    assert result.usage == EmbedderUsage(calls=3, input_tokens=6)
     with ModelServer([ModelReply(input_tokens=3), ModelReply(status=400)]) as server:
         assert failure(hosted(server, batch_size=2), texts).usage == EmbedderUsage(calls=2, input_tokens=3)
 
 
-def test_lengths_that_change() -> None:
-    """Between the batches of a call they are a failure, as is another length than was asked for; between calls not."""
+def test_lengths_may_change_between_calls_only() -> None:
+    """Between the batches of a call, and where `dimensions` is set, another length is a failure."""
     lengths = iter([2, 3, 2, 3])
 
     def of_the_next_length(body: dict[str, Any]) -> ModelReply:
@@ -226,80 +183,8 @@ def test_lengths_that_change() -> None:
         assert failure(hosted(server, dimensions=4)).error_type == "invalid_embedding"
 
 
-@pytest.mark.parametrize("hangs", ["before", "headers", "body"])
-def test_a_connection_that_falls_silent_ends_at_the_deadline(hangs: str) -> None:
-    """However far the response came: a failure, without a second try."""
-    with ModelServer([ModelReply(hangs=hangs)]) as server:
-        found = failure(hosted(server, deadline_s=0.2))
-        assert len(server.requests) == 1
-    assert found.error_type == "timeout"
-
-
-def test_the_deadline_is_one_for_all_batches() -> None:
-    """Requests that are each within it are not within it together."""
-    with ModelServer([ModelReply(), ModelReply(hangs="before")]) as server:
-        found = failure(hosted(server, batch_size=1, deadline_s=0.5), ["a", "b", "c"])
-        assert len(server.requests) == 2
-    assert found.error_type == "timeout"
-
-
-def test_a_hundred_calls_at_once_and_a_cancelled_one() -> None:
-    """All of them are answered over one client; cancelling one leaves the others alone."""
-
-    async def all_at_once(embedder: OpenAICompatibleEmbedder) -> list[Any]:
-        calls = [asyncio.create_task(embedder.embed([f"text {number}", "text"])) for number in range(100)]
-        for _ in range(3):
-            await asyncio.sleep(0)
-        calls[50].cancel()
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    with ModelServer([ModelReply()]) as server:
-        embedder = hosted(server)
-        found = asyncio.run(all_at_once(embedder))
-    assert isinstance(found.pop(50), asyncio.CancelledError)
-    assert {rows.shape for rows in found} == {(2, 64)}
-
-
-def test_two_loops_at_once() -> None:
-    """Threads with loops of their own share an embedder, and no connection."""
-    with ModelServer([ModelReply()]) as server:
-        embedder, found = hosted(server), []
-        threads = [threading.Thread(target=lambda: found.append(embedded(embedder).vectors.shape)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60.0)
-        assert server.connections == 4
-    assert found == [(3, 64)] * 4
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_worker_has_connections_of_its_own() -> None:
-    """A child that goes on with its parent's embedder opens a connection."""
-    program = """
-import asyncio, os
-from agenteval_otel.embedders import OpenAICompatibleEmbedder
-from agenteval_otel.testing import ModelReply, ModelServer
-with ModelServer([ModelReply()]) as server:
-    embedder = OpenAICompatibleEmbedder(model="m", base_url=server.url)
-    loop = asyncio.new_event_loop()
-    def ask():
-        return loop.run_until_complete(embedder.embed(["a", "b"])).shape
-    assert ask() == (2, 64)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if ask() == (2, 64) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert server.connections == 2, server.connections
-    assert ask() == (2, 64)
-    loop.run_until_complete(embedder.close())
-    loop.close()
-"""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
-
-
 def test_the_key_is_in_no_form_of_the_embedder() -> None:
-    """Not in its repr, its dumps or its fingerprint; copies of it can still ask, with connections of their own."""
+    """Neither repr, dumps nor fingerprint show it; copies can embed, with their own connections."""
     with ModelServer([ModelReply()]) as server:
         embedder = hosted(server)
         embedded(embedder)
@@ -313,61 +198,19 @@ def test_the_key_is_in_no_form_of_the_embedder() -> None:
     assert embedder.fingerprint == hosted(server, api_key=None, deadline_s=1.0, batch_size=2).fingerprint
 
 
-@pytest.mark.parametrize("status", [400, 401, 429, 500])
-def test_an_echo_is_not_told_on(status: int, caplog: pytest.LogCaptureFixture) -> None:
-    """A provider's error that quotes the key or the text: neither is in the failure, its traceback or a log."""
-    caplog.set_level(logging.DEBUG)
-    text = "the patient takes zyloprimine at night"
-    for said in (f"key {CANARY} is wrong", f"cannot read: {text}"):
-        with ModelServer([ModelReply(status=status, text=said)]) as server:
-            found = failure(hosted(server, max_retries=0), [text, "b"])
-        shown = f"{found} {found!r} {found.args} {''.join(traceback.format_exception(found))} {caplog.text}"
-        assert CANARY not in shown
-        assert "zyloprimine" not in shown
-        assert found.__cause__ is None
-        assert found.__context__ is None
-
-
-def test_a_key_by_the_name_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read with every call; where it is missing, nothing is sent and the failure names the variable."""
-    with ModelServer([ModelReply()]) as server:
-        embedder = hosted(server, api_key=None, api_key_env="OWN_EMBEDDER_KEY")
-        monkeypatch.delenv("OWN_EMBEDDER_KEY", raising=False)
-        missing = failure(embedder)
-        monkeypatch.setenv("OWN_EMBEDDER_KEY", CANARY)
-        embedded(embedder)
-        assert [headers["authorization"] for headers in server.headers] == [f"Bearer {CANARY}"]
-    assert (missing.error_type, missing.usage) == ("authentication", None)
-    assert "OWN_EMBEDDER_KEY" in str(missing)
-
-
-def test_settings_that_cannot_be_written_are_a_bad_request() -> None:
-    """What JSON has no form for fails in its own word, without a request."""
-    with ModelServer([ModelReply()]) as server:
-        found = failure(hosted(server, extra_body={"x": object()}))
-        assert server.requests == []
-    assert found.error_type == "bad_request"
-
-
-def test_importing_the_room_loads_nothing_heavy() -> None:
-    """Neither numpy nor an HTTP client nor PyTorch, until something is embedded."""
+def test_importing_embedders_loads_nothing_heavy() -> None:
+    """Neither numpy nor an HTTP client nor PyTorch is loaded before the first embedding."""
     program = "import agenteval_otel.embedders, json, sys; print(json.dumps(sorted(sys.modules)))"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert not {"numpy", "httpx2", "torch", "sentence_transformers", "anthropic"} & set(json.loads(said))
-
-
-def test_a_failure_is_an_embedders() -> None:
-    """Whatever breaks below, one kind of error comes out."""
-    with pytest.raises(EmbedderError, match="no connection"):
-        asyncio.run(OpenAICompatibleEmbedder(model="m", base_url="http://127.0.0.1:1/v1", max_retries=0).embed(["a"]))
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert not {"numpy", "httpx2", "torch", "sentence_transformers", "anthropic"} & set(json.loads(output))
 
 
 def test_connections_of_an_embedder_that_goes_away_are_closed() -> None:
-    """With the loop that ends just then, and on one that goes on: nothing is left open, and nothing is said."""
+    """They close with a loop that ends and on one that goes on, without a warning."""
     program = """
 import asyncio, gc
 from agenteval_otel.embedders import OpenAICompatibleEmbedder
-from agenteval_otel.http_client import clients
+from agenteval_otel.http_client.client import _OPEN
 from agenteval_otel.testing import ModelReply, ModelServer
 
 async def several(embedder):
@@ -377,13 +220,13 @@ async def one_after_another(url):
     for _ in range(5):
         await several(OpenAICompatibleEmbedder(model="m", base_url=url))
         gc.collect()
-        while clients._open:
+        while _OPEN:
             await asyncio.sleep(0)
 
 with ModelServer([ModelReply()]) as server:
     asyncio.run(several(OpenAICompatibleEmbedder(model="m", base_url=server.url)))
     gc.collect()
-    assert not clients._open
+    assert not _OPEN
     asyncio.run(one_after_another(server.url))
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120)

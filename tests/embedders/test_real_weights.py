@@ -27,22 +27,22 @@ def asked(*question: str) -> dict[str, Any]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]
     assert done.stderr == "", "the program's standard error is not for our progress"
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def test_it_holds_the_contract_and_knows_meaning() -> None:
-    """Rows as every embedder's, from any thread; a paraphrase is near, and another matter far."""
-    found = asked("contract")
-    assert (found["shape"], found["dtype"], found["none"][0]) == ([2, 384], "float32", 0)
-    assert found["paraphrase"] > 0.5 > 0.2 > found["other matter"]
+    """Rows hold the contract from any thread; a paraphrase is near, another topic far."""
+    result = asked("contract")
+    assert (result["shape"], result["dtype"], result["none"][0]) == ([2, 384], "float32", 0)
+    assert result["paraphrase"] > 0.5 > 0.2 > result["other matter"]
 
 
-def test_live_answers_meet_it_in_the_child_process() -> None:
-    """The score comes, the program's own process has imported nothing of it, and a missing model is a failure."""
-    found = asked("child")
-    assert (found["execution"], found["imported"]) == ("process", [])
-    first, again, absent, absent_again = found["results"]
+def test_live_answers_use_the_worker_process() -> None:
+    """The score comes, the host imports nothing, and a missing model is a failure."""
+    result = asked("child")
+    assert (result["execution"], result["imported"]) == ("process", [])
+    first, again, absent, absent_again = result["results"]
     assert first["score"] > 0.5
     assert first["score"] == again["score"]
     assert first["reasoning"].endswith("(sentence_transformers)")
@@ -51,15 +51,15 @@ def test_live_answers_meet_it_in_the_child_process() -> None:
 
 
 def test_the_prepared_process_can_fork() -> None:
-    """It has no thread but its own, the model has as many as its settings say, and a child computes as it does."""
+    """It has one thread, the model has as many as its settings say, and a child computes the same."""
     assert asked("prepared") == {"threads": ["MainThread"], "model": 1, "code": 0}
 
 
-def test_its_order_is_that_of_peoples_ratings() -> None:
-    """On every pair of sentences that people rated; what is measured is what the documents say."""
+def test_its_order_follows_peoples_ratings() -> None:
+    """The correlation on all rated sentence pairs is the documented one."""
     pairs = lines("stsb_dev.jsonl")
-    found = asked("ratings", str(DATA / "stsb_dev.jsonl"))
-    assert found["rows"] == len(pairs)
-    assert found["model"]["spearman"] > 0.86
-    assert found["hashing"]["spearman"] > 0.74
-    print(json.dumps(found))
+    result = asked("ratings", str(DATA / "stsb_dev.jsonl"))
+    assert result["rows"] == len(pairs)
+    assert result["model"]["spearman"] > 0.86
+    assert result["hashing"]["spearman"] > 0.74
+    print(json.dumps(result))

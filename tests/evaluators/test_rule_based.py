@@ -272,7 +272,7 @@ class NoEmoji(RuleCheck, type="RuleTestNoEmoji"):
     allowed: int = 0
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return True
 
     def check(self, text: str) -> RuleFailure | None:

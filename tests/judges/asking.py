@@ -26,10 +26,10 @@ GOOD = '{"reason": "it is on the matter", "score": 4}'
 
 def hosted(kind: type[Judge], server: ModelServer, **settings: Any) -> Judge:
     """A judge of the kind that asks the server; waits of retries are short."""
-    given = {"model": "judge-1", "api_key": CANARY, "retry_base_s": 0.001, "deadline_s": 20.0, **settings}
+    fields = {"model": "judge-1", "api_key": CANARY, "retry_base_s": 0.001, "deadline_s": 20.0, **settings}
     if kind is AnthropicJudge:
-        return AnthropicJudge(base_url=server.url, **given)
-    return OpenAICompatibleJudge(base_url=f"{server.url}/v1", **given)
+        return AnthropicJudge(base_url=server.url, **fields)
+    return OpenAICompatibleJudge(base_url=f"{server.url}/v1", **fields)
 
 
 def ask(judge: Judge, request: JudgeRequest = QUESTION) -> Verdict:
@@ -41,13 +41,13 @@ def outcomes(judge: Judge, number: int) -> list[Verdict | JudgeError]:
     """The outcomes of so many questions, one after the other on one loop."""
 
     async def all_of() -> list[Verdict | JudgeError]:
-        found: list[Verdict | JudgeError] = []
+        result: list[Verdict | JudgeError] = []
         for _ in range(number):
             try:
-                found.append(await judge.judge(QUESTION))
+                result.append(await judge.judge(QUESTION))
             except JudgeError as error:
-                found.append(error)
-        return found
+                result.append(error)
+        return result
 
     return asyncio.run(all_of())
 
@@ -59,6 +59,6 @@ def failure(judge: Judge, request: JudgeRequest = QUESTION) -> JudgeError:
     return raised.value
 
 
-def types_of(found: Sequence[Verdict | JudgeError]) -> list[str]:
-    """The words of failures, ``answer`` for answers."""
-    return [one.error_type if isinstance(one, JudgeError) else "answer" for one in found]
+def types_of(result: Sequence[Verdict | JudgeError]) -> list[str]:
+    """The error types of failures, ``answer`` for answers."""
+    return [one.error_type if isinstance(one, JudgeError) else "answer" for one in result]

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from agenteval_otel.judges.base import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 
 __all__ = ["CountingJudge", "asked", "usage_of"]
 
@@ -44,9 +44,9 @@ class CountingJudge(Judge):
             await self.pause.wait()
         else:
             await asyncio.sleep(0)
-        found = self.answer(number)
-        assert isinstance(found, Verdict)
-        return found
+        result = self.answer(number)
+        assert isinstance(result, Verdict)
+        return result
 
 
 def usage_of(read: int = 100, answered: int = 50) -> JudgeUsage:

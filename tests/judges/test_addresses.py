@@ -27,7 +27,7 @@ BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
     ],
 )  # fmt: skip
 def test_a_malformed_address_is_refused_at_load(kind: Any, url: str) -> None:
-    """Another scheme, a user, a query and a wrong port are configuration errors that repeat no password."""
+    """Another scheme, a user, a query and a wrong port are configuration errors without the password."""
     with pytest.raises(ConfigurationError, match="base_url") as raised:
         kind.load({"model": "m", "base_url": url})
     assert "pass" not in str(raised.value)
@@ -51,8 +51,8 @@ def test_private_addresses_need_no_setting(kind: Any, url: str) -> None:
 
 
 @BOTH
-def test_a_host_name_may_lead_to_this_machine(kind: type[Judge]) -> None:
-    """A name that resolves to loopback is connected to."""
+def test_a_host_name_may_resolve_to_loopback(kind: type[Judge]) -> None:
+    """The judge and the embedder connect to it."""
     with ModelServer([GOOD]) as server:
         url = server.url.replace("127.0.0.1", "localhost")
         assert ask(kind(model="m", base_url=url, api_key="key")).answer["score"] == 4  # type: ignore[call-arg]
@@ -62,9 +62,9 @@ def test_a_host_name_may_lead_to_this_machine(kind: type[Judge]) -> None:
 
 
 @BOTH
-def test_nothing_listens(kind: type[Judge]) -> None:
-    """A refused connection is a `connection_error`."""
+def test_a_refused_connection_is_a_connection_error(kind: type[Judge]) -> None:
+    """Nothing listens on the port."""
     with ModelServer([GOOD]) as server:
         url = server.url
-    found = failure(kind(model="m", base_url=url, api_key="key", max_retries=0))  # type: ignore[call-arg]
-    assert found.error_type == "connection_error"
+    result = failure(kind(model="m", base_url=url, api_key="key", max_retries=0))  # type: ignore[call-arg]
+    assert result.error_type == "connection_error"

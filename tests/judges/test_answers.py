@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.judges import parse_answer
@@ -26,7 +22,7 @@ TEXT = json.dumps(ANSWER)
     ],
 )  # fmt: skip
 def test_one_object_is_an_answer(text: str) -> None:
-    """Space around it, and one fence of Markdown, do not matter."""
+    """Whitespace and one Markdown fence around it are allowed."""
     assert parse_answer(text, FORM) == ANSWER
 
 
@@ -49,7 +45,7 @@ def test_one_object_is_an_answer(text: str) -> None:
     ],
 )  # fmt: skip
 def test_anything_else_is_malformed(text: str) -> None:
-    """Prose, a second object, a name twice, no number, a wrong type or a missing name: refused in one word."""
+    """Prose, a second object, a repeated name, a wrong type and a missing name are `malformed_answer`."""
     with pytest.raises(JudgeError) as raised:
         parse_answer(text, FORM)
     assert raised.value.error_type == "malformed_answer"
@@ -57,21 +53,21 @@ def test_anything_else_is_malformed(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t "])
-def test_nothing_is_empty(text: str) -> None:
-    """An answer of nothing has its own word."""
+def test_whitespace_is_an_empty_answer(text: str) -> None:
+    """Its error type is `empty_answer`."""
     with pytest.raises(JudgeError) as raised:
         parse_answer(text)
     assert raised.value.error_type == "empty_answer"
 
 
 def test_numbers_keep_their_kind() -> None:
-    """A whole number written as a float is one to JSON Schema, and stays what it was written as."""
+    """JSON Schema takes 4.0 as an integer; it stays a float."""
     answer = parse_answer('{"reason": "", "score": 4.0}', FORM)
     assert type(answer["score"]) is float
 
 
-def test_types_are_held_at_every_level() -> None:
-    """Lists of objects are looked into, and the error names the place."""
+def test_types_are_checked_at_every_level() -> None:
+    """The error names the path, also inside of lists."""
     form = {
         "type": "object",
         "properties": {"claims": {"type": "array", "items": {"type": "object", "required": ["ok"],
@@ -84,83 +80,16 @@ def test_types_are_held_at_every_level() -> None:
         parse_answer('{"claims": [{}]}', form)
 
 
-def test_half_a_character_cannot_break_what_comes_after() -> None:
-    """Text that no encoding has becomes the replacement character, in names too."""
+def test_surrogates_become_replacement_characters() -> None:
+    """Texts and names can be encoded afterwards."""
     answer = parse_answer('{"reason": "a\\ud800b \\ud83d\\ude00", "\\udc00": 1, "score": 4}', FORM)
     assert answer["reason"] == "a\ufffdb \U0001f600"
     assert json.dumps(answer, ensure_ascii=False).encode()
 
 
 def test_errors_do_not_quote_the_answer() -> None:
-    """An answer's words are content: the error says what is wrong, and not what was said."""
+    """An answer is content: the error describes the problem only."""
     for text in ('{"secretword": 1, "score": "secretword"}', "secretword", '["secretword"]'):
         with pytest.raises(JudgeError) as raised:
             parse_answer(text, FORM)
         assert "secretword" not in str(raised.value)
-
-
-SCALARS = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-    | st.sampled_from(["8/10", "five", "4", "1e999", "NaN", "-0"])
-)  # fmt: skip
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["score", "reason", "x"]), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-OBJECTS = st.fixed_dictionaries({}, optional={"score": VALUES, "reason": VALUES, "x": VALUES}).map(json.dumps)
-PIECES = st.sampled_from(
-    [
-        TEXT, '{"score": 5}', "```json\n", "\n```", "```", "Here is my answer: ", "{", "}", "[", "]", ",", '"', "NaN",
-        '"score": 5', '"score": 5, "score": 1', "8/10", "Score: 5", "\n", " ", "\\", "5", "null", "\ufeff", "\x00",
-    ]
-)  # fmt: skip
-OUTPUTS = st.one_of(
-    OBJECTS, VALUES.map(json.dumps), st.text(max_size=60), st.lists(PIECES, max_size=6).map("".join),
-    st.tuples(PIECES, OBJECTS, PIECES).map("".join),
-    st.tuples(OBJECTS, st.integers(0, 40)).map(lambda pair: pair[0][: pair[1]]),
-    st.tuples(st.sampled_from(["[", '{"a":', " ", "9"]), st.integers(0, 3_000)).map(lambda pair: pair[0] * pair[1]),
-)  # fmt: skip
-
-
-class Twice(Exception):
-    """A name that stands twice."""
-
-
-def alone(text: str) -> Any:
-    """The independent judgement: what the text is when it is one JSON value with every name once, else an error."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({name for name, _ in pairs}) != len(pairs):
-            raise Twice
-        return dict(pairs)
-
-    return json.JSONDecoder(object_pairs_hook=once).decode(text)
-
-
-def read(text: str) -> dict[str, Any] | None:
-    """The answer; None where it is refused, in one of the two words."""
-    try:
-        return parse_answer(text, FORM)
-    except JudgeError as error:
-        if error.error_type not in ("malformed_answer", "empty_answer"):
-            raise
-        return None
-
-
-@settings(max_examples=5_000, deadline=None)
-@given(OUTPUTS)
-def test_no_output_gives_an_invented_answer(text: str) -> None:
-    """Of 5,000 generated outputs, each is the very object that was written, of the right types, or it is refused."""
-    answer = read(text)
-    if answer is None:
-        return
-    inside = text.strip()
-    if inside.startswith("```"):
-        inside = inside.removeprefix("```").removesuffix("```").partition("\n")[2]
-    assert answer == alone(inside.strip())
-    assert type(answer["score"]) in (int, float)
-    assert math.isfinite(answer["score"])
-    assert type(answer["reason"]) is str

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import threading
 
 import pytest
 
-from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, Permit, breaker_of
-from agenteval_otel.judges.guarded import Guarded
+from agenteval_otel.errors import EvaluationSkipped, JudgeError
+from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.testing import ManualClock
-from tests.judges.doubles import CountingJudge, asked
 
 
 def failure(word: str = "overloaded", *, retryable: bool = True, retry_after_s: float | None = None) -> JudgeError:
@@ -21,49 +19,54 @@ def failure(word: str = "overloaded", *, retryable: bool = True, retry_after_s: 
 
 def fail(breaker: CircuitBreaker, times: int = 1, error: JudgeError | None = None) -> None:
     for _ in range(times):
-        breaker.enter().failed(error or failure())
+        with contextlib.suppress(JudgeError), breaker.call():
+            raise error or failure()
+
+
+def answer(breaker: CircuitBreaker, times: int = 1) -> None:
+    for _ in range(times):
+        with breaker.call():
+            pass
 
 
 def refusal(breaker: CircuitBreaker) -> JudgeError:
-    with pytest.raises(JudgeError) as caught:
-        breaker.enter()
+    with pytest.raises(JudgeError) as caught, breaker.call():
+        raise AssertionError("it was let through")
     return caught.value
 
 
 def test_failures_in_a_row_open_it() -> None:
-    """After the fifth failure one after another the endpoint is refused at once, and one answer in between resets."""
+    """The fifth failure in a row opens it; a success in between resets the count."""
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 4)
-    breaker.enter().answered()
+    answer(breaker)
     fail(breaker, 4)
     assert breaker.state == "closed"
     fail(breaker)
     assert breaker.state == "open"
     error = refusal(breaker)
     assert (error.error_type, error.retryable, error.retry_after_s) == ("breaker_open", True, 15.0)
-    assert breaker.refused == 1
 
 
 def test_a_share_of_failures_opens_it() -> None:
-    """Half of the last twenty calls failing opens it, without five in a row; fewer calls are no evidence."""
+    """Half of the last twenty calls opens it, without five in a row; fewer calls do not."""
     breaker = CircuitBreaker(clock=ManualClock())
     for _ in range(9):
-        breaker.enter().answered()
+        answer(breaker)
         fail(breaker)
     assert breaker.state == "closed"
-    breaker.enter().answered()
+    answer(breaker)
     fail(breaker)
     assert breaker.state == "open"
 
 
 def test_old_calls_are_no_evidence() -> None:
-    """What is older than the window no longer counts for the share."""
+    """Calls outside of the window do not count for the share."""
     clock = ManualClock()
     breaker = CircuitBreaker(BreakerSettings(failures=100, least_calls=10), clock=clock)
     fail(breaker, 9)
     clock.advance(61.0)
-    for _ in range(9):
-        breaker.enter().answered()
+    answer(breaker, 9)
     fail(breaker, 8)
     assert breaker.state == "closed"
     fail(breaker)
@@ -74,22 +77,22 @@ def test_old_calls_are_no_evidence() -> None:
     "word",
     ["refusal", "truncated", "empty_answer", "malformed_answer", "context_overflow", "bad_request", "not_found"],
 )
-def test_an_answer_of_no_use_is_no_trouble(word: str) -> None:
-    """An endpoint that refuses, or answers what nobody can read, is well: the breaker stays closed."""
+def test_refusals_and_unreadable_answers_do_not_open_it(word: str) -> None:
+    """The endpoint is healthy."""
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 100, failure(word, retryable=False))
     assert breaker.state == "closed"
 
 
 def test_a_wrong_key_opens_it() -> None:
-    """A refused key is refused each time: the endpoint is left alone although asking again will not help."""
+    """A refused key is refused each time."""
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 5, failure("authentication", retryable=False))
     assert breaker.state == "open"
 
 
-def test_deadlines_count_for_the_share_alone() -> None:
-    """A few that hang together say nothing of the others; an endpoint of which half hangs is left alone."""
+def test_timeouts_count_for_the_share_alone() -> None:
+    """Nineteen in a row do not open it, half of twenty calls do."""
     late = failure("timeout", retryable=False)
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 19, late)
@@ -98,18 +101,8 @@ def test_deadlines_count_for_the_share_alone() -> None:
     assert breaker.state == "open"
 
 
-def test_a_probe_that_times_out_has_failed() -> None:
-    """An endpoint that hangs when it is tried again stays left alone, for twice as long."""
-    clock = ManualClock()
-    breaker = CircuitBreaker(clock=clock)
-    fail(breaker, 5)
-    clock.advance(15.1)
-    fail(breaker, 1, failure("timeout", retryable=False))
-    assert refusal(breaker).retry_after_s == 30.0
-
-
 def test_one_probe_at_a_time() -> None:
-    """When the time is over one call goes through, the others are refused until it has come back."""
+    """When `open_s` is over one call goes through; others are refused until it has ended."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
@@ -117,16 +110,15 @@ def test_one_probe_at_a_time() -> None:
     refusal(breaker)
     clock.advance(0.2)
     assert breaker.state == "half_open"
-    probe = breaker.enter()
-    for _ in range(10):
-        refusal(breaker)
-    probe.answered()
+    with breaker.call():
+        for _ in range(10):
+            refusal(breaker)
     assert breaker.state == "closed"
-    breaker.enter().answered()
+    answer(breaker)
 
 
-def test_a_probe_that_fails_doubles_the_time() -> None:
-    """Each failing probe doubles how long it stays open, up to the longest; an answer begins anew."""
+def test_a_failing_probe_doubles_the_time() -> None:
+    """Up to the longest time; a success resets it."""
     clock = ManualClock()
     breaker = CircuitBreaker(BreakerSettings(open_s=10, longest_open_s=35), clock=clock)
     fail(breaker, 5)
@@ -136,87 +128,78 @@ def test_a_probe_that_fails_doubles_the_time() -> None:
         clock.advance(0.2)
         fail(breaker)
     clock.advance(36)
-    breaker.enter().answered()
+    answer(breaker)
     fail(breaker, 5)
     assert refusal(breaker).retry_after_s == 10
 
 
 @pytest.mark.parametrize(("asked_s", "open_s"), [(1.0, 15.0), (3600.0, 3600.0), (1e12, 86_400.0)])
-def test_what_the_endpoint_asks_for_is_kept(asked_s: float, open_s: float) -> None:
-    """It stays open at least as long as the endpoint asked for, up to a day."""
+def test_retry_after_prolongs_the_time(asked_s: float, open_s: float) -> None:
+    """It stays open at least as long as the endpoint asks, up to a day."""
     breaker = CircuitBreaker(clock=ManualClock())
     fail(breaker, 5, failure("rate_limited", retry_after_s=asked_s))
     assert refusal(breaker).retry_after_s == open_s
 
 
-def test_a_probe_that_says_nothing_makes_room_for_the_next() -> None:
-    """A probe that was cancelled, or never made, neither closes nor opens; the next call is the probe."""
+def test_a_probe_without_a_result_makes_room_for_the_next() -> None:
+    """A cancelled or unpaid probe neither closes nor opens it."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
     clock.advance(16)
-    breaker.enter().abandoned()
+    for nothing in (asyncio.CancelledError(), EvaluationSkipped("budget")):
+        with contextlib.suppress(type(nothing)), breaker.call():
+            raise nothing
     assert breaker.state == "half_open"
-    breaker.enter().answered()
+    answer(breaker)
     assert breaker.state == "closed"
 
 
-def test_a_probe_that_never_comes_back_is_given_up() -> None:
-    """A probe whose loop has died holds the place for ten minutes at most."""
+def test_a_probe_that_never_ends_is_replaced() -> None:
+    """After ten minutes the next call is the probe."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
     clock.advance(16)
-    lost = breaker.enter()
-    clock.advance(599)
-    refusal(breaker)
-    clock.advance(2)
-    probe = breaker.enter()
-    lost.failed(failure())
-    assert breaker.state == "half_open"
-    probe.answered()
+    with contextlib.suppress(JudgeError), breaker.call():
+        clock.advance(599)
+        refusal(breaker)
+        clock.advance(2)
+        with breaker.call():
+            pass
+        assert breaker.state == "closed"
+        raise failure()
     assert breaker.state == "closed"
 
 
-def test_an_end_is_told_once() -> None:
-    """What is said of a call after its end is not heard."""
-    breaker = CircuitBreaker(BreakerSettings(failures=2), clock=ManualClock())
-    permit = breaker.enter()
-    for _ in range(5):
-        permit.failed(failure())
-    assert breaker.state == "closed"
-
-
-def test_calls_under_way_do_not_open_it_again() -> None:
-    """What was under way when it opened does not prolong the time, nor close it."""
+def test_earlier_calls_do_not_prolong_the_time() -> None:
+    """Calls from before it opened neither prolong nor end the time."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
-    late: list[Permit] = [breaker.enter() for _ in range(10)]
-    fail(breaker, 5)
-    clock.advance(10)
-    for permit in late[:5]:
-        permit.failed(failure())
-    for permit in late[5:]:
-        permit.answered()
+    with breaker.call(), contextlib.suppress(JudgeError), breaker.call():
+        fail(breaker, 5)
+        clock.advance(10)
+        raise failure()
     assert breaker.state == "open"
     clock.advance(5.1)
     assert breaker.state == "half_open"
 
 
 def test_threads_get_one_probe() -> None:
-    """Of threads that meet at a breaker that is half open one goes through."""
+    """Of eight threads at a half-open breaker one goes through."""
     clock = ManualClock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
     clock.advance(16)
-    gate, through = threading.Barrier(8), []
+    gate, others, through = threading.Barrier(8), threading.Barrier(8), []
 
     def go() -> None:
         gate.wait()
-        try:
-            through.append(breaker.enter())
-        except JudgeError:
-            pass
+        with contextlib.suppress(JudgeError), breaker.call():
+            through.append(True)
+            others.wait()
+            return
+        others.wait()
 
     threads = [threading.Thread(target=go) for _ in range(8)]
     for thread in threads:
@@ -227,64 +210,7 @@ def test_threads_get_one_probe() -> None:
 
 
 def test_judges_of_one_endpoint_share_it() -> None:
-    """An endpoint has one breaker for the same settings, and another endpoint another."""
+    """Equal endpoints and settings share a breaker; other endpoints do not."""
     settings = BreakerSettings(failures=3)
     assert breaker_of("a test's endpoint", settings) is breaker_of("a test's endpoint", BreakerSettings(failures=3))
     assert breaker_of("a test's endpoint", settings) is not breaker_of("another test's endpoint", settings)
-
-
-def test_endpoints_are_bounded() -> None:
-    """Of more endpoints than anybody has the one unused for longest begins anew."""
-    first = breaker_of("endpoint 0", BreakerSettings())
-    for number in range(1, 300):
-        breaker_of(f"endpoint {number}", BreakerSettings())
-    assert breaker_of("endpoint 0", BreakerSettings()) is not first
-
-
-def test_a_guarded_judge_is_left_alone_within_twenty_calls() -> None:
-    """Of a thousand calls of an endpoint that refuses all, five reach it; then one for each time it is open."""
-    clock = ManualClock()
-
-    def overloaded(number: int) -> None:
-        raise failure()
-
-    judge = CountingJudge(answer=overloaded)
-    guarded = Guarded(judge, breaker=CircuitBreaker(clock=clock))
-    words: list[str] = []
-
-    async def work() -> None:
-        for _ in range(1000):
-            with pytest.raises(JudgeError) as caught:
-                await guarded.judge(asked())
-            words.append(caught.value.error_type)
-
-    asyncio.run(work())
-    assert judge.calls == 5
-    assert words == ["overloaded"] * 5 + ["breaker_open"] * 995
-    clock.advance(16)
-    asyncio.run(work())
-    assert judge.calls == 6
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_finds_it_free() -> None:
-    """A child that was forked while another thread was inside uses the breaker all the same."""
-    breaker = CircuitBreaker()
-    with breaker._lock:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                fail(breaker, 5)
-                code = 0 if breaker.state == "open" else 2
-            finally:
-                os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-
-
-def test_wrong_settings_are_told() -> None:
-    """A share above one is refused by the name of its field."""
-    with pytest.raises(ConfigurationError, match="failure_rate"):
-        BreakerSettings(failure_rate=1.5)

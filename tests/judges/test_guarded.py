@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
-from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
-from agenteval_otel.judges.base import JudgeUsage, Verdict
+from agenteval_otel.judges import AnthropicJudge, Guarded, Judge, JudgeUsage, OpenAICompatibleJudge, Verdict
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker
 from agenteval_otel.judges.budget import BudgetLimiter
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.judges.guarded import Guarded, guard
-from agenteval_otel.judges.ledgers import MemoryLedger
-from agenteval_otel.judges.prices import Price
-from agenteval_otel.judges.spend import SpendLimits
+from agenteval_otel.judges.ledger import MemoryLedger
+from agenteval_otel.judges.spend import Price, SpendLimits
 from agenteval_otel.models.judge_calls import JudgeCall, observed_by
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
@@ -25,17 +22,17 @@ from tests.judges.doubles import CountingJudge, asked, usage_of, verdict
 
 
 class Observer:
-    """Keeps what it is told."""
+    """Keeps its calls."""
 
     def __init__(self) -> None:
-        self.told: list[JudgeCall] = []
+        self.calls: list[JudgeCall] = []
 
     def on_call(self, call: JudgeCall) -> None:
-        self.told.append(call)
+        self.calls.append(call)
 
     @property
     def outcomes(self) -> list[str]:
-        return [call.outcome for call in self.told]
+        return [call.outcome for call in self.calls]
 
 
 class Broken:
@@ -52,8 +49,8 @@ def budget(**limits: Any) -> BudgetLimiter:
     )  # fmt: skip
 
 
-def cache() -> VerdictCache[Verdict]:
-    return VerdictCache(Verdict, clock=ManualClock(1e9))
+def cache() -> VerdictCache:
+    return VerdictCache(clock=ManualClock(1e9))
 
 
 def breaker(**settings: Any) -> CircuitBreaker:
@@ -71,16 +68,8 @@ def ask(guarded: Guarded, request: Any = None) -> Verdict:
     return asyncio.run(guarded.judge(request or asked(fingerprint="f0")))
 
 
-def test_without_guards_it_is_the_judge() -> None:
-    """A judge that nothing guards answers as it does."""
-    judge = CountingJudge()
-    guarded = Guarded(judge)
-    assert ask(guarded) == ask(guarded) == verdict()
-    assert (judge.calls, guarded.model) == (2, "small-1")
-
-
 def test_a_verdict_carries_its_price() -> None:
-    """What a call costs by the table stands on the verdict; without a price what the judge itself says."""
+    """Its cost is that of the price table; without a price that of the judge itself."""
     assert ask(Guarded(CountingJudge(), budget=budget())).cost_usd == pytest.approx(100e-6 + 250e-6)
     said = Guarded(
         CountingJudge(model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5})), budget=budget()
@@ -89,21 +78,25 @@ def test_a_verdict_carries_its_price() -> None:
     assert ask(Guarded(CountingJudge(model="odd"), budget=budget())).cost_usd is None
 
 
-def test_what_was_answered_before_costs_nothing() -> None:
-    """The second time the verdict comes from the cache, marked, with no usage; nothing is booked or observed."""
-    judge, told, books = CountingJudge(), Observer(), budget(usd_per_day=1.0)
-    guarded = Guarded(judge, budget=books, cache=cache())
-    with observed_by(told):
+def test_a_cached_verdict_costs_nothing() -> None:
+    """It is marked, has no usage, and is observed as cached."""
+    judge, observer, limiter = CountingJudge(), Observer(), budget(usd_per_day=1.0)
+    guarded = Guarded(judge, budget=limiter, cache=cache())
+    with observed_by(observer):
         first, second = ask(guarded), ask(guarded)
     assert (first.from_cache, second.from_cache) == (False, True)
     assert second.answer == first.answer
     assert (second.usage, second.cost_usd, second.duration_s) == (JudgeUsage(calls=0), 0.0, 0.0)
-    assert (judge.calls, told.outcomes, guarded.cache.hits if guarded.cache else None) == (1, ["answered", "cached"], 1)
-    assert [call.was_sent for call in told.told] == [True, False]
+    assert (judge.calls, observer.outcomes, guarded.cache.hits if guarded.cache else None) == (
+        1,
+        ["answered", "cached"],
+        1,
+    )
+    assert [call.was_sent for call in observer.calls] == [True, False]
 
 
 def test_other_questions_and_models_have_other_verdicts() -> None:
-    """The fingerprint, the model and the judge's settings are the key; a request without one is never kept."""
+    """Fingerprint, model and settings are the key; a request without a fingerprint is not cached."""
     shared = cache()
     small, large = CountingJudge(), CountingJudge(model="large-1")
     for judge in (small, large):
@@ -115,7 +108,7 @@ def test_other_questions_and_models_have_other_verdicts() -> None:
 
 @pytest.mark.parametrize("word", ["refusal", "truncated", "malformed_answer", "rate_limited", "timeout"])
 def test_failures_are_not_kept(word: str) -> None:
-    """What was no verdict is asked for again."""
+    """The next call goes to the judge again."""
     judge = CountingJudge(answer=fails_with(word))
     guarded = Guarded(judge, cache=cache())
     for _ in range(3):
@@ -124,8 +117,8 @@ def test_failures_are_not_kept(word: str) -> None:
     assert judge.calls == 3
 
 
-def test_a_verdict_of_no_use_is_forgotten() -> None:
-    """An evaluator that finds an answer out of range has it asked for again."""
+def test_a_useless_verdict_is_forgotten() -> None:
+    """An evaluator can have a wrong answer judged again."""
     judge = CountingJudge()
     guarded = Guarded(judge, cache=cache())
     ask(guarded)
@@ -135,7 +128,7 @@ def test_a_verdict_of_no_use_is_forgotten() -> None:
 
 
 def test_equal_requests_at_once_are_one_call() -> None:
-    """Fifty who ask the same at the same time cost one call; who asks something else is not held up."""
+    """Fifty equal requests cost one call; another one is not delayed."""
     judge = CountingJudge(pause=asyncio.Event())
     guarded = Guarded(judge, cache=cache(), budget=budget())
 
@@ -147,14 +140,14 @@ def test_equal_requests_at_once_are_one_call() -> None:
         judge.pause.set()
         return list(await asyncio.gather(*same, other))
 
-    found = asyncio.run(work())
+    result = asyncio.run(work())
     assert judge.calls == 2
-    assert [one.from_cache for one in found].count(False) == 2
-    assert sum(one.usage.input_tokens for one in found) == 200
+    assert [one.from_cache for one in result].count(False) == 2
+    assert sum(one.usage.input_tokens for one in result) == 200
 
 
-def test_who_waits_gets_the_failure_too() -> None:
-    """A failure is shared as an error of one's own, whose usage counts once; a skip is shared as well."""
+def test_a_shared_call_shares_its_failure() -> None:
+    """Each task gets its own error, whose usage counts once; a skip is shared as well."""
     for answer, kind in ((fails_with("refusal", usage=usage_of()), JudgeError), (None, EvaluationSkipped)):
         judge = CountingJudge(pause=asyncio.Event(), **({"answer": answer} if answer else {}))
         guarded = Guarded(judge, cache=cache(), budget=budget(**({} if answer else {"usd_per_day": 1e-9})))
@@ -166,17 +159,17 @@ def test_who_waits_gets_the_failure_too() -> None:
             judge.pause.set()
             return list(await asyncio.gather(*same, return_exceptions=True))
 
-        found = asyncio.run(work())
-        assert {type(one) for one in found} == {kind}
+        result = asyncio.run(work())
+        assert {type(one) for one in result} == {kind}
         if kind is JudgeError:
-            assert len({id(one) for one in found}) == 5
-            assert [one.usage is not None for one in found].count(True) == 1
-            assert {one.error_type for one in found} == {"refusal"}
+            assert len({id(one) for one in result}) == 5
+            assert [one.usage is not None for one in result].count(True) == 1
+            assert {one.error_type for one in result} == {"refusal"}
             assert judge.calls == 1
 
 
-def test_who_waits_does_not_go_with_the_first() -> None:
-    """When the one that asks is cancelled, one of those who wait asks instead; who is cancelled takes nobody along."""
+def test_a_shared_call_survives_cancellation() -> None:
+    """A waiting task makes the call when the calling one is cancelled."""
     judge = CountingJudge(pause=asyncio.Event())
     guarded = Guarded(judge, cache=cache())
 
@@ -189,18 +182,17 @@ def test_who_waits_does_not_go_with_the_first() -> None:
         judge.pause.set()
         return list(await asyncio.gather(*same, return_exceptions=True))
 
-    found = asyncio.run(work())
-    assert [isinstance(one, asyncio.CancelledError) for one in found] == [True, False, False, True, False]
+    result = asyncio.run(work())
+    assert [isinstance(one, asyncio.CancelledError) for one in result] == [True, False, False, True, False]
     assert judge.calls == 2
-    assert guarded._flights == {}
 
 
 def test_the_order_of_the_guards() -> None:
-    """A hit passes an open breaker; an open breaker reserves nothing; a budget at its end tells the breaker nothing."""
-    shared, gate, books = cache(), breaker(failures=1), budget(tokens_per_day=238 + 149)
+    """A hit passes an open breaker; an open breaker reserves nothing; a refused budget is no failure."""
+    shared, gate, limiter = cache(), breaker(failures=1), budget(tokens_per_day=238 + 149)
     ask(Guarded(CountingJudge(), cache=shared))
     guarded = Guarded(CountingJudge(answer=fails_with("overloaded", retryable=True)), cache=shared, breaker=gate,
-                      budget=books)  # fmt: skip
+                      budget=limiter)  # fmt: skip
     with pytest.raises(JudgeError, match="call 1"):
         ask(guarded, asked(fingerprint="f1"))
     assert gate.state == "open"
@@ -209,23 +201,23 @@ def test_the_order_of_the_guards() -> None:
         with pytest.raises(JudgeError) as caught:
             ask(guarded, asked(fingerprint="f1"))
         assert caught.value.error_type == "breaker_open"
-    assert books.refused == {"budget": 0, "budget_exhausted": 0}
-    well, told = breaker(failures=1), Observer()
+    well, observer = breaker(failures=1), Observer()
     short = Guarded(CountingJudge(), breaker=well, budget=budget(tokens_per_day=300))
-    with observed_by(told):
+    with observed_by(observer):
         ask(short)
         for _ in range(5):
             with pytest.raises(EvaluationSkipped, match="budget_exhausted"):
                 ask(short)
     assert well.state == "closed"
-    assert told.outcomes == ["answered", *["budget_exhausted"] * 5]
+    assert observer.outcomes == ["answered", *["budget_exhausted"] * 5]
 
 
 def test_a_probe_without_budget_stays_due() -> None:
-    """A probe that the budget does not pay for makes room for the next."""
+    """A probe outside of the budget makes room for the next."""
     clock = ManualClock()
     gate = CircuitBreaker(BreakerSettings(failures=1), clock=clock)
-    gate.enter().failed(JudgeError("no", retryable=True))
+    with contextlib.suppress(JudgeError), gate.call():
+        raise JudgeError("no", retryable=True)
     clock.advance(16)
     with pytest.raises(EvaluationSkipped):
         ask(Guarded(CountingJudge(), breaker=gate, budget=budget(usd_per_day=1e-9)))
@@ -234,9 +226,9 @@ def test_a_probe_without_budget_stays_due() -> None:
     assert gate.state == "closed"
 
 
-def test_the_observer_is_told_of_every_question() -> None:
-    """Each call that was made, with its usage, cost, time and failure; and each question that no call was made for."""
-    told, gate = Observer(), breaker(failures=1)
+def test_the_observer_gets_every_question() -> None:
+    """Calls with usage, cost, time and failure, and refused questions."""
+    observer, gate = Observer(), breaker(failures=1)
     failing = Guarded(
         CountingJudge(answer=fails_with("overloaded", retryable=True, usage=usage_of(10, 0))), budget=budget(),
         breaker=gate,
@@ -250,14 +242,14 @@ def test_the_observer_is_told_of_every_question() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    with observed_by(told):
+    with observed_by(observer):
         ask(Guarded(CountingJudge(), budget=budget(), clock=ManualClock()))
         for _ in range(2):
             with pytest.raises(JudgeError):
                 ask(failing)
         asyncio.run(cancelled())
     ask(Guarded(CountingJudge()))
-    first, second, third, fourth = told.told
+    first, second, third, fourth = observer.calls
     assert first[1:] == ("correctness", "answered", True, usage_of(), pytest.approx(0.00035), 0.0)
     assert (first.model, first.judge.label, first.error_type) == ("small-1", f"{CountingJudge().type}:small-1", None)
     assert (second.error_type, second.usage, second.cost_usd) == ("overloaded", usage_of(10, 0), pytest.approx(1e-5))
@@ -265,134 +257,58 @@ def test_the_observer_is_told_of_every_question() -> None:
     assert (fourth.error_type, fourth.usage, fourth.cost_usd) == ("cancelled", None, None)
 
 
-def test_who_is_told_stands_in_the_context() -> None:
-    """One judge of two evaluations at once: each one's observer is told of its own questions, tasks begun in it too."""
-    judge, observers = Guarded(CountingJudge()), (Observer(), Observer())
-
-    async def evaluation(observer: Observer, questions: int) -> None:
-        with observed_by(observer):
-            await asyncio.gather(*(judge.judge(asked()) for _ in range(questions)))
-
-    async def both() -> None:
-        await asyncio.gather(evaluation(observers[0], 3), evaluation(observers[1], 5))
-
-    asyncio.run(both())
-    assert [len(observer.told) for observer in observers] == [3, 5]
-
-
-def test_an_observer_that_breaks_breaks_nothing() -> None:
-    """What an observer raises is counted; the verdict comes all the same."""
+def test_a_broken_observer_breaks_nothing() -> None:
+    """Its exceptions are counted; the verdict comes."""
     guarded = Guarded(CountingJudge())
     with observed_by(Broken()):
         assert ask(guarded) == verdict()
     assert guarded.observer_failures == 1
 
 
-def test_a_verdict_says_how_likely_its_call_was() -> None:
-    """Near a limit the budget's probability stands on the verdict; a verdict that was kept came for certain."""
+def test_a_verdict_has_the_probability_of_its_call() -> None:
+    """Near a limit it is that of the budget; for a cached verdict it is 1."""
     guarded = Guarded(CountingJudge(), budget=budget(usd_per_day=0.01), cache=cache())
-    found = [ask(guarded, asked(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
-    assert found[:23] == [1.0] * 23
-    assert found[24] == pytest.approx(0.8)  # 0.0084 are spent
+    result = [ask(guarded, asked(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
+    assert result[:23] == [1.0] * 23
+    assert result[24] == pytest.approx(0.8)  # 0.0084 are spent
     assert ask(guarded, asked(fingerprint="f24")).probability == 1.0
 
 
 def test_settings_make_the_guards() -> None:
-    """A judge whose settings name guards gets them; judges of one endpoint share the breaker."""
-
-    class Guardable(CountingJudge):
-        spend: SpendLimits | None = None
-        breaker: BreakerSettings | None = None
-        cache: CacheSettings | None = None
+    """A judge has the guards of its settings; judges of one endpoint share the breaker."""
 
     settings = BreakerSettings(failures=7)
-    one, two = (guard(Guardable(breaker=settings, spend=SpendLimits(), cache=CacheSettings()), Verdict) for _ in "ab")
+    one, two = (CountingJudge(breaker=settings, spend=SpendLimits(), cache=CacheSettings()).guarded() for _ in "ab")
     assert one.breaker is two.breaker is not None
     assert one.budget is not None
     assert one.cache is not two.cache is not None
-    bare = guard(CountingJudge(), Verdict)
+    bare = CountingJudge().guarded()
     assert (bare.breaker, bare.budget, bare.cache) == (None, None, None)
     assert "Guarded" in repr(one)
 
 
-def test_guards_do_not_change_the_key() -> None:
-    """What a judge's guards are set to has no part in what it answers: another limit is no other verdict."""
-
-    class Guardable(CountingJudge):
-        spend: SpendLimits | None = None
-        effort: str = "low"
-
-    shared = cache()
-    judges = [Guardable(), Guardable(spend=SpendLimits(usd_per_day=1)), Guardable(effort="high")]
-    for judge in judges:
-        ask(Guarded(judge, cache=shared))
-    assert [judge.calls for judge in judges] == [1, 0, 1]
-
-
-def test_ten_hung_judges_hold_up_nobody_else() -> None:
-    """Ten calls that never end leave 990 others of the same guards done, and their reservations settled in the end."""
-    hung, judge = CountingJudge(pause=asyncio.Event()), CountingJudge()
-    books, gate = budget(usd_per_day=10.0), breaker()
-
-    async def work() -> int:
-        stuck = [asyncio.ensure_future(Guarded(hung, budget=books, breaker=gate).judge(asked())) for _ in range(10)]
-        well = Guarded(judge, budget=books, breaker=gate)
-        done = await asyncio.gather(*(well.judge(asked()) for _ in range(990)))
-        for task in stuck:
-            task.cancel()
-        await asyncio.gather(*stuck, return_exceptions=True)
-        return len(done)
-
-    assert asyncio.run(work()) == 990
-    assert gate.state == "closed"
-    assert "0 reserved" in repr(books)
-
-
 @pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
-def test_what_the_provider_counts_is_what_is_booked(kind: type[Judge]) -> None:
-    """Through the real clients: tokens of each kind at their price, for answers and for failures that were paid for."""
+def test_the_providers_count_is_charged(kind: type[Judge]) -> None:
+    """Tokens of each kind at their price, for answers and for billed failures."""
     price = {"judge-*": {"input": 1.0, "output": 10.0, "cache_read": 0.1}}
     replies = [
         ModelReply(text=GOOD, input_tokens=100, output_tokens=10, cache_read_tokens=1_000),
         ModelReply(text=GOOD, input_tokens=100, output_tokens=10, finish_reason="length"),
         ModelReply(status=429),
     ]
-    books = BudgetLimiter(SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9))
+    limiter = BudgetLimiter(SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9))
     with ModelServer(replies) as server:
-        guarded = Guarded(hosted(kind, server, max_retries=0), budget=books)
+        guarded = Guarded(hosted(kind, server, max_retries=0), budget=limiter)
         assert ask(guarded, QUESTION).cost_usd == pytest.approx(100e-6 + 100e-6 + 100e-6)
         for _ in range(2):
             with pytest.raises(JudgeError):
                 ask(guarded, QUESTION)
-    assert books.remaining_usd()["day"] == pytest.approx(1.0 - 500e-6)
-
-
-@pytest.mark.parametrize("status", [429, 529, 503])
-@pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
-def test_no_storm_reaches_an_endpoint_in_trouble(kind: type[Judge], status: int) -> None:
-    """Of a thousand calls, each may be tried three times, the endpoint sees twenty requests at most."""
-    with ModelServer([ModelReply(status=status, headers={"Retry-After": "0"})]) as server:
-        guarded = Guarded(hosted(kind, server), breaker=breaker())
-
-        async def work() -> list[str]:
-            found = []
-            for _ in range(1_000):
-                try:
-                    await guarded.judge(QUESTION)
-                except JudgeError as error:
-                    found.append(error.error_type)
-            await guarded.close()
-            return found
-
-        words = asyncio.run(work())
-        assert len(server.requests) <= 20
-    assert len(words) == 1_000
-    assert words[-1] == "breaker_open"
+    assert limiter.remaining_usd()["day"] == pytest.approx(1.0 - 500e-6)
 
 
 @pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 def test_hosted_judges_have_a_breaker_by_default(kind: type[Judge]) -> None:
-    """Without any setting an endpoint in trouble is left alone; ``breaker: null`` asks it for ever."""
+    """A failing endpoint is left alone without any setting; ``breaker: null`` keeps calling it."""
     with ModelServer([ModelReply(status=500)]) as server:
         by_default, without = (hosted(kind, server, max_retries=0, **more) for more in ({}, {"breaker": None}))
         assert (by_default.breaker, without.guarded().breaker) == (BreakerSettings(), None)

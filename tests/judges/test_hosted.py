@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.errors import ConfigurationError, JudgeError
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge, as_judge
-from agenteval_otel.judges.forms import plain_form
+from agenteval_otel.judges.answers import constrained_form
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import CANARY, FORM, GOOD, QUESTION, ask, hosted
 
@@ -29,8 +29,8 @@ PLAIN = {
 
 
 @BOTH
-def test_an_answer_comes_with_what_it_took(kind: type[Judge]) -> None:
-    """The verdict has the object, the text as it came, tokens by kind, the model and the id."""
+def test_a_verdict_has_its_usage(kind: type[Judge]) -> None:
+    """It has the object, the raw text, tokens by kind, the model and the id."""
     reply = ModelReply(
         text=f"```json\n{GOOD}\n```",
         input_tokens=200,
@@ -40,17 +40,17 @@ def test_an_answer_comes_with_what_it_took(kind: type[Judge]) -> None:
         id="r-1",
     )
     with ModelServer([reply]) as server:
-        found = ask(hosted(kind, server))
-    assert found.answer == {"reason": "it is on the matter", "score": 4}
-    assert found.raw == reply.text
-    assert (found.model, found.response_id, found.from_cache) == ("m-2026", "r-1", False)
-    used = found.usage
+        result = ask(hosted(kind, server))
+    assert result.answer == {"reason": "it is on the matter", "score": 4}
+    assert result.raw == reply.text
+    assert (result.model, result.response_id, result.from_cache) == ("m-2026", "r-1", False)
+    used = result.usage
     assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.calls) == (200, 20, 100, 1)
-    assert 0 < found.duration_s < 20
+    assert 0 < result.duration_s < 20
 
 
-def test_what_anthropic_is_sent() -> None:
-    """The form as the provider's structured output, no temperature, the key in the SDK's own header."""
+def test_the_request_to_anthropic() -> None:
+    """It has the form as structured output, no temperature, and the key in the SDK's header."""
     with ModelServer([GOOD]) as server:
         ask(hosted(AnthropicJudge, server, extra_body={"service_tier": "standard_only"}))
         assert server.requests == [
@@ -64,8 +64,8 @@ def test_what_anthropic_is_sent() -> None:
         assert CANARY in str(server.headers[0])
 
 
-def test_what_a_compatible_server_is_sent() -> None:
-    """The form as `response_format`, in the ways that servers know; further fields win."""
+def test_the_request_to_a_compatible_server() -> None:
+    """It has the form in the configured way, and further fields."""
     ways: list[tuple[dict[str, Any], Any, bool]] = [
         ({}, {"type": "json_schema", "json_schema": {"name": "answer", "schema": PLAIN, "strict": True}}, False),
         ({"strict_form": False}, {"type": "json_schema", "json_schema": {"name": "answer", "schema": PLAIN}}, False),
@@ -82,8 +82,8 @@ def test_what_a_compatible_server_is_sent() -> None:
         assert (body["seed"], body["max_completion_tokens"], "temperature" in body) == (7, 1024, False)
 
 
-def test_forms_are_what_constrained_decoding_takes() -> None:
-    """Limits are left out at every level, objects are closed; a field that is called as a keyword stays."""
+def test_forms_fit_constrained_decoding() -> None:
+    """They have no limits at any level, and closed objects; a field named like a keyword stays."""
     form = {
         "type": "object",
         "properties": {
@@ -92,7 +92,7 @@ def test_forms_are_what_constrained_decoding_takes() -> None:
             "or": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
         },
     }  # fmt: skip
-    assert plain_form(form) == {
+    assert constrained_form(form) == {
         "type": "object", "additionalProperties": False,
         "properties": {
             "minimum": {"type": "number"},
@@ -103,41 +103,31 @@ def test_forms_are_what_constrained_decoding_takes() -> None:
 
 
 @BOTH
-def test_text_that_has_no_encoding_is_sent_all_the_same(kind: type[Judge]) -> None:
-    """Half a surrogate pair in an answer under judgement breaks no question."""
+def test_surrogates_are_replaced_in_requests(kind: type[Judge]) -> None:
+    """Half a surrogate pair in a judged answer breaks no call."""
     with ModelServer([GOOD]) as server:
         ask(hosted(kind, server), JudgeRequest(system="\udc00", prompt="a\ud800b", answer_form=FORM))
         assert "a\ufffdb" in str(server.requests[0])
 
 
 @BOTH
-def test_settings_that_cannot_be_written_are_a_bad_request(kind: type[Judge]) -> None:
-    """What JSON has no form for fails in its own word, without a request."""
-    with ModelServer([GOOD]) as server:
-        with pytest.raises(JudgeError) as raised:
-            ask(hosted(kind, server, extra_body={"x": object()}))
-        assert raised.value.error_type in ("bad_request", "connection_error")
-        assert server.requests == []
-
-
-@BOTH
-def test_one_judge_serves_loops_one_after_another_and_at_once(kind: type[Judge]) -> None:
-    """Every loop has connections of its own, which it closes when it ends."""
+def test_one_judge_serves_several_loops(kind: type[Judge]) -> None:
+    """Each loop has its own connections and closes them when it ends."""
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server)
         assert [ask(judge).answer["score"] for _ in range(3)] == [4, 4, 4]
-        found: list[int] = []
-        threads = [threading.Thread(target=lambda: found.append(ask(judge).answer["score"])) for _ in range(4)]
+        result: list[int] = []
+        threads = [threading.Thread(target=lambda: result.append(ask(judge).answer["score"])) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60.0)
-        assert found == [4, 4, 4, 4]
+        assert result == [4, 4, 4, 4]
 
 
 @BOTH
 def test_connections_are_kept_within_a_loop(kind: type[Judge]) -> None:
-    """Questions on one loop go over connections that are open already; after closing, over new ones."""
+    """Calls on one loop reuse connections until `close`."""
 
     async def several(judge: Judge) -> int:
         for _ in range(3):
@@ -151,27 +141,10 @@ def test_connections_are_kept_within_a_loop(kind: type[Judge]) -> None:
         assert server.connections == 2
 
 
-@BOTH
-def test_sixty_four_at_once(kind: type[Judge]) -> None:
-    """As many questions as the lane asks at a time are under way together."""
-
-    async def all_at_once(judge: Judge) -> int:
-        return len(await asyncio.gather(*(judge.judge(QUESTION) for _ in range(64))))
-
-    gate = threading.Barrier(64, timeout=60.0)
-
-    def together(_: dict[str, Any]) -> str:
-        gate.wait()
-        return GOOD
-
-    with ModelServer([together]) as server:
-        assert asyncio.run(all_at_once(hosted(kind, server, deadline_s=60.0))) == 64
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @BOTH
 def test_a_forked_worker_has_connections_of_its_own(kind: type[Judge]) -> None:
-    """A child that goes on with its parent's loop does not go on with its connections."""
+    """A child of a process with connections opens new ones."""
     program = f"""
 import asyncio, os
 from agenteval_otel.judges import {kind.__name__}, JudgeRequest
@@ -200,7 +173,7 @@ with ModelServer(['{{"score": 4}}']) as server:
 
 
 def test_importing_judges_loads_no_vendor() -> None:
-    """The room, its judges and their settings load neither the SDK nor an HTTP client."""
+    """The package and its settings load neither the SDK nor an HTTP client."""
     program = """
 import sys
 from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
@@ -211,7 +184,7 @@ assert not {"anthropic", "httpx2", "httpx", "openai"} & set(sys.modules), "loade
 
 
 def test_judges_are_chosen_by_settings() -> None:
-    """A mapping makes the judge that it names; what is wrong is named by its field, with the known ones."""
+    """A mapping becomes the judge it names; errors name the field and the known choices."""
     judge = as_judge({"type": "anthropic", "model": "claude-x", "deadlineS": 12})
     assert isinstance(judge, AnthropicJudge)
     assert (judge.deadline_s, judge.api_key_env) == (12, "ANTHROPIC_API_KEY")
@@ -226,36 +199,21 @@ def test_judges_are_chosen_by_settings() -> None:
             as_judge(wrong)
 
 
-def test_a_key_in_a_copy_is_the_same_key() -> None:
-    """Who asks for the secrets of a dump can build the judge again."""
+def test_a_dump_with_secrets_rebuilds_the_judge() -> None:
+    """Other dumps mask the key."""
     judge = AnthropicJudge(model="m", api_key=CANARY)
     assert AnthropicJudge.load(judge.model_dump(context={"secrets": True})) == judge
     assert "***" in str(judge.model_dump())
 
 
 def test_a_copy_has_guards_of_its_own() -> None:
-    """The guarded form is the same each time; a copy with other settings is another judge, and so are its guards."""
+    """The guarded judge is one object; copies have their own."""
     judge = AnthropicJudge(model="m", api_key=CANARY, breaker={"failures": 3}, cache={"entries": 5})  # type: ignore[arg-type]
     assert judge.guarded() is judge.guarded()
     for copied in (judge.model_copy(update={"model": "n"}), copy.deepcopy(judge), pickle.loads(pickle.dumps(judge))):
         assert copied.guarded() is not judge.guarded()
         assert copied.guarded().inner is copied
     assert (judge.guarded().inner, judge.guarded().model) == (judge, "m")
-
-
-def test_the_guards_stand_before_the_provider() -> None:
-    """With a cache, the same question is asked once; its second answer says so and used nothing."""
-    known = QUESTION.model_copy(update={"fingerprint": "0f" * 16})
-    with ModelServer([GOOD]) as server:
-        judge = hosted(AnthropicJudge, server, cache={"entries": 5}).guarded()
-
-        async def twice() -> list[Any]:
-            return [await judge.judge(known), await judge.judge(known)]
-
-        first, second = asyncio.run(twice())
-        assert len(server.requests) == 1
-    assert (first.from_cache, second.from_cache, second.usage.calls) == (False, True, 0)
-    assert first.answer == second.answer
 
 
 _BURST = """
@@ -272,8 +230,8 @@ with ModelServer(['{"score": 1}']) as server:
 """
 
 
-def test_the_first_questions_of_a_process_come_all_at_once() -> None:
-    """Sixty-four that find the client not imported yet are answered: it is imported once, by one thread."""
+def test_the_first_calls_may_be_concurrent() -> None:
+    """One thread imports the client for 64 concurrent first calls."""
     done = subprocess.run(
         [sys.executable, "-c", _BURST], capture_output=True, text=True, timeout=120, check=False,
         env=os.environ | {"PYTHONPATH": os.getcwd()},
@@ -282,7 +240,7 @@ def test_the_first_questions_of_a_process_come_all_at_once() -> None:
 
 
 @BOTH
-def test_no_other_model_is_asked_than_the_one_that_is_priced(kind: type[Judge]) -> None:
-    """Further fields of the request cannot name a dearer one."""
+def test_extra_body_cannot_name_another_model(kind: type[Judge]) -> None:
+    """Prices go by `model`."""
     with pytest.raises(ConfigurationError, match="extra_body"):
         kind.load({"model": "cheap", "base_url": "http://127.0.0.1", "extra_body": {"model": "dear"}})

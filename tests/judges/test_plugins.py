@@ -44,7 +44,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("name", ["longest", "judging_of_test_plugins"])
 @pytest.mark.usefixtures("plugin")
 def test_judges_come_from_listed_plugins(name: str) -> None:
-    """By the entry point's name or the module's; not listed, the type is unknown."""
+    """Settings list the entry point or the module; otherwise the type is unknown."""
     with pytest.raises(ConfigurationError, match=r"evaluators\[0\]\.judge: unknown judge type 'longest_wins'"):
         EvaluationRunConfig.model_validate(CONFIG)
     config = EvaluationRunConfig.model_validate({**CONFIG, "plugins": [name]})

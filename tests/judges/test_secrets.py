@@ -25,7 +25,7 @@ ASKED = JudgeRequest(system="You judge.", prompt=json.dumps({"answer": CONTENT})
 
 @BOTH
 def test_the_key_is_in_no_form_of_the_judge(kind: type[Judge]) -> None:
-    """Not in its repr, its text, its dumps or its fingerprint; a copy of it can still ask."""
+    """Neither repr, text, dumps nor fingerprint show it; copies can judge."""
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server, extra_headers={"x-gateway": f"{CANARY}-gateway"})
         shown = f"{judge!r} {judge} {judge.model_dump()} {judge.model_dump_json()} {judge.fingerprint}"
@@ -39,28 +39,28 @@ def test_the_key_is_in_no_form_of_the_judge(kind: type[Judge]) -> None:
 
 @BOTH
 @pytest.mark.parametrize("status", [400, 401, 429, 500])
-def test_an_echo_of_key_and_question_is_not_told_on(
+def test_errors_do_not_repeat_a_providers_echo(
     kind: type[Judge], status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A provider's error that quotes the key or the question: neither is in the failure, its traceback or a log."""
+    """Key and question are neither in the error, its traceback nor a log."""
     echo = ModelReply(status=status, text=f"key {CANARY} is not allowed to ask about this")
     quoting = ModelReply(status=status, text=f"cannot read: {CONTENT}")
     caplog.set_level(logging.DEBUG)
     for reply in (echo, quoting):
         with ModelServer([reply]) as server:
-            found = failure(hosted(kind, server, max_retries=0), ASKED)
-        shown = f"{found} {found!r} {found.args} {''.join(traceback.format_exception(found))}"
+            result = failure(hosted(kind, server, max_retries=0), ASKED)
+        shown = f"{result} {result!r} {result.args} {''.join(traceback.format_exception(result))}"
         assert CANARY not in shown
         assert "zyloprimine" not in shown
-        assert found.__cause__ is None
-        assert found.__context__ is None
+        assert result.__cause__ is None
+        assert result.__context__ is None
     assert CANARY not in caplog.text
     assert "zyloprimine" not in caplog.text
 
 
 @BOTH
 def test_calls_leave_nothing_in_the_hosts_logs(kind: type[Judge], caplog: pytest.LogCaptureFixture) -> None:
-    """With everything logged at the level of debugging, a question and its answer add no line of the clients'."""
+    """At debug level a call adds no line of the clients."""
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server)
         ask(judge)  # clients make loggers when they are first used
@@ -71,7 +71,7 @@ def test_calls_leave_nothing_in_the_hosts_logs(kind: type[Judge], caplog: pytest
 
 
 def test_calls_leave_no_span_and_no_trace_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK's own tracing is off, and the caller's trace does not travel to the provider."""
+    """The SDK's tracing is off, and no trace header reaches the provider."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
@@ -84,8 +84,8 @@ def test_calls_leave_no_span_and_no_trace_header(monkeypatch: pytest.MonkeyPatch
 
 
 @BOTH
-def test_the_key_may_be_named(kind: type[Judge], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key from the environment is read with every question, so that a new one is used at once."""
+def test_the_key_comes_from_its_variable(kind: type[Judge], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read for each request, so a new key works at once."""
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server, api_key=None, api_key_env="OWN_JUDGE_KEY")
         monkeypatch.setenv("OWN_JUDGE_KEY", f"{CANARY}-1")
@@ -97,17 +97,17 @@ def test_the_key_may_be_named(kind: type[Judge], monkeypatch: pytest.MonkeyPatch
 
 @BOTH
 @pytest.mark.parametrize("value", [None, "", " ", f"{CANARY}\nX-Evil: 1", f"{CANARY}\u00e9"])
-def test_a_key_that_is_none_is_not_sent(kind: type[Judge], value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing key, or one that would break out of its header, is a failure that names the variable only."""
+def test_an_invalid_key_is_not_sent(kind: type[Judge], value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variable only, also for a key that would break out of its header."""
     monkeypatch.delenv("OWN_JUDGE_KEY", raising=False)
     if value is not None:
         monkeypatch.setenv("OWN_JUDGE_KEY", value)
     with ModelServer([GOOD]) as server:
-        found = failure(hosted(kind, server, api_key=None, api_key_env="OWN_JUDGE_KEY"))
+        result = failure(hosted(kind, server, api_key=None, api_key_env="OWN_JUDGE_KEY"))
         assert server.requests == []
-    assert found.error_type == "authentication"
-    assert "OWN_JUDGE_KEY" in str(found)
-    assert CANARY not in str(found)
+    assert result.error_type == "authentication"
+    assert "OWN_JUDGE_KEY" in str(result)
+    assert CANARY not in str(result)
 
 
 @BOTH
@@ -119,16 +119,16 @@ def test_a_wrong_key_in_settings_is_not_shown(kind: type[Judge]) -> None:
         assert CANARY not in str(raised.value)
 
 
-def test_no_key_goes_to_whom_it_is_not_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compatible server gets no key that merely lies in the environment."""
+def test_a_compatible_server_gets_no_key_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`OPENAI_API_KEY` of the environment is not sent."""
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     with ModelServer([GOOD]) as server:
         ask(OpenAICompatibleJudge(model="m", base_url=f"{server.url}/v1"))
         assert "authorization" not in server.headers[0]
 
 
-def test_headers_of_the_hosts_environment_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the environment sets for the host's own clients of the SDK is not sent to where a judge is asked."""
+def test_the_environments_headers_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are for the host's own clients of the SDK."""
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Gateway: gateway-secret\nno colon\nX-Mine: theirs")
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token-secret")
     with ModelServer([GOOD]) as server:

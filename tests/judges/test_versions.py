@@ -28,15 +28,15 @@ def evaluator(judge: AnthropicJudge, **settings: Any) -> LLMJudge:
     return LLMJudge(criterion_name="c", description="Right?", judge=judge, **settings)
 
 
-def test_every_field_of_a_judge_is_one_or_the_other() -> None:
-    """A new field has to be thought about: here, and in the judge's list."""
+def test_every_field_is_classified() -> None:
+    """A new field needs a decision."""
     assert set(OF_NO_MATTER) | set(OF_MATTER) == set(AnthropicJudge.model_fields)
     assert AnthropicJudge.unversioned == set(OF_NO_MATTER)
 
 
 @pytest.mark.parametrize("name", OF_NO_MATTER)
-def test_what_no_answer_depends_on_changes_no_version(name: str) -> None:
-    """Neither the evaluator's version nor the key of kept verdicts changes."""
+def test_other_fields_change_no_version(name: str) -> None:
+    """Neither the evaluator's version nor the cache key changes."""
     other = judge(**{name: OF_NO_MATTER[name]})
     assert evaluator(other).fingerprint == evaluator(judge()).fingerprint
     assert other.versioned() == judge().versioned()
@@ -44,8 +44,8 @@ def test_what_no_answer_depends_on_changes_no_version(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_MATTER)
-def test_what_answers_depend_on_changes_the_version(name: str) -> None:
-    """Another model or another way to ask it is another instrument."""
+def test_fields_of_the_answer_change_the_version(name: str) -> None:
+    """Another model, or another way to call it, is another instrument."""
     other = judge(**{name: OF_MATTER[name]})
     assert evaluator(other).fingerprint != evaluator(judge()).fingerprint
     assert other.versioned() != judge().versioned()
@@ -54,7 +54,7 @@ def test_what_answers_depend_on_changes_the_version(name: str) -> None:
 @pytest.mark.parametrize(
     "settings", [{"description": "Kind?"}, {"system_prompt": "Judge."}, {"scale": "likert5"}, {"max_tokens": 99}],
 )  # fmt: skip
-def test_the_wording_is_in_the_version(settings: dict[str, Any]) -> None:
-    """So is every change of rubric, prompt and scale."""
+def test_the_wording_changes_the_version(settings: dict[str, Any]) -> None:
+    """Rubric, prompt and scale are part of it."""
     changed = LLMJudge(**{"criterion_name": "c", "description": "Right?", "judge": judge(), **settings})
     assert changed.fingerprint != evaluator(judge()).fingerprint

@@ -22,11 +22,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
-from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
+from agenteval_otel.judges import AnthropicJudge, Guarded, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
 from agenteval_otel.judges.budget import BudgetLimiter
-from agenteval_otel.judges.guarded import Guarded
-from agenteval_otel.judges.ledgers import MemoryLedger
-from agenteval_otel.judges.prices import NANO
+from agenteval_otel.judges.ledger import MemoryLedger
+from agenteval_otel.judges.spend import NANO
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
 from tests.judges.doubles import CountingJudge, asked, verdict

@@ -7,6 +7,7 @@ the judge of compatible servers. Each question has its number in it, so that its
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import threading
 import time
@@ -22,9 +23,8 @@ from agenteval_otel import EvaluationInput
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.execution import Executor
-from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, JudgeRequest, OpenAICompatibleJudge
+from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Guarded, Judge, JudgeRequest, OpenAICompatibleJudge
 from agenteval_otel.judges.breaker import CircuitBreaker
-from agenteval_otel.judges.guarded import Guarded
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import FORM, GOOD, hosted
 from tests.promises.figures import Recorder, sized
@@ -214,7 +214,8 @@ def test_a_probe_that_is_cancelled_makes_room() -> None:
     clock, started = ManualClock(), asyncio.Event()
     gate = CircuitBreaker(BreakerSettings(), clock=clock)
     for _ in range(5):
-        gate.enter().failed(JudgeError("no", error_type="server_error", retryable=True))
+        with contextlib.suppress(JudgeError), gate.call():
+            raise JudgeError("no", error_type="server_error", retryable=True)
     clock.advance(16)
 
     class Waits(Judge):

@@ -10,8 +10,7 @@ import pytest
 
 from agenteval_otel import monitor, semconv
 from agenteval_otel.evaluators import CriterionEvaluator, LLMJudge
-from agenteval_otel.judges import AnthropicJudge, JudgeUsage
-from agenteval_otel.judges.guarded import Guarded
+from agenteval_otel.judges import AnthropicJudge, Guarded, JudgeUsage
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.models.judge_calls import JudgeCall
 from agenteval_otel.telemetry.judge_metrics import JudgeTotals

@@ -17,8 +17,8 @@ from agenteval_otel.evaluators.llm_judge.scales import (
     answer_scale,
     bounds_of_levels,
 )
-from agenteval_otel.judges.base import JudgeRequest
 from agenteval_otel.judges.prompt import CaseText, JudgePrompt, fill, neutral_json, render, visible
+from agenteval_otel.judges.request import JudgeRequest
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 

@@ -19,7 +19,7 @@ __all__ = ["InvalidCheck", "RuleCheck", "RuleFailure", "RuleResult", "RulesEvalu
 class RulesEvaluator(Evaluator):
     """An evaluator of rules that are fields of its configuration; several may decide one criterion.
 
-    A subclass defines what a rule is: it has a `criterion_name` and `is_quick`.
+    A subclass defines what a rule is: it has a `criterion_name` and `is_fast`.
 
     Attributes:
         rules: At least one. Rules for criteria that are not scored are ignored.
@@ -43,7 +43,7 @@ class RulesEvaluator(Evaluator):
 
     @cached_property
     def _preferred_execution(self) -> Execution | None:
-        return "inline" if all(rule.is_quick for rule in self.rules) else "process"
+        return "inline" if all(rule.is_fast for rule in self.rules) else "process"
 
     @cached_property
     def _criteria(self) -> tuple[EvaluationCriteria, ...]:
@@ -93,7 +93,7 @@ class RuleCheck(Component, contract="check"):
         return self.criterion
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         """Whether no text can make the check slow. `RuleBased` runs ``inline`` where all are, else ``process``."""
         return False
 
@@ -127,7 +127,7 @@ class InvalidCheck(RuleCheck):
     problem: str
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return True
 
     def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:

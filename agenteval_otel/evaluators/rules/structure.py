@@ -27,7 +27,7 @@ class Json(RuleCheck, type="json_parse"):
     reason_codes: ClassVar[tuple[str, ...]] = ("invalid_json",)
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return True
 
     def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:

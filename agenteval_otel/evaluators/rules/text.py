@@ -37,7 +37,7 @@ class Length(RuleCheck, type="length"):
         return self
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return True
 
     def check(self, text: str) -> RuleResult:
@@ -85,7 +85,7 @@ class Regex(RuleCheck, type="regex"):
         return compile_pattern(self.pattern, self.flags)
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         """Whether RE2 searches the pattern, in time linear in the text."""
         return self._compiled.is_linear
 
@@ -120,7 +120,7 @@ class Includes(RuleCheck, type="includes"):
         return self.keywords if self.case_sensitive else tuple(keyword.lower() for keyword in self.keywords)
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return len(self.keywords) <= _MAX_INLINE_KEYWORDS
 
     def check(self, text: str) -> RuleResult:
@@ -171,7 +171,7 @@ class KeywordCount(RuleCheck, type="keyword_count"):
         return Terms(forms, whole_words=self.match_whole_word)
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         return len(self.keywords) <= _MAX_INLINE_KEYWORDS
 
     def check(self, text: str) -> RuleResult:

@@ -269,7 +269,7 @@ class ArgumentTerms(BaseModel):
         return self.argument_checks is None and self.arguments_schema is None
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         """Whether no arguments can make the checks take long: no function, no schema, no pattern that may be slow."""
         if callable(self.argument_checks) or self.arguments_schema is not None:
             return False

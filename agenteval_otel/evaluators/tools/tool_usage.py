@@ -174,7 +174,7 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
     def _preferred_execution(self) -> Execution | None:
         if any(callable(rule.argument_checks) for rule in self.rules):
             return None  # a function of the user's: importing its module once more could have effects of its own
-        return "inline" if all(rule.is_quick for rule in self.rules) else "process"
+        return "inline" if all(rule.is_fast for rule in self.rules) else "process"
 
     def to_child(self) -> dict[str, Any]:
         """As every evaluator's, with the modules and qualified names of the functions.

@@ -57,9 +57,9 @@ class Expectation(ArgumentTerms):
         return None if value is None else f"function {qualified_name(value)}"
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         """Whether no arguments can make the matching take long."""
-        return self.arguments_match is None and super().is_quick
+        return self.arguments_match is None and super().is_fast
 
     def counts(self, call: MadeCall) -> bool:
         """Whether the call is one of those that are expected. Raises whatever a function raises."""
@@ -96,7 +96,7 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
     def _preferred_execution(self) -> Execution | None:
         if any(each.arguments_match or callable(each.argument_checks) for each in self.expectations):
             return None  # a function of the user's: importing its module once more could have effects of its own
-        return "inline" if all(expectation.is_quick for expectation in self.expectations) else "process"
+        return "inline" if all(expectation.is_fast for expectation in self.expectations) else "process"
 
     def to_child(self) -> dict[str, Any]:
         """As every evaluator's, with the modules and qualified names of the functions.
