@@ -110,7 +110,7 @@ OUTCOMES: Final = (
     PIPELINE_FAILED,
 )  # fmt: skip
 
-# --- losses on the way out, by reason ---------------------------------------------------------------------------------
+# --- losses in export, by reason --------------------------------------------------------------------------------------
 LOST_REASONS: Final = (
     "no_room", "rejected", "too_large", "unencodable", "shutdown", "provider_shut_down", "provider_raised",
     "host_queue_full",

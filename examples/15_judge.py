@@ -6,15 +6,7 @@ uv run python examples/15_judge.py          (with ANTHROPIC_API_KEY it asks the 
 import os
 from typing import Any
 
-from agenteval_otel import (
-    EvaluationInput,
-    EvaluationRunConfig,
-    annotate,
-    configure,
-    flush,
-    monitor,
-    run_evaluation_sync,
-)
+from agenteval_otel import EvaluationInput, Suite, annotate, configure, flush, monitor
 from agenteval_otel.evaluators import Coherence, Groundedness, LLMJudge
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, CacheSettings, Judge, JudgeRequest, SpendLimits
 from agenteval_otel.testing import ScriptedJudge
@@ -28,9 +20,9 @@ guards: dict[str, Any] = {
 
 
 def scripted(request: JudgeRequest) -> dict[str, Any]:
-    """What a model might answer; the case stands as JSON data in the question."""
+    """What a model might answer; the question holds the input as JSON data."""
     invented = "moon" in request.prompt
-    if request.purpose == "grounded":  # is asked for the answer's claims one by one; code makes the score of them
+    if request.purpose == "grounded":  # lists the answer's claims; code computes the score from them
         claim = {"quote": "to the moon" if invented else "within two days", "evidence": "", "holds": not invented}
         return {"claims": [claim], "reason": "no moon in the FAQ" if invented else "the FAQ says so"}
     return {"evidence": [], "reason": "as it reads", "score": not invented if request.purpose == "next_step" else 5}
@@ -54,8 +46,8 @@ evaluators = [
 class Report:
     async def save_result(self, aggregated: Any) -> None:
         for result in aggregated.results:
-            said = result.label or f"{result.status}: {result.skip_reason or result.error_type}"
-            print(f"  {result.criterion_name:<10}{said}")
+            outcome = result.label or f"{result.status}: {result.skip_reason or result.error_type}"
+            print(f"  {result.criterion_name:<10}{outcome}")
 
 
 configure(sample_rate=1.0, evaluators=evaluators, storage=[Report()])
@@ -76,10 +68,10 @@ for question in (*QUESTIONS, "Are returns free?", "When is my order due?"):  # t
     print(f"\n{question}\n{shop(question, context=question in QUESTIONS)}")
     flush(60.0)
 
-# A judge's reasons are content, which does not leave by itself. Who asks for a result gets all of it.
-asked = EvaluationInput(response="We ship to the moon every Monday.", context={"faq": "Two days."})
-(found,) = run_evaluation_sync(asked, EvaluationRunConfig(evaluators=evaluators[1:2])).results
-print(f"\noffline: {found.criterion_name} {found.score}, {found.reasoning}")
+# A judge's reasons are content, which does not leave the process by itself. A caller of the evaluation gets them.
+unchecked = EvaluationInput(response="We ship to the moon every Monday.", context={"faq": "Two days."})
+(result,) = Suite(evaluators=evaluators[1:2]).run_sync(unchecked).results
+print(f"\noffline: {result.criterion_name} {result.score}, {result.reasoning}")
 
-if (known := judge.guarded().cache) and (books := judge.guarded().budget):
-    print(f"{known.hits} from the cache, {0.50 - books.remaining_usd()['day']:.4f} dollars spent")
+if (cache := judge.guarded().cache) and (budget := judge.guarded().budget):
+    print(f"{cache.hits} from the cache, {0.50 - budget.remaining_usd()['day']:.4f} dollars spent")

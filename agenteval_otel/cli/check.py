@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agenteval_otel.cli.evaluate.reports import json_for_terminals
-from agenteval_otel.cli.figures import count_of, setting
+from agenteval_otel.cli.figures import count_of, json_for_terminals, setting
 from agenteval_otel.components import Component, choices, near
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
 from agenteval_otel.config.process import build_loaded
@@ -22,9 +21,6 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.masking import mask_text, printable
-from agenteval_otel.sampling import RateLimitSampler, RatioSampler
-
-__all__ = ["DESCRIPTION", "add_arguments", "run"]
 
 DESCRIPTION = (
     "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
@@ -119,7 +115,7 @@ def _agent(plan: HandlerSettings, pipeline: Pipeline, name: str) -> dict[str, An
     sampler = (entry.sampler if entry is not None else None) or pipeline.defaults.sampler
     return {
         "enabled": pipeline.enabled and plan.enabled,
-        "sampled": _describe_sampler(sampler),
+        "sampled": _describe(sampler),
         "evaluators": evaluators,
         "escalated": None if plan.runner.escalation is None else _describe_escalation(plan.runner),
     }
@@ -150,18 +146,6 @@ def _describe_criterion(criterion: EvaluationCriteria) -> str:
     return f"{criterion.name} ({', '.join(words)})"
 
 
-def _describe_sampler(sampler: Any) -> str:
-    if isinstance(sampler, RatioSampler):
-        return f"{setting(sampler.ratio)} of the calls"
-    if isinstance(sampler, RateLimitSampler):
-        share = "all calls" if sampler.ratio == 1 else f"{setting(sampler.ratio)} of the calls"
-        return f"{share}, at most {sampler.max_per_s} a second"
-    members = getattr(sampler, "samplers", None)
-    if isinstance(members, tuple):
-        return f"{sampler.type.replace('_', ' ')}: " + "; ".join(_describe_sampler(member) for member in members)
-    return _describe(sampler)
-
-
 def _describe_telemetry(settings: Settings) -> str:
     provider: Any = next(filter(_emits, settings.storage), settings.telemetry)
     variable = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -183,12 +167,7 @@ def _emits(provider: Any) -> bool:
 
 
 def _describe(part: Any) -> str:
-    """A part's type with the configured fields."""
-    if not isinstance(part, Component):
-        return type(part).__name__
-    dump = part.model_dump(mode="json", fallback=repr, include=set(part.model_fields_set))
-    fields = ", ".join(f"{name} {value}" for name, value in dump.items() if name != "type")
-    return f"{part.type} ({fields})" if fields else part.type
+    return str(part) if isinstance(part, Component) else type(part).__name__
 
 
 def _unscored_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from agenteval_otel.scoring.intervals import Estimate
-
-__all__ = [
-    "Glyphs", "count_of", "duration_of", "exactly", "frequencies", "glyphs_of", "number", "percent", "setting",
-    "with_interval",
-]  # fmt: skip
 
 
 class Glyphs(NamedTuple):
@@ -23,13 +19,11 @@ class Glyphs(NamedTuple):
     down: str = "▼"
     arrow: str = "→"
     dot: str = "·"
-    bar: str = "━"
-    rest: str = "─"
     good: str = "✓"
     bad: str = "✗"
 
 
-_ASCII = Glyphs("_.,-~=+#", "-", "v", "->", "|", "=", ".", "ok:", "!!")
+_ASCII = Glyphs("_.,-~=+#", "-", "v", "->", "|", "ok:", "!!")
 
 
 def glyphs_of(console: Console) -> Glyphs:
@@ -85,3 +79,9 @@ def count_of(count: int, singular: str, plural: str | None = None) -> str:
 def duration_of(seconds: float) -> str:
     """``1.5 s``, ``2 min 3 s``."""
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def json_for_terminals(value: Any) -> str:
+    """Indented JSON. Control characters are escaped: names come from files, and must not steer a terminal."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)

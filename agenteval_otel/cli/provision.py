@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agenteval_otel.cli.figures import count_of, setting
+from agenteval_otel.cli.options import number_between
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.errors import ConfigurationError
@@ -16,8 +16,6 @@ from agenteval_otel.provisioning.files import differing, left_over, write
 from agenteval_otel.provisioning.prometheus.recording import alerted_thresholds
 from agenteval_otel.provisioning.targets import ALL, TARGETS, files_for, options_of
 from agenteval_otel.runtime.masking import printable
-
-__all__ = ["DESCRIPTION", "add_arguments", "plan_for", "run"]
 
 DESCRIPTION = (
     "Write Grafana dashboards, Prometheus rules and alerts, Alertmanager routes and Collector configurations for the "
@@ -43,7 +41,7 @@ _NEXT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the subcommand."""
     parser.epilog = _EPILOG
-    targets = "; ".join(f"{name}: {target.says}" for name, target in TARGETS.items())
+    targets = "; ".join(f"{name}: {target.summary}" for name, target in TARGETS.items())
     parser.add_argument("target", choices=(*TARGETS, ALL), help=f"{targets}; {ALL}: all of these")
     parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
     parser.add_argument("--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)")
@@ -53,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="overwrite files that were not generated")
     parser.add_argument(
-        "--time-scale", type=_factor, default=1.0, metavar="X",
+        "--time-scale", type=number_between(1e-9, 1_000, "a number above 0, at most 1000"), default=1.0, metavar="X",
         help="multiply every window and waiting time of the alerts: 0.002 makes 6 hours 43 seconds, for a live test",
     )  # fmt: skip
     for name, meaning in options_of(ALL).items():
@@ -61,22 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="URL", help=f"{of_targets}: {meaning}")
 
 
-def _factor(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1_000:
-        raise argparse.ArgumentTypeError("must be a number above 0, at most 1000")
-    return value
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files of the target, or compare them; gives the exit code.
-
-    Raises:
-        ConfigurationError: Wrong settings or options, a missing extra, or a folder that cannot be written to.
-    """
+    """Write the files of the target, or compare them; gives the exit code."""
     target: str = arguments.target
     options = {name: getattr(arguments, name) for name in options_of(ALL)}
     for name, value in options.items():
@@ -98,11 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def plan_for(arguments: argparse.Namespace) -> MonitoringPlan:
-    """The plan of the settings that the arguments name.
-
-    Raises:
-        ConfigurationError: No file is named, or a `SettingsError` with everything that is wrong.
-    """
+    """The plan of the settings that the arguments name."""
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     if loaded.file is None:
         raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")

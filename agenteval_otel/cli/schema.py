@@ -9,8 +9,6 @@ from agenteval_otel.components.loading import import_plugins
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.schema import json_schema
 
-__all__ = ["DESCRIPTION", "add_arguments", "run"]
-
 DESCRIPTION = (
     "Print the JSON Schema (draft 2020-12) of settings files: every field, and every evaluator, sampler, storage "
     "provider and other part that is registered. Keep it beside the file, and editors complete and check what you "

@@ -168,6 +168,12 @@ class Component(FreshCopies, BaseModel, metaclass=Explained):
         for name, value in super().__repr_args__():
             yield name, mask(value, name or "")
 
+    def __str__(self) -> str:
+        """For people: its type, and the fields that were set."""
+        dump = self.model_dump(mode="json", fallback=repr, include=set(self.model_fields_set))
+        fields = ", ".join(f"{name} {value}" for name, value in dump.items() if name != "type")
+        return f"{self.type} ({fields})" if fields else self.type
+
     @cached_property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when the configuration changes (SHA-256 of `versioned`)."""

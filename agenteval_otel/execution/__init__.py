@@ -6,7 +6,7 @@ server forks. ``async`` runs one task for each evaluation. An evaluator that ove
 often is quarantined: it fails at once.
 """
 
-from agenteval_otel.execution.executor import Executor, let_processes_go
+from agenteval_otel.execution.executor import Executor, forget_processes
 from agenteval_otel.execution.state import MAX_STRIKES
 
-__all__ = ["MAX_STRIKES", "Executor", "let_processes_go"]
+__all__ = ["MAX_STRIKES", "Executor", "forget_processes"]

@@ -1,4 +1,4 @@
-"""Job: one evaluation on its way to a thread or a worker process and back; `Deliveries` brings answers to the loop."""
+"""Job: one evaluation on its way to a thread, a worker process or a task, and back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agenteval_otel.errors import EvaluationError
@@ -14,56 +15,53 @@ from agenteval_otel.evaluators.base import Evaluator, Execution
 from agenteval_otel.execution.state import EvaluatorState
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 
-__all__ = ["Awaits", "Deliveries", "Job", "Outcome", "result_of_plain"]
-
 Outcome = Any
-"""What an evaluation gave: its results (whatever it returned), or the exception that it raised."""
+"""The results of an evaluation (whatever the evaluator returned), or the exception that it raised."""
 
 
 class Awaits(Exception):
     """An evaluation that was run as a plain function awaits something."""
 
 
+@dataclass(slots=True, eq=False)
 class Job:
-    """One evaluation. `done` is called once, on the thread of `loop`."""
+    """One evaluation.
 
-    __slots__ = (
-        "attempts", "context", "cpu_s", "criteria", "deliveries", "done", "evaluation_input", "evaluator", "expected_s",
-        "limit_s", "loop", "mode", "number", "seconds", "state",
-    )  # fmt: skip
+    Attributes:
+        done: Takes the outcome, once, on the thread of `loop`; None after that, and once the job was cancelled.
+        mode: Where it waits or runs; None before and after.
+        expected_s: How long evaluations of this evaluator usually take.
+        seconds, cpu_s: How long this one took.
+        task: The task of an async evaluation.
+    """
 
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        state: EvaluatorState,
-        evaluation_input: EvaluationInput,
-        criteria: Sequence[EvaluationCriteria],
-        done: Callable[[Outcome], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self.evaluator, self.state, self.loop = evaluator, state, loop
-        self.evaluation_input, self.criteria = evaluation_input, criteria
-        self.done: Callable[[Outcome], None] | None = done
-        self.limit_s = self.expected_s = 0.0
-        self.mode: Execution | None = None
-        self.deliveries: Deliveries | None = None
-        self.context: contextvars.Context | None = None
-        self.cpu_s = self.seconds = 0.0
-        self.attempts = self.number = 0
+    evaluator: Evaluator
+    state: EvaluatorState
+    evaluation_input: EvaluationInput
+    criteria: Sequence[EvaluationCriteria]
+    done: Callable[[Outcome], None] | None
+    loop: asyncio.AbstractEventLoop
+    mode: Execution | None = None
+    limit_s: float = 0.0
+    expected_s: float = 0.0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    task: asyncio.Task[Any] | None = None
+    context: contextvars.Context | None = None
+    deliveries: Deliveries | None = None
 
     def finish(self, outcome: Outcome) -> None:
-        """Hand the outcome to whoever waits; a second one, and that of a cancelled job, is dropped."""
+        """Call `done`, unless that was done before or the job was cancelled."""
         done, self.done = self.done, None
         if done is not None:
             done(outcome)
 
-    def cancel(self) -> None:
-        """Nobody waits any more."""
-        self.done = None
-
     def work(self) -> Coroutine[Any, Any, Any]:
-        """The evaluation, not begun."""
+        """The evaluation as a coroutine that has not started."""
         return self.evaluator.evaluate(self.evaluation_input, self.criteria)
+
+    def timeout(self) -> EvaluationError:
+        return EvaluationError(f"no result within {self.limit_s:g} s", error_type="timeout")
 
 
 class Deliveries:
@@ -79,16 +77,16 @@ class Deliveries:
         self._finished.append((job, outcome))
         if not self._scheduled:
             self._scheduled = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._deliver, context=contextvars.Context())
 
     def _deliver(self) -> None:
-        self._scheduled = False  # first: whoever puts one from here on schedules the next delivery
+        self._scheduled = False  # first: a `put` from here on schedules the next delivery
         try:
             while self._finished:
                 self._complete(*self._finished.popleft())
         finally:
-            if self._finished:  # a callback raised: that is its loop's to report, the others still come
+            if self._finished:  # a callback raised, which its loop reports; the others are still called
                 self._loop.call_soon(self._deliver)
 
 

@@ -1,4 +1,4 @@
-"""Starting and ending the fork server, from the host's side, without any of the host's state."""
+"""Starting the fork server, asking it for something and ending it: the host's side, blocking."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import contextlib
 import json
 import os
 import re
+import select
 import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
+from agenteval_otel.execution.portable import RunsHere
+from agenteval_otel.execution.wire import Gone, Lines, line
 from agenteval_otel.runtime.masking import is_secret
-
-__all__ = ["ForkServerProcess", "Unavailable"]
 
 _ALLOWED = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TZDIR", "TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV",
     "CONDA_PREFIX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT",
 })  # fmt: skip
-_ALLOWED_BEGINNINGS = ("LC_", "PYTHON")
+_ALLOWED_PREFIXES = ("LC_", "PYTHON")
 _LATER = frozenset({"PYTHONPATH", "PYTHONSTARTUP"})
 """Not while it boots: a `sitecustomize`, such as that of `opentelemetry-instrument`, would start threads in it."""
 _OWN = {"AGENTEVAL_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
@@ -28,14 +31,51 @@ _BOOT = (
     "from agenteval_otel.execution.fork_server import main; os.environ.update(later); main()"
 )
 _PYTHON = re.compile(r"(?i)(python|pypy)[\d.]*w?(\.exe)?")
+_BOOT_S, _LOADING_S, _FORKING_S = 60.0, 120.0, 30.0
+_SLICE_S = 0.25
 
 
-class Unavailable(Exception):
-    """No worker process can be had here; the text says why."""
+class Unavailable(RunsHere):
+    """No worker process can be used here or now; the text says why."""
 
 
-class ForkServerProcess:
-    """The fork server as the host sees it: a socket, and the means to end it.
+class Worker:
+    """A worker process.
+
+    Attributes:
+        evaluators: Numbers of those that it knows: they were loaded before it was forked.
+        cpu_s: CPU seconds that it had used with its last answer.
+    """
+
+    def __init__(self, pid: int, channel: socket.socket, evaluators: set[int]) -> None:
+        self.pid, self.channel, self.evaluators = pid, channel, evaluators
+        self.lines, self.cpu_s = Lines(channel), 0.0
+
+    def wait_until_ready(self) -> None:
+        """Wait until it takes jobs.
+
+        Raises:
+            Gone: It ended, or takes too long.
+        """
+        if self.lines.read(lambda: readable(self.channel, _FORKING_S)) is None:
+            raise Gone
+
+    def is_starved(self, limit_s: float) -> bool:
+        """Whether it waits for the processor, or is stopped, and used less than half of the limit; seen on Linux."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                state, *fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            return False
+        used_s = (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK") - self.cpu_s
+        return state in (b"R", b"T") and used_s < limit_s / 2
+
+
+class ForkServer:
+    """The fork server as the host sees it. A request blocks until it is answered.
+
+    Attributes:
+        problems: Why evaluators could not be loaded, by the numbers of all that were tried; empty where they were.
 
     Raises:
         Unavailable: No Python is known that could be started, or the platform cannot fork.
@@ -45,65 +85,96 @@ class ForkServerProcess:
     def __init__(self) -> None:
         python = _python()
         ours, theirs = socket.socketpair()
-        self._pidfd: int | None = None
         try:
-            self._pid = _spawn(python, theirs.fileno())
+            self.pid = _spawn(python, theirs.fileno())
         except BaseException:
             ours.close()
             raise
         finally:
             theirs.close()
-        ours.setblocking(False)
         self.channel = ours
-        # By number alone it could be another process already, where the host's code reaps every child that it finds.
-        if hasattr(os, "pidfd_open"):
-            with contextlib.suppress(OSError):
-                self._pidfd = os.pidfd_open(self._pid)
+        self.problems: dict[int, str] = {}
+        self._lines = Lines(ours)
 
-    def end(self, patience_s: float = 1.0) -> None:
+    def wait_until_up(self) -> None:
+        """Wait until it has imported what every worker needs.
+
+        Raises:
+            Gone: It ended, or takes too long; so do all other methods but `end` and `forget`.
+        """
+        self._answer(_BOOT_S)
+
+    def load(self, number: int, recipe: bytes) -> None:
+        """Have an evaluator imported and built."""
+        self._send(b'["load",%d,%b]\n' % (number, recipe))
+        self.problems[number] = self._answer(_LOADING_S)
+
+    def fork(self) -> Worker:
+        """Have a worker forked, which knows the evaluators that are loaded."""
+        self._send(line(["fork"]))
+        if not readable(self.channel, _FORKING_S):
+            raise Gone
+        data, descriptors, _, _ = socket.recv_fds(self.channel, 4096, 1)
+        if not data or not descriptors:
+            raise Gone
+        loaded = {number for number, problem in self.problems.items() if not problem}
+        return Worker(json.loads(data)[0], socket.socket(fileno=descriptors[0]), loaded)
+
+    def end_worker(self) -> None:
+        """End its worker, where there is one."""
+        self._send(line(["end"]))
+        self._answer(_FORKING_S)
+
+    def end(self, patience_s: float = 0.0) -> None:
         """Close its socket, so that it ends; kill it if it does not; leave no zombie. Blocks until then."""
         self.channel.close()
-        if not self._ended_within(patience_s):
-            self.kill()
-            self._ended_within(10 * patience_s)  # the lowest priority may have to wait even for its end
-        self._close_pidfd()
+        if not self._ends_within(patience_s):
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+            self._ends_within(10.0)  # the lowest priority may have to wait even for its end
 
-    def kill(self) -> None:
-        """End it at once, whatever it is at."""
-        with contextlib.suppress(OSError):
-            if self._pidfd is not None:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            elif not self._is_gone():
-                os.kill(self._pid, signal.SIGKILL)
+    def _send(self, message: bytes) -> None:
+        try:
+            self.channel.sendall(message)
+        except OSError:
+            raise Gone from None
 
-    def forget(self) -> None:
-        """In a forked child of the host: let go of what belongs to the parent."""
-        with contextlib.suppress(OSError):
-            os.close(self.channel.detach())
-        self._close_pidfd()
+    def _answer(self, limit_s: float) -> Any:
+        answer = self._lines.read(lambda: readable(self.channel, limit_s))
+        if answer is None:
+            raise Gone
+        return answer[0]
 
-    def _ended_within(self, patience_s: float) -> bool:
+    def _ends_within(self, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
-        while not (gone := self._is_gone()) and time.monotonic() < deadline:
+        while not (is_gone := self._is_gone()) and time.monotonic() < deadline:
             time.sleep(0.002)
-        return gone
+        return is_gone
 
     def _is_gone(self) -> bool:
         try:
-            return os.waitpid(self._pid, os.WNOHANG)[0] != 0
+            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
         except ChildProcessError:
-            return True  # the host's own code reaped it
+            return True  # the host's own code reaped it: the number may be another process's by now
 
-    def _close_pidfd(self) -> None:
-        if self._pidfd is not None:
-            with contextlib.suppress(OSError):
-                os.close(self._pidfd)
-            self._pidfd = None
+
+def readable(channel: socket.socket, limit_s: float, gives_up: Callable[[], bool] = lambda: False) -> bool:
+    """Whether something arrives within the limit; time in which this process stood still does not count."""
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    waited_s = 0.0
+    while True:
+        slice_s, began = min(_SLICE_S, max(0.0, limit_s - waited_s)), time.monotonic()
+        if poll.poll(slice_s * 1000):
+            return True
+        waited_s += min(time.monotonic() - began, 2 * _SLICE_S)
+        if waited_s >= limit_s or gives_up():
+            return False
 
 
 def _python() -> str:
     """A Python of this version: the running program may be none (uWSGI, a program that embeds Python)."""
-    if not (hasattr(os, "fork") and hasattr(os, "posix_spawn") and hasattr(os, "wait4")):
+    if not (hasattr(os, "fork") and hasattr(os, "posix_spawn")):
         raise Unavailable("this platform cannot fork")
     if getattr(sys, "frozen", False):
         raise Unavailable("the program is frozen, and its modules are where no other Python finds them")
@@ -120,7 +191,7 @@ def _python() -> str:
 def _environment() -> dict[str, str]:
     allowed = {
         name: value for name, value in os.environ.items()
-        if (name in _ALLOWED or name.startswith(_ALLOWED_BEGINNINGS)) and name not in _LATER and not is_secret(name)
+        if (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)) and name not in _LATER and not is_secret(name)
     }  # fmt: skip
     return allowed | _OWN
 

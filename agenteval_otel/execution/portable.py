@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import os
+import re
+import runpy
 import sys
+import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.evaluators.imports import MAIN, importable, imported
 
-__all__ = ["NotPortable", "environment_of", "load_evaluator", "serialize_evaluator", "with_environment"]
+
+class RunsHere(Exception):
+    """The evaluation cannot run in a worker process: it runs in a thread of this process."""
 
 
-class NotPortable(Exception):
+class NotPortable(RunsHere):
     """The evaluator cannot be made again in another process; the text says why."""
 
 
@@ -37,10 +41,11 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
         ) from None
     if again != evaluator or again.fingerprint != evaluator.fingerprint:
         raise NotPortable("its fields hold something that is not in its dump")
-    main = _main() if MAIN in (place[0], *_modules_in(fields)) else None
+    function = fields.get("function")
+    of_main = place[0] == MAIN or (isinstance(function, tuple | list) and MAIN in function)
     return {
-        "place": place, "fields": fields, "fingerprint": evaluator.fingerprint, "main": main,
-        "environment": environment_of(kind),
+        "place": place, "fields": fields, "fingerprint": evaluator.fingerprint, "main": _main() if of_main else None,
+        "environment": {name: os.environ[name] for name in kind.child_environment if name in os.environ},
     }  # fmt: skip
 
 
@@ -57,11 +62,6 @@ def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
     evaluator.__dict__["fingerprint"] = recipe["fingerprint"]
     evaluator.prepare()
     return evaluator
-
-
-def environment_of(kind: type[Evaluator]) -> dict[str, str]:
-    """The variables that evaluators of this class ask for, where they are set."""
-    return {name: os.environ[name] for name in kind.child_environment if name in os.environ}
 
 
 @contextmanager
@@ -82,16 +82,11 @@ def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _modules_in(fields: Mapping[str, Any]) -> list[Any]:
-    function = fields.get("function")
-    return [function[0]] if isinstance(function, tuple | list) and function else []
-
-
 def _main() -> dict[str, str]:
     """How the program's own file can be loaded without running it.
 
     Raises:
-        NotPortable: It cannot: there is no file, or nothing in it says what is only for the program itself.
+        NotPortable: It cannot: there is no file, or nothing in it is only for the program itself.
     """
     main = sys.modules.get(MAIN)
     spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
@@ -99,27 +94,19 @@ def _main() -> dict[str, str]:
         raise NotPortable("it is defined in a program without a file of its own")
     try:
         with open(path, "rb") as file:
-            tree = ast.parse(file.read())
-    except (OSError, ValueError, SyntaxError):
+            has_guard = re.search(rb"^if __name__ == ['\"]__main__['\"]", file.read(), re.MULTILINE)
+    except OSError:
         raise NotPortable("it is defined in a program whose file cannot be read") from None
-    if not any(isinstance(node, ast.If) and _is_guard(node.test) for node in tree.body):
+    if not has_guard:
         raise NotPortable('it is defined in a program without `if __name__ == "__main__":`')
     name = getattr(spec, "name", None)
     return {"module": name} if isinstance(name, str) else {"path": os.path.abspath(path)}
 
 
-def _is_guard(test: ast.expr) -> bool:
-    text = ast.dump(test)
-    return "'__name__'" in text and "'__main__'" in text
-
-
 def _load_main(main: Mapping[str, str]) -> None:
     """Load the program's file under another name, so that what is only for the program itself does not run."""
-    if MAIN in sys.modules and getattr(sys.modules[MAIN], "_agenteval_loaded", False):
+    if "__mp_main__" in sys.modules:
         return
-    import runpy
-    import types
-
     module = types.ModuleType("__mp_main__")
     sys.modules[MAIN] = sys.modules["__mp_main__"] = module
     if "module" in main:
@@ -127,5 +114,4 @@ def _load_main(main: Mapping[str, str]) -> None:
     else:
         names = runpy.run_path(main["path"], run_name="__mp_main__")
     module.__dict__.update(names)
-    module.__dict__["_agenteval_loaded"] = True
     sys.modules[MAIN] = sys.modules["__mp_main__"] = module

@@ -1,18 +1,14 @@
-"""EvaluatorState: where an evaluator runs now, and what it was seen to do."""
+"""EvaluatorState: where an evaluator runs now, and what the executor observed of it."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import time
-import weakref
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
-from agenteval_otel.execution.portable import NotPortable, serialize_evaluator
+from agenteval_otel.execution.portable import serialize_evaluator
 from agenteval_otel.runtime.log import log
-
-__all__ = ["CHEAP_S", "INLINE_SAMPLE", "MAX_STRIKES", "EvaluatorState"]
 
 MAX_STRIKES = 3
 """Overruns, crashes and blocked background threads after which an evaluator is quarantined."""
@@ -21,9 +17,8 @@ CHEAP_S = 0.001
 INLINE_SAMPLE = 64
 """The engine reports every inline evaluation that was not cheap, and of the cheap ones one out of so many."""
 _CALLS = 100
-_MAX_CALLS = 12_800
-_POINTS = 12.0
-_WITHIN_S = 60.0
+_MAX_POINTS = 12.0
+_MAX_POINTS_OF_A_CALL = 6.0
 _NUMBERS = itertools.count(1)
 
 
@@ -31,26 +26,23 @@ class EvaluatorState:
     """What the executor knows of one evaluator.
 
     Attributes:
+        number: Names the evaluator to the fork server.
         mode: Where its next evaluation runs.
         in_own_loop: It awaits, and runs on a thread with an event loop of its own.
         usual_s: How long an evaluation usually takes, in seconds; 0 while unknown.
     """
 
-    def __init__(self, evaluator: Evaluator, *, live: bool, gone: weakref.ref[Evaluator]) -> None:
+    def __init__(self, evaluator: Evaluator, *, live: bool) -> None:
         self.number = next(_NUMBERS)
         self.label = evaluator.label
         self.mode: Execution = evaluator.resolved_execution
-        self.is_async = evaluator.calls_model
-        self.in_own_loop = self.is_async and self.mode == "thread"
-        self.strikes = 0
+        self.in_own_loop = evaluator.calls_model and self.mode == "thread"
+        self.strikes = self.failed_loads = 0
         self.usual_s = 0.0
-        self.variables = type(evaluator).child_environment
         self._chosen = evaluator.execution is not None
         self._may_become_inline = live and not self._chosen and evaluator.preferred_execution() in (None, "inline")
         self._calls = self._expensive = 0
-        self._calls_needed = _CALLS
-        self._points, self._since = 0.0, 0.0
-        self._evaluator = gone
+        self._points = 0.0
         self._recipe: bytes | None = None
         self._logged: set[str] = set()
         if not live and self.mode == "process":
@@ -59,16 +51,13 @@ class EvaluatorState:
     def __repr__(self) -> str:
         return f"<EvaluatorState {self.label} {self.mode} strikes={self.strikes}>"
 
-    def recipe(self) -> bytes:
+    def recipe(self, evaluator: Evaluator) -> bytes:
         """How another process makes an equal evaluator, as JSON.
 
         Raises:
             NotPortable: It cannot.
         """
         if self._recipe is None:
-            evaluator = self._evaluator()
-            if evaluator is None:
-                raise NotPortable("the evaluator is gone")
             self._recipe = json.dumps(serialize_evaluator(evaluator)).encode()
         return self._recipe
 
@@ -82,7 +71,7 @@ class EvaluatorState:
         )
 
     def strike(self, reason: str) -> None:
-        """It overran its limit and would not stop, ended its process, or blocked the background thread."""
+        """It overran its limit and did not stop, ended its process, or blocked the background thread."""
         self.strikes += 1
         self._may_become_inline = False
         if self.strikes == MAX_STRIKES:
@@ -96,35 +85,30 @@ class EvaluatorState:
         self.mode = "thread"
         self.strike(reason)
 
-    def ran_in_thread(self, cpu_s: float, seconds: float) -> None:
-        """An evaluation ended on a thread; one that proved cheap runs inline from now on."""
-        self.took(seconds)
+    def ran_in_thread(self, cpu_s: float) -> None:
+        """An evaluation ended on a thread; an evaluator that proves cheap runs inline from now on."""
         if not self._may_become_inline or self.mode != "thread" or self.in_own_loop:
             return
         self._calls += 1
         self._expensive += cpu_s >= CHEAP_S
-        if self._calls >= self._calls_needed:
-            if self._expensive <= self._calls // 100:
+        if self._calls >= _CALLS:
+            if self._expensive <= 1:
                 self.mode = "inline"
             self._calls = self._expensive = 0
 
     def ran_inline(self, cpu_s: float) -> None:
-        """An inline evaluation took so much CPU time; one that is cheap no more runs in a thread from now on.
+        """An inline evaluation took so much CPU time; an evaluator that stops being cheap goes to a thread for good.
 
-        Not for one long call: a collection of the host's garbage may happen in anybody's turn.
+        A single long call does not move it: a collection of the host's garbage may run in any call.
         """
         if self._chosen or self.mode != "inline":
             return
-        now = time.monotonic()
-        if now - self._since > _WITHIN_S:
-            self._points, self._since = 0.0, now
         if cpu_s < CHEAP_S:
             self._points = max(0.0, self._points - INLINE_SAMPLE / 100)
             return
-        self._points += 1 if cpu_s < 0.005 else 4 if cpu_s < 0.05 else 8 if cpu_s < 0.5 else _POINTS
-        if self._points >= _POINTS:
-            self.mode, self._points = "thread", 0.0
-            self._calls_needed = min(_MAX_CALLS, self._calls_needed * 2)
+        self._points += min(_MAX_POINTS_OF_A_CALL, 1 + 100 * cpu_s)
+        if self._points >= _MAX_POINTS:
+            self.mode, self._may_become_inline = "thread", False
             self.log(
                 "evaluator_moved",
                 f"it took {cpu_s * 1000:.0f} ms of CPU and runs in a thread from now on; "
@@ -137,17 +121,17 @@ class EvaluatorState:
         self.in_own_loop = self._chosen
         self.mode = "thread" if self._chosen else "async"
 
-    def stays(self, reason: str) -> None:
-        """It cannot run in a worker process."""
+    def leave_process(self, reason: str) -> None:
+        """It cannot run in a worker process: it runs on a thread from now on."""
         self.mode = "thread"
         self.log("evaluator_not_portable", f"{reason}: it runs in a thread of this process; see docs/execution.md")
 
-    def took(self, seconds: float) -> None:
+    def measured(self, seconds: float) -> None:
         """An evaluation took so long."""
         self.usual_s += (seconds - self.usual_s) * (0.1 if self.usual_s else 1.0)
 
     def log(self, event: str, reason: str) -> None:
-        """Write it into the log, once."""
+        """Write a warning, once for each event."""
         if event not in self._logged:
             self._logged.add(event)
             log.warning(event, part=self.label, reason=reason)

@@ -1,7 +1,9 @@
 """What passes between this process and a worker process: lines of JSON; nothing in them can be executed.
 
-An answer is ``[job, cpu_s, kind, body]``: the worker's CPU seconds so far, and results as lists of field values, or an
-exception as its class's name, kind, ``error_type`` and text. The host sees what it would have seen inline.
+A batch is the number of its jobs as a line, and then three lines for each job: the evaluator's number, the criteria
+(``null``: the input's own) and the input; an empty line stands for the same as in the job before. An answer is
+``[cpu_s, kind, body]``: the worker's CPU seconds so far, and results as lists of field values, or an exception as its
+class's name, ``error_type`` and text. The host sees what it would have seen inline.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -16,17 +19,15 @@ from pydantic import TypeAdapter
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 
-__all__ = ["Lines", "Malformed", "answer_of", "encode_answer", "encode_input", "line"]
-
-MAX_ANSWER_BYTES = 4 * 1024 * 1024
+_MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_MESSAGE = 64 * 1024
 _RESULTS, _OTHER, _FAILED, _SKIPPED = "results", "other", "failed", "skipped"
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 _FIELDS = tuple(name for name in EvaluationResult.model_fields if name != "judgement")
 
 
-class Malformed(Exception):
-    """The other side does not speak as it should."""
+class Gone(Exception):
+    """The other side has ended, or sends what is no message."""
 
 
 def line(message: Any) -> bytes:
@@ -35,46 +36,49 @@ def line(message: Any) -> bytes:
 
 
 class Lines:
-    """Puts messages together from what arrives in pieces."""
+    """The messages that arrive at a socket."""
 
-    def __init__(self) -> None:
-        self._rest = b""
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel, self._buffer = channel, bytearray()
 
-    def feed(self, data: bytes) -> list[Any]:
-        """The messages that are complete with this.
+    def read(self, wait: Callable[[], bool]) -> Any:
+        """The next message; None where there is none and `wait`, which waits for the socket, returns False.
 
         Raises:
-            Malformed: It is not JSON, or larger than a message may be.
+            Gone: See there.
         """
-        complete, newline, rest = data.rpartition(b"\n")
-        if not newline:
-            self._rest += data
-            if len(self._rest) > 2 * MAX_ANSWER_BYTES:
-                raise Malformed
-            return []
-        complete, self._rest = self._rest + complete, rest
-        try:
-            messages = json.loads(b"[" + complete.replace(b"\n", b",") + b"]")
-        except (ValueError, RecursionError):
-            raise Malformed from None
-        assert isinstance(messages, list)
-        return messages
+        while (end := self._buffer.find(b"\n")) < 0:
+            if not wait():
+                return None
+            try:
+                data = self._channel.recv(1 << 18)
+            except OSError:
+                raise Gone from None
+            if not data or len(self._buffer) > 2 * _MAX_ANSWER_BYTES:
+                raise Gone
+            self._buffer += data
+        message = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return decoded(message)
 
-    def receive(self, channel: socket.socket) -> tuple[list[Any], bool]:
-        """The messages that are there now, and whether the other side is gone; a malformed one counts as that."""
-        messages: list[Any] = []
-        try:
-            while data := channel.recv(1 << 18):
-                messages += self.feed(data)
-        except BlockingIOError:
-            return messages, False
-        except (OSError, Malformed):
-            return messages, True
-        return messages, True
+
+def decoded(message: bytes) -> list[Any]:
+    """A line as a message.
+
+    Raises:
+        Gone: It is not a list in JSON.
+    """
+    try:
+        values = json.loads(message)
+    except (ValueError, RecursionError):
+        raise Gone from None
+    if not isinstance(values, list) or not values:
+        raise Gone
+    return values
 
 
 def encode_input(evaluation_input: EvaluationInput) -> bytes:
-    """The input as JSON, for one frame however many evaluators it is for.
+    """The input as JSON.
 
     Raises:
         Exception: It holds what has no JSON form.
@@ -82,25 +86,25 @@ def encode_input(evaluation_input: EvaluationInput) -> bytes:
     return evaluation_input.__pydantic_serializer__.to_json(evaluation_input, exclude_unset=True)
 
 
-def encode_answer(number: int, cpu_s: float, outcome: Any) -> bytes:
+def encode_answer(cpu_s: float, outcome: Any) -> bytes:
     """The answer to a job; never raises."""
     try:
-        answer = line([number, cpu_s, *_encoded(outcome)])
+        answer = line([cpu_s, *_encoded(outcome)])
     except Exception as error:
-        return line([number, cpu_s, *_encoded_error(error)])
-    if len(answer) <= MAX_ANSWER_BYTES:
+        return line([cpu_s, *_encoded_error(error)])
+    if len(answer) <= _MAX_ANSWER_BYTES:
         return answer
     too_large = EvaluationError("its results are larger than 4 MiB", error_type="invalid_result")
-    return line([number, cpu_s, *_encoded_error(too_large)])
+    return line([cpu_s, *_encoded_error(too_large)])
 
 
 def answer_of(kind: Any, body: Any) -> Any:
-    """What the evaluation gave: its results, or the exception that it raised; what cannot be read has failed."""
+    """The results of the evaluation, or the exception that it raised; an unreadable answer is a failure."""
     try:
         if kind == _RESULTS:
             return [EvaluationResult.model_validate(dict(zip(_FIELDS, values, strict=True))) for values in body]
         if kind == _OTHER:
-            return None  # refused where every list of something else than results is
+            return None  # refused like every value that is no list of results
         name, error_type, message = str(body[0]), body[1], str(body[2])
         if kind == _SKIPPED:
             return EvaluationSkipped(message)
@@ -121,11 +125,10 @@ def _encoded(outcome: Any) -> tuple[str, Any]:
 
 
 def _values(result: EvaluationResult) -> list[Any]:
-    values = result.__dict__
-    fields = [values[name] for name in _FIELDS]
+    fields = [result.__dict__[name] for name in _FIELDS]
     score = fields[1]
     if score is not None and not isinstance(score, bool | int | float | str):
-        fields[1] = float("nan")  # what is no score must not look like one when it comes out of JSON
+        fields[1] = float("nan")  # an invalid score must not look valid when it comes out of JSON
     return fields
 
 

@@ -15,14 +15,12 @@ from typing import Any, Final, Protocol
 from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
 from agenteval_otel.pipeline.dispatcher import Process
 from agenteval_otel.runtime.event_loop import new_loop
-from agenteval_otel.runtime.reentrancy import EVALUATION, Evaluation, EvaluationThread
+from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationScope, EvaluationThread
 from agenteval_otel.semconv import PIPELINE_FAILED
 
-__all__ = ["MAX_LIST", "Entry", "Marker", "Pool", "Worker"]
-
 _END_S = 1.0
-# How long the thread works before it rests, because whoever waits for the interpreter gets it at once then instead of
-# after the 5 ms that it lets a busy thread have: for long where many calls wait, as a rest takes its time.
+# How long the thread works before it rests: a thread that waits for the interpreter gets it at once then, instead of
+# after the 5 ms that a busy thread may keep it. Longer where many calls wait, as a rest takes its time.
 _WORK_S, _FULL_WORK_S, _REST_S = 5e-4, 2e-3, 5e-5
 MAX_LIST: Final = 32
 _TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
@@ -34,11 +32,11 @@ _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
 
 Entry = tuple[Any, int]
-"""A call in the queue and the bytes that it holds; a plain tuple, which the caller's thread makes without a call."""
+"""A call in the queue and its bytes; a plain tuple, which the caller's thread makes without calling a function."""
 
 
 class _Superseded(BaseException):
-    """Another thread took over what this one had begun."""
+    """Another thread took over from this one."""
 
 
 class Marker:
@@ -48,37 +46,25 @@ class Marker:
         self.reached = threading.Event()
 
 
-class Limits(Protocol):
-    """What `PoolDispatcher` is set to."""
-
-    @property
-    def concurrency(self) -> int: ...
-    @property
-    def linger_s(self) -> float: ...
-    @property
-    def stall_s(self) -> float: ...
-
-
 class Pool(Protocol):
-    """The pool, as its worker and its watchdog know it."""
+    """The pool, as its worker knows it."""
 
     queue: deque[Entry | Marker]
-    worker: Worker | None
+    worker: BackgroundThread | None
     not_before: float
     process: Process | None
     has_room: Callable[[], bool]
     on_work: Callable[[int, float], None]
+    concurrency: int
+    linger_s: float
+    stall_s: float
 
-    @property
-    def settings(self) -> Limits: ...
     def watch(self) -> None: ...
-    def is_idle(self) -> bool: ...
     def close(self, entry: Entry, outcome: str) -> bool: ...
-    def replace(self, worker: Worker, held_s: float) -> None: ...
     def take_back(self, entries: Sequence[Entry]) -> None: ...
 
 
-class Worker:
+class BackgroundThread:
     """Takes calls from the pool's queue and has them processed, a list at a time.
 
     It survives whatever evaluations do: an exception of one call settles that call, one that reaches the loop restarts
@@ -88,21 +74,21 @@ class Worker:
         beat: Monotonic seconds of the last sign of life.
         superseded: Another worker took over; this one ends when it comes back.
         failed: It has no event loop, and has ended.
-        looking: A timer will have it look at the queue: nobody has to wake it.
+        looking: A timer will have it look at the queue: no call has to wake it.
         running: What is under evaluation, by the task or future that is waited for.
+        markers: Those that wait for what is under evaluation.
     """
 
     def __init__(self, pool: Pool) -> None:
-        self._pool, self._queue, self._settings = pool, pool.queue, pool.settings
+        self._pool, self._queue = pool, pool.queue
         self.running: dict[asyncio.Future[str], Entry] = {}
         self.sleeping = self.superseded = self.failed = False
         self.beat = time.monotonic()
         self.markers: list[Marker] = []
-        """Those that wait for what is under evaluation."""
         self._present: dict[int, Entry] = {}
         self._idle_s = 0.0
-        self._evaluation = Evaluation()
-        self._closing = self._ticking = self.looking = False
+        self._evaluation = EvaluationScope()
+        self._closing = self.looking = False
         self._last_call = self._rested = 0.0
         self._work_s = _WORK_S
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -110,7 +96,7 @@ class Worker:
         self.thread = EvaluationThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-background")
 
     def __repr__(self) -> str:
-        return f"<Worker running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
+        return f"<BackgroundThread running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
 
     def wake(self, *, linger: bool) -> None:
         """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it starts on them."""
@@ -119,13 +105,12 @@ class Worker:
             self.sleeping = False
         loop = self._loop
         if loop is None:
-            return  # not begun yet: it looks at the queue first thing
-        try:
-            # In a context of its own: a timer would hold the caller's.
-            after_s = self._settings.linger_s if linger else 0.0
+            return  # not started yet: it looks at the queue first thing
+        # Its loop may be closed: the watchdog, or the next call, starts another.
+        with contextlib.suppress(RuntimeError):
+            # In a context of its own: a timer would keep the caller's.
+            after_s = self._pool.linger_s if linger else 0.0
             loop.call_soon_threadsafe(self._rise, after_s, context=contextvars.Context())
-        except RuntimeError:
-            return  # its loop is closed: the watchdog, or the next call, starts another
 
     def close(self, *, at_once: bool = False) -> None:
         """Ask the worker to end when the queue is empty; `at_once` without what is still under evaluation."""
@@ -142,7 +127,7 @@ class Worker:
         return [*list(self._present.values()), *list(self.running.values())]
 
     def present_task(self) -> Any:
-        """The task that runs at this moment, from another thread, which cannot know for sure; None while none does."""
+        """About the task that runs at this moment; from another thread."""
         return asyncio.current_task(self._loop) if self._loop is not None else None
 
     def _rise(self, after_s: float) -> None:
@@ -157,7 +142,7 @@ class Worker:
         try:
             loop = new_loop()
         except Exception:
-            # No file descriptor is left, or the host's policy or log handler raises: a later call tries again.
+            # No file descriptor is left, or the host's policy raises: a later call tries again.
             self._pool.not_before = time.monotonic() + _BIRTH_EVERY_S
             self.failed = True
             if self._pool.worker is self:
@@ -190,44 +175,48 @@ class Worker:
         loop = asyncio.get_running_loop()
         while not self.superseded:
             self.beat = time.monotonic()
+            self.sleeping = self.looking = False
             awake.clear()
+            has_room = True
             if self._queue:
                 self._pool.watch()
-                if not self._pool.has_room():
-                    loop.call_later(_ROOM_AGAIN_S, awake.set)
-                elif len(self.running) < self._settings.concurrency:
+                has_room = self._pool.has_room()
+                if has_room and len(self.running) < self._pool.concurrency:
                     self._work_off()
-                    if self._queue and len(self.running) < self._settings.concurrency:
+                    if self._queue and len(self.running) < self._pool.concurrency:
                         await asyncio.sleep(0)  # what waits for the loop gets its turn
                         continue
             if self._closing and not self._queue and not self.running:
                 return
-            if not self._queue and not self._look_again():
-                self.sleeping = True
-                if self._queue:  # came between the look and the flag: nobody will wake us for it
+            if not self._queue:
+                self.looking = self._expects_calls()
+                self.sleeping = not self.looking
+                if self.sleeping and self._queue:  # came between the look and the flag: no call wakes us for it
                     self.sleeping = False
                     continue
+            after_s = self._look_after_s(has_room=has_room)
+            timer = loop.call_later(after_s, awake.set) if after_s is not None else None
             await awake.wait()
+            if timer is not None:
+                timer.cancel()
 
-    def _look_again(self) -> bool:
-        """Whether calls came lately: then the queue is looked at by a timer, and nobody has to wake the loop."""
-        linger_s = self._settings.linger_s
-        if self._closing or linger_s <= 0 or time.monotonic() - self._last_call >= _LOOK_FOR_S:
-            return False
-        if not self.looking:
-            self.looking = True
-            asyncio.get_running_loop().call_later(max(linger_s, _LOOK_EVERY_S), self._looked)
-        return True
+    def _expects_calls(self) -> bool:
+        """Whether calls came lately: then a timer looks at the queue, and no call has to wake the loop."""
+        lately = time.monotonic() - self._last_call < _LOOK_FOR_S
+        return lately and not self._closing and self._pool.linger_s > 0
 
-    def _looked(self) -> None:
-        self.looking = False
-        if self._awake is not None:
-            self._awake.set()
+    def _look_after_s(self, *, has_room: bool) -> float | None:
+        """When to look again without being woken; a loop that turns while calls are under evaluation shows it so."""
+        if not has_room:
+            return _ROOM_AGAIN_S
+        if self.looking:
+            return max(self._pool.linger_s, _LOOK_EVERY_S)
+        return min(_TICK_S, self._pool.stall_s / 4) if self.running else None
 
     def _work_off(self) -> None:
         """Process a list of calls, with rests."""
         queue, taken = self._queue, self._present
-        most = min(MAX_LIST, self._settings.concurrency - len(self.running))
+        most = min(MAX_LIST, self._pool.concurrency - len(self.running))
         while queue and len(taken) < most:
             entry = queue.popleft()
             if isinstance(entry, Marker):
@@ -241,7 +230,7 @@ class Worker:
             return
         calls = [call for call, _ in taken.values()]
         self._work_s = _FULL_WORK_S if len(calls) == MAX_LIST else _WORK_S
-        evaluation = self._evaluation = Evaluation()
+        evaluation = self._evaluation = EvaluationScope()
         EVALUATION.set(evaluation)
         began = self.beat = self._rested = self._last_call = time.monotonic()
         self._idle_s, process = 0.0, self._pool.process
@@ -280,19 +269,8 @@ class Worker:
         self.running[future] = entry
         self._evaluation.opened()
         future.add_done_callback(partial(self._finished, self._evaluation))
-        if not self._ticking:
-            self._ticking = True
-            self._tick()
 
-    def _tick(self) -> None:
-        """The heartbeat: while calls are under evaluation a loop that turns says so."""
-        self.beat = time.monotonic()
-        if self.running and not self.superseded:
-            asyncio.get_running_loop().call_later(min(_TICK_S, self._settings.stall_s / 4), self._tick)
-        else:
-            self._ticking = False
-
-    def _finished(self, evaluation: Evaluation, future: asyncio.Future[str]) -> None:
+    def _finished(self, evaluation: EvaluationScope, future: asyncio.Future[str]) -> None:
         entry = self.running.pop(future, None)
         evaluation.closed()
         self.beat = time.monotonic()
@@ -321,7 +299,7 @@ class Worker:
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what still runs and let it end: asyncio complains on the host's stderr of tasks that it finds undone."""
+    """Cancel what still runs and let it end: asyncio complains on the host's stderr of tasks that are pending."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
@@ -331,8 +309,7 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.wait(tasks, timeout=_END_S))
     for task in tasks:
         if not task.done():
-            # It takes no cancellation. Kept, because its end by the collector would be told on the host's stderr, as
-            # would what its coroutine undoes in a context that is not its own.
+            # It ignores its cancellation. Kept, because asyncio complains on the host's stderr when it is collected.
             _LEFT_BEHIND.append(task)
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif not task.cancelled():

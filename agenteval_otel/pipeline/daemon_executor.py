@@ -1,8 +1,7 @@
-"""What the pool's event loop hands to threads: name look-ups of model clients, and `asyncio.to_thread` in evaluators.
+"""The threads of the pool's event loop: for name look-ups of model clients, and `asyncio.to_thread` in evaluators.
 
-The standard library's executor takes no work once the interpreter is going down, which is exactly when the last
-evaluations are delivered; and its threads hold the process up until they are done. These threads are daemons: exit does
-not wait for them, and the loop's work is taken until the loop itself is closed.
+The standard library's executor refuses work while the interpreter ends, when the last evaluations are delivered, and
+the exit waits for its threads. These threads are daemons, and take work until the loop is closed.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from typing import Any
 
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
 from agenteval_otel.runtime.worker import Worker, settle
-
-__all__ = ["DaemonExecutor"]
 
 MAX_THREADS = 8
 _MAX_WAITING = 10_000

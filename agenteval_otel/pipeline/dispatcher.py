@@ -1,7 +1,7 @@
 """Contract of dispatchers: where evaluations run, and the simplest one.
 
-A dispatcher takes captured calls and sees to it that each is processed once and settled once, whatever happens to it:
-processed (with the outcome that processing gives), dropped, or lost with its worker.
+A dispatcher takes captured calls, has each processed once and settles it once, whatever happens to it: with the outcome
+of the processing, as dropped, or as failed.
 """
 
 from __future__ import annotations
@@ -18,25 +18,21 @@ from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 
-__all__ = ["Dispatcher", "InlineDispatcher", "Process", "Settle", "Stall", "process_each"]
-
 Process = Callable[[Sequence[Any], Done, Callable[[], None]], None]
-"""Evaluates a list of captured calls: each is given to `done`, once. Between two steps it calls the third argument,
-which lets whoever waits for the interpreter have it, and may raise to end a thread that another one has replaced."""
+"""Evaluates a list of captured calls: `done` takes each, once. Between two steps it calls the third argument, which
+lets other threads have the interpreter, and may raise to end a thread that another one has replaced."""
 Settle = Callable[[Any, str], None]
-"""Told the outcome of a captured call, exactly once for each; must not block."""
+"""Takes the outcome of a captured call, exactly once for each; must not block."""
 
 
 class Stall(Protocol):
-    """What is asked when the background thread is held up; from the watchdog's thread."""
+    """What to do when the background thread is held up; called on the watchdog's thread."""
 
     def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
-        """Find, name and move what holds the thread; gives it, where it is an evaluator.
+        """Find, log and move what holds the thread for so long; returns it, where it is an evaluator.
 
         Args:
             task: The task that was running on the thread's event loop, where that is known.
-            held_s: For how long.
-            thread_id: The thread that is held up.
         """
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
@@ -85,8 +81,8 @@ class Dispatcher(Component, contract="dispatcher"):
         """
 
     def state(self) -> dict[str, int]:
-        """Gauges of the queue: ``size`` in calls, ``bytes`` and ``max_bytes``."""
-        return {"size": 0, "bytes": 0, "max_bytes": 0}
+        """Gauges of the queue: ``size`` in calls, of which ``waiting`` have not begun, ``bytes`` and ``max_bytes``."""
+        return {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": 0}
 
 
 class InlineDispatcher(Dispatcher, type="inline"):

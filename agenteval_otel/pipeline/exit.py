@@ -15,30 +15,21 @@ import time
 import weakref
 from typing import Any, Protocol
 
-from agenteval_otel.execution import let_processes_go
+from agenteval_otel.execution import forget_processes
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-
-__all__ = ["EXIT_TIMEOUT_S", "LIVE", "WATCHED", "handle_sigterm", "living", "watch_exit", "watch_exit_again"]
 
 EXIT_TIMEOUT_S = 2.0
 
 
 class Ending(Protocol):
-    """What has to end with the process."""
-
-    def flush(self, timeout_s: float) -> bool:
-        """Deliver what can be delivered in time, and go on."""
+    """What has to end with the process: a pipeline."""
 
     @property
-    def shutdown_timeout_s(self) -> float:
-        """How long the process's exit may wait for it."""
-
-    def shutdown(self, timeout_s: float) -> bool:
-        """Deliver what can be delivered in time, and count the rest."""
-
-    def broken(self, part: str, error: BaseException | None = None) -> None:
-        """Count what broke."""
+    def shutdown_timeout_s(self) -> float: ...
+    def flush(self, timeout_s: float) -> bool: ...
+    def shutdown(self, timeout_s: float) -> bool: ...
+    def broken(self, part: str, error: BaseException | None = None) -> None: ...
 
 
 LIVE: weakref.WeakSet[Ending] = weakref.WeakSet()
@@ -60,8 +51,7 @@ reset_in_child(WATCHED.clear)
 
 
 def watch_exit() -> None:
-    """Register for the process's exit, with its first answer: exit handlers run last in, first out, and ours has to run
-    before those of the application's providers, which are set up by then. Not later: it may be the only answer."""
+    """Register for the process's exit, with its first answer: the application's providers are set up by then."""
     if WATCHED:
         return
     WATCHED.add(os.getpid())
@@ -69,8 +59,7 @@ def watch_exit() -> None:
 
 
 def watch_exit_again() -> None:
-    """Register anew, so that ours runs before the exit handlers of what the application has made meanwhile: exit
-    handlers run last in, first out."""
+    """Register anew: exit handlers run last in, first out, and ours has to run before those of the application."""
     if _ENDING:
         return  # they are running: a list that is walked is not changed
     atexit.unregister(_at_exit)
@@ -93,7 +82,7 @@ def _at_exit() -> None:
     """Give what is pending its last moment: together at most `EXIT_TIMEOUT_S`, whatever hangs."""
     _ENDING.append(True)
     _deliver(last=True)
-    let_processes_go()
+    forget_processes()
 
 
 def _deliver(*, last: bool) -> None:
@@ -123,9 +112,8 @@ def handle_sigterm(wanted: bool) -> None:
     """
     try:
         handler = signal.getsignal(signal.SIGTERM)
-        if (
-            wanted and not _before and handler not in (signal.SIG_IGN, None)
-        ):  # None: installed by code that is not Python
+        # None: installed by code that is not Python.
+        if wanted and not _before and handler not in (signal.SIG_IGN, None):
             signal.signal(signal.SIGTERM, _on_sigterm)
             _before[:] = [handler]
         elif not wanted and handler is _on_sigterm:

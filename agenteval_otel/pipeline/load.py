@@ -7,10 +7,8 @@ import contextvars
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
-
-__all__ = ["CostMeter", "LoopLag", "Work"]
 
 _WEIGHT: Final = 1 / 32
 _MAX_FACTOR: Final = 4.0
@@ -26,94 +24,61 @@ class Work(NamedTuple):
 
     Attributes:
         queued: Answers that wait or are under evaluation.
-        inline_s: Estimated seconds until the background thread has worked them off.
-        async_s: Estimated seconds until the judges have.
+        drain_s: Estimated seconds until nothing is queued.
         dropped: Calls since the process began that the full queue refused.
     """
 
     queued: int = 0
-    inline_s: float = 0.0
-    async_s: float = 0.0
+    drain_s: float = 0.0
     dropped: int = 0
-
-    @property
-    def drain_s(self) -> float:
-        """Estimated seconds until nothing is queued; the background thread and the judges work side by side."""
-        return max(self.inline_s, self.async_s)
-
-
-class _Mean:
-    """An exponentially weighted mean of positive values that no single value can move far.
-
-    One value counts as four times the mean at most: a first call that imports a library, or a pause of the process,
-    says nothing about the next thousand. The very first value is left out.
-    """
-
-    def __init__(self) -> None:
-        self.value, self._count = 0.0, 0
-
-    def add(self, value: float, count: int = 1) -> None:
-        """Add the mean of `count` values."""
-        self._count += count
-        if self._count == count:
-            return
-        if not self.value:
-            self.value = value
-            return
-        weight = 1.0 - (1.0 - _WEIGHT) ** count
-        self.value += weight * (min(value, _MAX_FACTOR * self.value) - self.value)
 
 
 class CostMeter:
-    """Measures what an answer costs: on the background thread, and at the judges.
+    """Measures what an answer costs: on the background thread, and in each execution elsewhere.
 
-    Written by the background thread; `work` may be called on any thread.
+    Written by the background thread; `drain_s` may be called on any thread.
 
     Args:
-        concurrency: Async evaluations that may run at once.
+        at_once: How many evaluations run at the same time, by execution.
     """
 
-    def __init__(self, concurrency: int = 64) -> None:
-        self._concurrency = concurrency
-        self.reset()
+    def __init__(self, at_once: Mapping[str, int]) -> None:
+        self._at_once = at_once
+        self._inline_s = 0.0
+        self._elsewhere_s = dict.fromkeys(at_once, 0.0)
+        self._answers = 0
 
     def __repr__(self) -> str:
-        return f"<CostMeter answer={self._answer.value:.2g} s async={self._async.value:.2g} s>"
+        return f"<CostMeter inline={self._inline_s:.2g} s elsewhere={self._elsewhere_s}>"
 
-    @property
-    def async_per_answer(self) -> float:
-        """Async evaluations that an answer starts, in the mean."""
-        return self._async_per_answer or 0.0
+    def note(self, answers: int, seconds: float, elsewhere_s: Mapping[str, float]) -> None:
+        """The background thread took so long for some answers, and started so many seconds of evaluations for them.
 
-    def reset(self) -> None:
-        """Forget what was measured."""
-        self._answer, self._async = _Mean(), _Mean()
-        self._async_per_answer: float | None = None
-
-    def note(self, answers: int, seconds: float, async_evaluations: int = 0) -> None:
-        """The background thread took so long for some answers, and started so many async evaluations for them."""
+        The first answers are left out, and others count as four times the mean at most: a first call that imports a
+        library, or a pause of the process, says nothing about the next thousand.
+        """
         if answers <= 0:
             return
-        self._answer.add(seconds / answers, answers)
-        per_answer, before = async_evaluations / answers, self._async_per_answer
-        weight = 1.0 if before is None else 1.0 - (1.0 - _WEIGHT) ** answers
-        self._async_per_answer = (before or 0.0) + weight * (per_answer - (before or 0.0))
+        is_first, self._answers = self._answers == 0, self._answers + answers
+        weight = 1.0 - (1.0 - _WEIGHT) ** answers
+        for mode, total_s in elsewhere_s.items():
+            mean_s = self._elsewhere_s[mode]
+            self._elsewhere_s[mode] = mean_s + (weight if mean_s else 1.0) * (total_s / answers - mean_s)
+        if not is_first:
+            per_answer_s, mean_s = seconds / answers, self._inline_s or seconds / answers
+            self._inline_s = mean_s + weight * (min(per_answer_s, _MAX_FACTOR * mean_s) - mean_s)
 
-    def note_async(self, seconds: float) -> None:
-        """An async evaluation took so long, whether it gave a result or ran into its time limit."""
-        self._async.add(seconds)
-
-    def work(self, queued: int, *, async_pending: int = 0, dropped: int = 0) -> Work:
-        """Estimate what is left to do.
+    def drain_s(self, queued: int, waiting_s: Mapping[str, float]) -> float:
+        """Estimated seconds until all is done; the background thread and the executions work side by side.
 
         Args:
             queued: Answers whose evaluation the background thread has not begun.
-            async_pending: Async evaluations of other answers that wait or run.
-            dropped: See `Work`.
+            waiting_s: What evaluations of other answers take that wait or run, by execution.
         """
-        evaluations = queued * (self._async_per_answer or 0.0) + async_pending
-        async_s = evaluations * self._async.value / self._concurrency
-        return Work(queued + async_pending, queued * self._answer.value, async_s, dropped)
+        elsewhere = (
+            (queued * self._elsewhere_s[mode] + seconds) / self._at_once[mode] for mode, seconds in waiting_s.items()
+        )
+        return max(queued * self._inline_s, *elsewhere)
 
 
 class LoopLag:
@@ -143,7 +108,7 @@ class LoopLag:
         try:
             timer = self._timers.get(id(loop))
             if timer is None or timer.loop() is not loop:
-                timer = self._timer(loop)
+                timer = self._add_timer(loop)
             if timer is not None:
                 timer.until = self._clock() + _MEASURED_FOR_S
                 if not timer.is_set:
@@ -160,7 +125,7 @@ class LoopLag:
         """Lateness in seconds of every timer since a moment."""
         return [late_s for measured_at, late_s in list(self._measured) if measured_at > moment]
 
-    def _timer(self, loop: asyncio.AbstractEventLoop) -> _Timer | None:
+    def _add_timer(self, loop: asyncio.AbstractEventLoop) -> _Timer | None:
         for key, timer in list(self._timers.items()):
             known = timer.loop()
             if known is None or known.is_closed():
@@ -183,7 +148,6 @@ class _Timer:
         self.is_set = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the timer."""
         self._due = self._clock() + _TIMER_S
         try:
             # In a context of its own: the timer would keep the caller's alive.

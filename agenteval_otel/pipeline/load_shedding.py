@@ -13,7 +13,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,8 +24,6 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.base import SamplingDecision, threshold_of
 from agenteval_otel.semconv import SHED
 
-__all__ = ["FULL", "LOOK_EVERY_S", "NO_MODEL_CALLS", "OFF", "REDUCED", "LoadShedder", "LoadSheddingSettings", "thinned"]
-
 FULL: Final = 0
 REDUCED: Final = 1
 NO_MODEL_CALLS: Final = 2
@@ -33,10 +31,9 @@ OFF: Final = 3
 LEVELS: Final = ("full", "reduced", "no model calls", "off")
 
 LOOK_EVERY_S: Final = 0.25
-_REDUCE_AFTER_S: Final = 1.0
+_LOOKS_ABOVE: Final = 5
 _REDUCE_EVERY_S: Final = 0.5
-_RECOVER_AFTER_S: Final = 1.0
-_RECOVER_SLOWLY_AFTER_S: Final = 4.0
+_RECOVER_AFTER_S: Final = 4.0
 _RECOVER_BELOW: Final = 0.75
 _LAG_WINDOW_S: Final = 5.0
 _LAG_QUANTILE: Final = 0.9
@@ -44,8 +41,7 @@ _LAG_LEAST_COUNT: Final = 8
 _LITTLE_WORK: Final = 1 / 8
 _GAUGE_WINDOW_S: Final = 60.0
 _NO_LOOK_S: Final = 5.0
-_IGNORE_S: Final = 60.0
-_MAX_IGNORE_S: Final = 600.0
+_IGNORE_S: Final = 300.0
 
 
 class LoadSheddingSettings(BaseModel, metaclass=Explained):
@@ -114,14 +110,11 @@ class LoadShedder:
     def reset(self) -> None:
         """Back to full sampling, nothing measured; at start, and in a forked child."""
         self._set(FULL, 1.0)
-        self._moved_at = self._looked_at = self._passed_at = -math.inf
-        self._above_since = self._below_since = math.inf
-        self._recover_after_s = _RECOVER_AFTER_S
-        self._drain: deque[tuple[float, float]] = deque(maxlen=5)
+        self._moved_at = self._looked_at = self._passed_at = self._ignore_lag_until = -math.inf
+        self._drain: deque[tuple[float, float]] = deque(maxlen=_LOOKS_ABOVE)
         self._dropped: int | None = None
         self._late_s = 0.0
         self._late_before: float | None = None
-        self._ignore_lag_until, self._ignore_lag_s = -math.inf, _IGNORE_S
         self._loop_lag.reset()
 
     def thin(self, decision: SamplingDecision, randomness: int) -> SamplingDecision:
@@ -167,24 +160,25 @@ class LoadShedder:
     def _measure(self, now: float, work: Work) -> _Overload | None:
         if now - self._looked_at > _NO_LOOK_S:
             self._drain.clear()
-            self._dropped, self._above_since = None, math.inf
+            self._dropped = None
         before, self._dropped, self._looked_at = self._dropped, work.dropped, now
         self._drain.append((now, work.drain_s))
         bound_s = self.settings.max_drain_s
         if bound_s is not None:
-            self._above_since = min(self._above_since, now) if work.drain_s > bound_s else math.inf
-            if now - self._above_since >= _REDUCE_AFTER_S and not self._falls_in_time(bound_s):
+            if self._takes_too_long(bound_s):
                 return _Overload("drain_time", work.drain_s, bound_s, NO_MODEL_CALLS)
             # A queue that overflows loses calls, whatever the estimate says.
             if before is not None and work.dropped > before:
                 return _Overload("queue_full", work.drain_s, bound_s, NO_MODEL_CALLS)
         return self._lag(now, work)
 
-    def _falls_in_time(self, bound_s: float) -> bool:
-        """Whether the drain time falls so fast that it is below its bound before that time has passed."""
+    def _takes_too_long(self, bound_s: float) -> bool:
+        """Whether the drain time was above its bound for a second, and does not fall fast enough by itself."""
+        if len(self._drain) < _LOOKS_ABOVE or min(drain_s for _, drain_s in self._drain) <= bound_s:
+            return False
         (first_at, first_s), (last_at, last_s) = self._drain[0], self._drain[-1]
         fallen_s, took_s = first_s - last_s, last_at - first_at
-        return fallen_s > 0 and (last_s - bound_s) * took_s <= bound_s * fallen_s
+        return fallen_s <= 0 or (last_s - bound_s) * took_s > bound_s * fallen_s
 
     def _lag(self, now: float, work: Work) -> _Overload | None:
         """The host's loop lag, where it exceeds its bound and evaluation may be the cause."""
@@ -195,67 +189,50 @@ class LoadShedder:
         if bound_s is None or not counts or len(late) < _LAG_LEAST_COUNT:
             return None
         if self._late_s <= bound_s:
-            self._late_before, self._ignore_lag_s = None, _IGNORE_S
+            self._late_before = None
             return None
         if self._late_before is None:
             self._late_before = self._late_s
         elif self._rate <= _LITTLE_WORK and work.drain_s < LOOK_EVERY_S and self._late_s > 0.7 * self._late_before:
             # Little work, no backlog, and the loop is as late as before: the host's own work makes it late.
-            self._late_before, self._late_s, self._ignore_lag_until = None, 0.0, now + self._ignore_lag_s
-            self._ignore_lag_s = min(_MAX_IGNORE_S, 2 * self._ignore_lag_s)
+            self._late_before, self._late_s, self._ignore_lag_until = None, 0.0, now + _IGNORE_S
             return None
         return _Overload("loop_lag", self._late_s, bound_s, OFF)
 
     def _move(self, now: float, work: Work, overload: _Overload | None) -> None:
-        if overload is not None:
-            self._below_since = math.inf
-            if now - self._moved_at >= _REDUCE_EVERY_S:
-                self._reduce(now, overload)
-        elif all(
-            bound is None or value <= _RECOVER_BELOW * bound
-            for value, bound in (
-                (work.drain_s, self.settings.max_drain_s), (self._late_s, self.settings.max_loop_lag_s)
-            )
-        ):  # fmt: skip
-            self._recover(now)
-        else:
-            self._below_since = math.inf
-
-    def _reduce(self, now: float, overload: _Overload) -> None:
-        before, rate = self.level, self._rate
-        if rate > self.settings.min_rate:
-            self._set(REDUCED, max(self.settings.min_rate, rate / 2))
-        elif before < overload.max_level:
-            self._set(max(NO_MODEL_CALLS, before + 1), rate)
-        else:
+        before, since_s = self.level, now - self._moved_at
+        step = self._recovered(since_s, work) if overload is None else self._reduced(since_s, overload)
+        if step is None:
             return
+        self._set(*step)
         self._moved_at = now
-        # A queue that overflows fills again within moments, and what model calls or the loop suffer shows late.
-        soon = overload.measure != "queue_full" and self.level == REDUCED
-        self._recover_after_s = _RECOVER_AFTER_S if soon else _RECOVER_SLOWLY_AFTER_S
-        if self.level != before:
-            log.warning(
-                "sampling_reduced", part=LEVELS[self.level], level=self.level, keep=self.keep,
-                measure=overload.measure, value=round(overload.value, 4), bound=overload.bound,
-            )  # fmt: skip
-
-    def _recover(self, now: float) -> None:
-        before = self.level
-        if before == FULL:
+        if self.level == before:
             return
-        self._below_since = min(self._below_since, now)
-        if now - max(self._below_since, self._moved_at) < self._recover_after_s:
-            return
-        self._moved_at = now
-        if before > REDUCED:
-            self._set(before - 1, self._rate)
+        facts: dict[str, Any] = {"part": LEVELS[self.level], "level": self.level, "keep": self.keep}
+        if overload is None:
+            log.warning("sampling_recovered", **facts, before=LEVELS[before])
         else:
-            rate = min(1.0, 2 * self._rate)
-            self._set(FULL if rate == 1.0 else REDUCED, rate)
-        if self.level != before:
-            log.warning(
-                "sampling_recovered", part=LEVELS[self.level], level=self.level, keep=self.keep, before=LEVELS[before]
-            )
+            value, bound = round(overload.value, 4), overload.bound
+            log.warning("sampling_reduced", **facts, measure=overload.measure, value=value, bound=bound)
+
+    def _reduced(self, since_s: float, overload: _Overload) -> tuple[int, float] | None:
+        """The next level and rate under this overload; None to stay."""
+        if since_s < _REDUCE_EVERY_S:
+            return None
+        if self._rate > self.settings.min_rate:
+            return REDUCED, max(self.settings.min_rate, self._rate / 2)
+        return (max(NO_MODEL_CALLS, self.level + 1), self._rate) if self.level < overload.max_level else None
+
+    def _recovered(self, since_s: float, work: Work) -> tuple[int, float] | None:
+        """The next level and rate where both measures are well below their bounds; None to stay."""
+        bounds = (work.drain_s, self.settings.max_drain_s), (self._late_s, self.settings.max_loop_lag_s)
+        is_near = any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds)
+        if self.level == FULL or is_near or since_s < _RECOVER_AFTER_S:
+            return None
+        if self.level > REDUCED:
+            return self.level - 1, self._rate
+        rate = min(1.0, 2 * self._rate)
+        return (FULL if rate == 1.0 else REDUCED), rate
 
     def _set(self, level: int, rate: float) -> None:
         self.level, self._rate = level, rate

@@ -43,8 +43,6 @@ from agenteval_otel.storage import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter
 
-__all__ = ["OPEN_SPAN_BYTES", "Pipeline"]
-
 OPEN_SPAN_BYTES: Final = 6_400
 """About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will wait with it."""
 _LOOK_AGAIN_S: Final = 0.005
@@ -53,21 +51,15 @@ _LOOK_AGAIN_S: Final = 0.005
 class Pipeline:
     """What happens to captured calls.
 
+    What is left out has its default: a `PoolDispatcher`, a `PatternRedactor`, the weighted mean.
+
     Args:
-        dispatcher: Where evaluations run; a `PoolDispatcher` when left out.
         sampler, evaluators, storage, criteria, escalation: What a handler gets that asks for nothing else.
         telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
-        accounting: Where calls are counted; its own when left out.
         own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agent_span_end: ``background`` ends that span on the background thread, with its scores, where the host's
             processors allow it; ``caller`` always ends it when the handler returns.
         agents: What differs for single agents, by the agent's name.
-        redactors: What is taken out of all that leaves the process; a `PatternRedactor` when left out.
-        load_shedding: When sampling is reduced; the defaults when left out.
-        aggregation: How the overall score is made; the weighted mean when left out.
-        ground_truth: Where inputs that bring no ground truth get theirs; nowhere when left out.
-        objectives: When an objective counts as breached, and who is called; the defaults when left out.
-        sampling: The unit of sampling, and what was sampled upstream; the defaults when left out.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
         enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
         shutdown_timeout_s: How long the process's exit may wait for what is pending.
@@ -316,31 +308,26 @@ class _Load:
         settings: LoadSheddingSettings | None,
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
+        modes = executor.waiting()
         # Only so many answers are under evaluation.
         most = dispatcher.concurrency if isinstance(dispatcher, PoolDispatcher) else 1
-        self._meters = {mode: CostMeter(min(load.at_once, most)) for mode, load in executor.waiting().items()}
-        self._submitted = dict.fromkeys(self._meters, 0)
+        self._meter = CostMeter({mode: min(load.at_once, most) for mode, load in modes.items()})
+        self._submitted_s = {mode: load.submitted_s for mode, load in modes.items()}
         self._looking: Any = None
         self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
 
     def work(self) -> Work:
         """What is queued and under evaluation; from any thread."""
-        size, dropped = self._dispatcher.state()["size"], self._accounting.outcomes()[DROPPED_QUEUE_FULL]
-        modes = self._executor.waiting()
-        # Those whose evaluations wait or run are in the queue's size too.
-        begun = max(modes[mode].waiting / max(1.0, meter.async_per_answer) for mode, meter in self._meters.items())
-        queued = max(0, size - round(begun))
-        works = [meter.work(queued, async_pending=modes[mode].waiting) for mode, meter in self._meters.items()]
-        return Work(size, works[0].inline_s, max(work.async_s for work in works), dropped)
+        state, dropped = self._dispatcher.state(), self._accounting.outcomes()[DROPPED_QUEUE_FULL]
+        waiting_s = {mode: load.waiting_s for mode, load in self._executor.waiting().items()}
+        return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)
 
     def note(self, calls: int, seconds: float) -> None:
         """The background thread took so long for some calls in a row; on its event loop."""
-        for mode, load in self._executor.waiting().items():
-            meter, before = self._meters[mode], self._submitted[mode]
-            self._submitted[mode] = load.submitted
-            meter.note(calls, seconds, max(0, load.submitted - before))
-            if load.waiting:
-                meter.note_async(load.seconds / load.waiting)
+        before = self._submitted_s
+        self._submitted_s = {mode: load.submitted_s for mode, load in self._executor.waiting().items()}
+        started_s = {mode: max(0.0, total_s - before[mode]) for mode, total_s in self._submitted_s.items()}
+        self._meter.note(calls, seconds, started_s)
         loop = asyncio.get_running_loop()
         if self._looking is not loop:
             self._looking = loop

@@ -9,29 +9,31 @@ on elsewhere.
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field
 
-from agenteval_otel.pipeline.background_thread import MAX_LIST, Entry, Marker, Worker
+from agenteval_otel.components import Component
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry, Marker
 from agenteval_otel.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
-from agenteval_otel.pipeline.lazy_parts import free_lazy_parts
-from agenteval_otel.pipeline.watchdog import Watchdog
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import in_sub_interpreter
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
 
-__all__ = ["PoolDispatcher"]
-
 _MAX_HELD: Final = 5
 _MAX_PAUSE_S: Final = 600.0
-reset_in_child(free_lazy_parts)
+_LOOK_EVERY_S: Final = 0.2
+_LATE: Final = 2.5
+_IDLE_LOOKS: Final = 5
 
 
 class PoolDispatcher(Dispatcher, type="pool"):
@@ -85,14 +87,15 @@ class PoolDispatcher(Dispatcher, type="pool"):
         self._pool.retire()
 
     def state(self) -> dict[str, int]:
-        return {"size": self._pool.items, "bytes": self._pool.bytes, "max_bytes": self.max_bytes}
+        pool = self._pool
+        return {"size": pool.items, "waiting": len(pool.queue), "bytes": pool.bytes, "max_bytes": self.max_bytes}
 
 
 class _Pool:
     """The running part: queue, totals, the present worker and its watchdog."""
 
     def __init__(self, settings: PoolDispatcher) -> None:
-        self.settings = settings
+        self.concurrency, self.linger_s, self.stall_s = settings.concurrency, settings.linger_s, settings.stall_s
         self._max_items, self._max_bytes = settings.max_items, settings.max_bytes
         self.process: Process | None = None
         self.settle: Settle = lambda call, outcome: None
@@ -109,9 +112,9 @@ class _Pool:
         # In a forked child too: the thread did not come along, and the parent evaluates what waits.
         self.queue: deque[Entry | Marker] = deque()
         self._open: dict[int, Entry] = {}
-        self.worker: Worker | None = None
+        self.worker: BackgroundThread | None = None
         self._thread: threading.Thread | None = None  # known before it runs, the worker only afterwards
-        self._watchdog = Watchdog(self)
+        self._watchdog = _Watchdog(self)
         self._starting = threading.Lock()
         self._blocked: list[threading.Thread] = []  # threads that were replaced and have not come back
         self._replaced_at = 0.0
@@ -206,7 +209,7 @@ class _Pool:
             if self.worker is None and self.process is not None and time.monotonic() >= self.not_before:
                 if in_sub_interpreter():
                     return False  # which takes the whole process along where it ends before its threads do
-                worker = Worker(self)
+                worker = BackgroundThread(self)
                 self._thread = worker.thread
                 worker.thread.start()
                 if not self._retired:
@@ -228,7 +231,7 @@ class _Pool:
         if self._watchdog.thread is None:
             self._watchdog.watch()
 
-    def replace(self, worker: Worker, held_s: float) -> None:
+    def replace(self, worker: BackgroundThread, held_s: float) -> None:
         """Another thread takes over from one that is held up, or has died: with what it had under way."""
         with self._starting:
             if self.worker is not worker or not self._may_replace():
@@ -263,7 +266,7 @@ class _Pool:
         """Whether another thread may be started: the more threads are held up, the longer the next one has to wait."""
         self._blocked = [thread for thread in self._blocked if thread.is_alive()]
         beyond = len(self._blocked) - _MAX_HELD
-        pause_s = 0.0 if beyond < 0 else min(_MAX_PAUSE_S, self.settings.stall_s * 2.0**beyond)
+        pause_s = 0.0 if beyond < 0 else min(_MAX_PAUSE_S, self.stall_s * 2.0**beyond)
         return time.monotonic() - self._replaced_at >= pause_s
 
     def _again(self, entry: Entry) -> None:
@@ -279,3 +282,86 @@ class _Pool:
             self.queue.remove(entry)
         self.close(entry, DROPPED_SHUTDOWN if self._closed else PIPELINE_FAILED)
         return False
+
+
+class _Watchdog:
+    """Sees when the background thread is held up, or has died, and has it replaced.
+
+    A small thread of its own while calls are under evaluation. It looks five times a second. The background thread is
+    taken to be held up when its heartbeat stood still for the limit, in looks that came in time themselves: a process
+    that was stopped, or starved, is no fault of an evaluator.
+
+    Attributes:
+        thread: Its thread, while there is work.
+    """
+
+    def __init__(self, pool: _Pool) -> None:
+        self._pool = pool
+        self.thread: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    def watch(self) -> None:
+        """There is work: look until there is none. Cheap, on the background thread."""
+        if self.thread is not None or self._stop.is_set():
+            return
+        thread = threading.Thread(
+            target=contextvars.Context().run, args=(self._run,), name="agenteval-watchdog", daemon=True
+        )
+        self.thread = thread
+        try:
+            thread.start()
+        except RuntimeError:  # no thread is to be had: nothing is looked after, until the next call
+            self.thread = None
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        wait_s = min(_LOOK_EVERY_S, self._pool.stall_s / 3)
+        beat, still_s, idle_looks = 0.0, 0.0, 0
+        while True:
+            began = time.monotonic()
+            if self._stop.wait(wait_s):
+                return
+            looked_s = time.monotonic() - began
+            idle_looks = idle_looks + 1 if self._pool.is_idle() else 0
+            if idle_looks >= _IDLE_LOOKS:
+                self.thread = None
+                if self._pool.is_idle() or self.thread is not None:
+                    return
+                self.thread, idle_looks = threading.current_thread(), 0  # a call came in the moment between
+            worker = self._pool.worker
+            if worker is None:
+                continue
+            if not worker.is_busy() or worker.beat != beat:
+                beat, still_s = worker.beat, 0.0
+            elif looked_s < wait_s * _LATE:
+                still_s += looked_s
+            if not worker.thread.is_alive() or still_s >= self._pool.stall_s:
+                self._pool.replace(worker, still_s)
+                still_s = 0.0
+
+
+def _free_lazy_parts() -> None:
+    """In a forked child: give every lazily made part of our classes, and of users' components, a free lock.
+
+    In Python 3.11 `functools.cached_property` holds one lock for all objects of a class while it computes. A parent
+    that forks while another thread computes leaves it locked in the child.
+    """
+    if sys.version_info >= (3, 12):
+        return
+    for kind in _kinds(Component, EvaluationInput):
+        for part in vars(kind).values():
+            if isinstance(part, cached_property):
+                part.lock = threading.RLock()  # type: ignore[attr-defined]
+
+
+def _kinds(*roots: type[Any]) -> Iterator[type[Any]]:
+    """The classes and all their subclasses, those of users too."""
+    for root in roots:
+        yield root
+        yield from _kinds(*root.__subclasses__())
+
+
+reset_in_child(_free_lazy_parts)

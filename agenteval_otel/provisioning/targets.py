@@ -19,13 +19,13 @@ class Target(NamedTuple):
     """Something that can be provisioned.
 
     Attributes:
-        says: What it gives, in a line.
+        summary: What it gives, in a line.
         module: Whose ``files_of(plan, **options)`` gives the texts; imported when asked for.
         folder: Where its files are, below the folder that the user chooses; empty for that folder itself.
         options: Names of the options that ``files_of`` takes besides the plan, each with what it means.
     """
 
-    says: str
+    summary: str
     module: str
     folder: str
     options: Mapping[str, str] = {}

@@ -66,7 +66,7 @@ class MemoryBudget:
     def __repr__(self) -> str:
         return f"<MemoryBudget {self.used_bytes} of {self.max_bytes} bytes>"
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         """Nothing is reserved: what the parent of a forked child keeps is the parent's."""
         self.used_bytes = 0
         for part in (self.captured_calls, self.open_spans, self.results, self.encoded_batches):
@@ -75,4 +75,4 @@ class MemoryBudget:
 
 MEMORY = MemoryBudget()
 """This process's."""
-reset_in_child(MEMORY.begin_again)
+reset_in_child(MEMORY.reset)

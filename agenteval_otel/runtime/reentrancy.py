@@ -28,14 +28,14 @@ THREAD: Final = _OfThread()
 with every call would be more than a tenth of all that one costs which goes by."""
 
 
-class Evaluation(int):
+class EvaluationScope(int):
     """One evaluation under way; handed down as ``True`` to the `daemon` of threads that are started in it.
 
     Attributes:
         over: It was settled.
     """
 
-    def __new__(cls) -> Evaluation:
+    def __new__(cls) -> EvaluationScope:
         return super().__new__(cls, 1)
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Evaluation(int):
         return "True"
 
 
-EVALUATION: Final[ContextVar[Evaluation | None]] = ContextVar("agenteval_evaluation", default=None)
+EVALUATION: Final[ContextVar[EvaluationScope | None]] = ContextVar("agenteval_evaluation", default=None)
 """The evaluation that the running code belongs to."""
 
 
@@ -95,7 +95,7 @@ def under_evaluation() -> bool:
     if isinstance(thread, EvaluationThread) or in_own_process():
         return True
     evaluation: object = thread.daemon
-    if isinstance(evaluation, Evaluation):
+    if isinstance(evaluation, EvaluationScope):
         return not evaluation.over
     THREAD.is_host = True
     return False

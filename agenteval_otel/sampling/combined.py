@@ -40,6 +40,9 @@ class _Combined(Sampler):
 
     samplers: ListOf[SerializeAsAny[Sampler]] = Field(min_length=1, max_length=32)
 
+    def __str__(self) -> str:
+        return f"{self.type.replace('_', ' ')}: {'; '.join(map(str, self.samplers))}"
+
     @field_validator("samplers", mode="before")
     @classmethod
     def _members(cls, value: Any) -> Any:

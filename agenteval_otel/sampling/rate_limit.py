@@ -40,6 +40,10 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     ratio: float = Field(default=1.0, ge=0, le=1)
     clock: Callable[[], float] = Field(default=time.monotonic, exclude=True, repr=False)
 
+    def __str__(self) -> str:
+        share = "all calls" if self.ratio == 1 else f"{self.ratio * 100:g} % of the calls"
+        return f"{share}, at most {self.max_per_s} a second"
+
     @cached_property
     def _windows(self) -> dict[int, _Window]:
         return {}

@@ -28,6 +28,9 @@ class RatioSampler(Sampler, type="ratio"):
 
     ratio: float = Field(default=1.0, ge=0, le=1)
 
+    def __str__(self) -> str:
+        return f"{self.ratio * 100:g} % of the calls"
+
     @cached_property
     def _threshold(self) -> int:
         return threshold_of(self.ratio)

@@ -1,19 +1,19 @@
-"""Contract checks: run them against your own evaluator, sampler, storage provider or dispatcher.
-
-Each check raises AssertionError with what the contract asks for.
-"""
+"""Contract checks: run them against your own parts. Each raises AssertionError with the violated condition."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 from agenteval_otel.components import Component, resolve
+from agenteval_otel.embedders import Embedder
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.ground_truth import GroundTruth, GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.pipeline import Dispatcher, process_each
 from agenteval_otel.sampling import AnswerFacts, Sampler, SamplingContext, SamplingDecision
@@ -21,16 +21,6 @@ from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.scoring import Aggregation, Scored
 from agenteval_otel.semconv import EVALUATED, OUTCOMES
 from agenteval_otel.storage import EvaluationStorageProvider
-
-__all__ = [
-    "AWKWARD_INPUTS",
-    "check_aggregation",
-    "check_component",
-    "check_dispatcher",
-    "check_evaluator",
-    "check_sampler",
-    "check_storage",
-]
 
 _FIRST_RESULTS = (
     EvaluationResult(criterion_name="a", evaluator_type="T", score=0.2, normalized=0.2, passed=False, label="fail"),
@@ -46,6 +36,10 @@ AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
     EvaluationInput(response="half an ans", stream_end="abandoned"),
 )
 """Inputs that every evaluator has to survive: with results, a skip or a clean error, never with a made-up score."""
+_TEXTS = (
+    "", "a", "The parcel arrives on Tuesday.", "\ufffd\u202e\u200b e\u0301 東京 \U0001f9d1", "word " * 50_000, "a",
+)  # fmt: skip
+_PROMPTS = (None, "", " \n", "?", "\ufffd\u202e e\u0301", "how do i " * 50_000)
 
 
 def check_component(component: Component, contract: type[Component]) -> None:
@@ -165,3 +159,44 @@ def check_dispatcher(dispatcher: Dispatcher, *, calls: int = 200) -> None:
     assert dispatcher.submit(calls, 1) is False, "nothing is taken after shutdown"
     assert settled[-1] == (calls, "dropped_shutdown"), "what comes after shutdown is counted"
     assert dispatcher.state()["size"] == 0
+
+
+def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
+    """An embedder gives a row of length 1 a text, zeros for the empty one, and the same whatever stands beside it."""
+    rows = _rows(embedder, texts)
+    assert len(rows) == len(texts), "one row a text"
+    assert len({len(row) for row in rows}) == 1, "all rows are of one length"
+    for text, row in zip(texts, rows, strict=True):
+        assert all(map(math.isfinite, row)), "a vector is finite"
+        length = math.hypot(*row)
+        assert abs(length - 1.0) < 1e-3 or length == 0.0, f"a row has the length 1, found {length:g}"
+        assert text or length == 0.0, "the empty text has zeros"
+        (alone,) = _rows(embedder, [text])
+        assert all(abs(value - other) < 1e-3 for value, other in zip(row, alone, strict=True)), (
+            "the same text has the same row, whatever stands beside it"
+        )
+
+
+def check_ground_truth(store: GroundTruthStore, inputs: Sequence[EvaluationInput] = AWKWARD_INPUTS) -> None:
+    """A store gives a `GroundTruth` or None for every input, the same again, and None for one that asks nothing."""
+    for evaluation_input in (*inputs, *(EvaluationInput(prompt=prompt) for prompt in _PROMPTS)):
+        ground_truth = _settled(store.find(evaluation_input))
+        assert ground_truth is None or isinstance(ground_truth, GroundTruth), (
+            f"expected a GroundTruth or None, found {ground_truth!r:.80}"
+        )
+        assert ground_truth == _settled(store.find(evaluation_input)), "the same input has the same ground truth"
+        if ground_truth is not None:
+            assert evaluation_input.prompt, "without a prompt there is nothing to answer"
+            assert 0.0 <= ground_truth.share <= 1.0, "a share lies in [0, 1]"
+    assert all(isinstance(problem, Exception) for problem in store.problems()), "problems are exceptions"
+
+
+def _rows(embedder: Embedder, texts: Sequence[str]) -> list[list[float]]:
+    return [[float(number) for number in row] for row in _settled(embedder.embed(texts))]
+
+
+def _settled(result: Any) -> Any:
+    async def awaited() -> Any:
+        return await result
+
+    return asyncio.run(awaited()) if inspect.isawaitable(result) else result

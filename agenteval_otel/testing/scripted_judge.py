@@ -1,11 +1,11 @@
-"""ScriptedJudge: a judge whose answers are written down, for tests, examples and runs without a key."""
+"""ScriptedJudge: a judge with prepared answers, for tests, examples and runs without a key."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator
 
@@ -15,29 +15,26 @@ from agenteval_otel.judges import ERROR_TYPES, Judge, JudgeRequest, JudgeUsage, 
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.runtime.fork import ForkSafeLock
 
-__all__ = ["ScriptedJudge"]
-
 Reply = str | dict[str, Any]
 
-_LOCK: Final = ForkSafeLock()
+_LOCK = ForkSafeLock()
 
 
 class ScriptedJudge(Judge, type="scripted"):
-    """Answers from a script: the replies in order, then the fallback. It asks nobody and costs nothing.
+    """Answers from a script: the replies in order, then the fallback. Sends nothing and costs nothing.
 
-    Replies are read as a model's are, so that a text which is no JSON object fails as one would. May be asked from
-    several threads and loops; the order is then that of the asking.
+    Replies are parsed as a model's are, so a text that is no JSON object fails in the same way. Several threads and
+    loops may use it; the order is then that of their requests.
 
     Attributes:
         model: The name in its verdicts.
         replies: Objects, or texts as a model would write them; one of ``{"error": "rate_limited"}`` fails in that way.
-        fallback: What it says when the replies are used up; None has it fail with ``empty_answer``.
-        answer: A function of the request that gives a reply, instead of the replies. Left out of dumps.
+        fallback: The answer after the last reply; None fails with ``empty_answer``.
+        answer: A function from the request to a reply, instead of the replies. Left out of dumps.
         error: Every call fails in this way, one of `judges.ERROR_TYPES`.
-        fail_first: So many calls fail first, with `error` or else ``server_error``; the script begins after them.
+        fail_first: Number of calls that fail first, with `error` or else ``server_error``; then the script begins.
         delay_s: Wait before each answer; ends early when the caller gives up.
-        input_tokens: Said to have been used with each call, failed ones too.
-        output_tokens: The same.
+        input_tokens, output_tokens: Reported as the usage of each call, failed calls included.
     """
 
     model: str = "scripted"
@@ -60,12 +57,12 @@ class ScriptedJudge(Judge, type="scripted"):
 
     @property
     def calls(self) -> int:
-        """How often it was asked, failures and callers that gave up included."""
+        """Number of requests, failures and callers that gave up included."""
         return len(self._requests)
 
     @property
     def requests(self) -> tuple[JudgeRequest, ...]:
-        """What it was asked, in order."""
+        """The requests, in order."""
         return tuple(self._requests)
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""``agenteval-otel check``: what it tells of right and of wrong files, and how it ends."""
+"""``agenteval-otel check``: its report on valid and on wrong files, and the exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from agenteval_otel.cli import main
 from tests.config.support import said
 
-RIGHT = """\
+VALID = """\
     criteria:
       support: [{name: response_health, weight: 2, objective: 0.95}, {name: kwd, threshold: 1}]
     evaluators:
@@ -29,14 +29,14 @@ RIGHT = """\
       production: {sample_rate: 0.05, telemetry: {content: span_only}}
       ci: {enabled: false}
     """
-HELD = {"PASSWORD": "pw-held-7", "TOKEN": "token-held-7", "FOLDER": "/folder-held-7"}
+SECRETS = {"PASSWORD": "pw-secret-7", "TOKEN": "token-secret-7", "FOLDER": "/folder-secret-7"}
 
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AGENTEVAL_PROFILE", "AGENTEVAL_SETTINGS", "AGENTEVAL_ENABLED", "OTEL_EXPORTER_OTLP_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in HELD.items():
+    for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
 
 
@@ -45,15 +45,15 @@ def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, 
     return code, *capsys.readouterr()
 
 
-def test_a_right_file_tells_what_will_run(
+def test_the_report_on_a_valid_file_describes_what_will_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Agents with evaluators, lanes, criteria and sampling in words, storage, overrides and warnings; no secret."""
+    """It has agents, evaluators, criteria, sampling, storage, overrides and warnings, and no secret."""
     monkeypatch.setenv("AGENTEVAL_DISPATCHER__TYPE", "pool")
     monkeypatch.setenv("AGENTEVAL_DISPATCHER__MAX_ITEMS", "9")
-    monkeypatch.setenv("AGENTEVAL_TELEMETRY__HEADERS__API_KEY", "key-held-7")
+    monkeypatch.setenv("AGENTEVAL_TELEMETRY__HEADERS__API_KEY", "key-secret-7")
     monkeypatch.setenv("AGENTEVAL_SAMPEL_RATE", "1")
-    code, out, err = check(capsys, said(tmp_path, RIGHT))
+    code, out, err = check(capsys, said(tmp_path, VALID))
     assert (code, err) == (0, "")
     for line in (
         "settings.yaml is valid (no profile; also valid: production, ci).", "support: 25 % of the calls",
@@ -70,15 +70,17 @@ def test_a_right_file_tells_what_will_run(
         "  criterion 'kwd' is scored by no evaluator of agent 'support' in this file (did you mean 'kw'?)",
     ):  # fmt: skip
         assert line in out, out
-    assert "held-7" not in out
+    assert "secret-7" not in out
 
 
-def test_a_profile_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """--profile tells that profile, as does the variable; a switched-off one says so."""
-    file = said(tmp_path, RIGHT)
+def test_one_profile_can_be_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The option and the variable choose it; a disabled one is reported as disabled."""
+    file = said(tmp_path, VALID)
     code, out, _ = check(capsys, file, "--profile", "production")
     assert code == 0
-    assert "is valid (profile production)." in out, "the others were not checked, and are not praised"
+    assert "is valid (profile production)." in out, "the others were not checked"
     assert "every other handler: 5 % of the calls" in out
     assert "content span_only" in out
     monkeypatch.setenv("AGENTEVAL_PROFILE", "ci")
@@ -88,9 +90,9 @@ def test_a_profile_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     assert "every other handler: off" in out
 
 
-def test_a_wrong_file_tells_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every problem of the file and of each profile once, in the order of the lines; the exit code is 1."""
-    text = RIGHT.replace("weight: 2", "weigth: 2").replace("${TOKEN}", "${TOKN}").replace("0.05", "lots")
+def test_every_problem_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Problems of the file and of each profile appear once, in the order of the lines; the exit code is 1."""
+    text = VALID.replace("weight: 2", "weigth: 2").replace("${TOKEN}", "${TOKN}").replace("0.05", "lots")
     code, out, err = check(capsys, said(tmp_path, text))
     assert (code, err) == (1, "")
     assert out.startswith("3 problems in ")
@@ -103,27 +105,27 @@ def test_a_wrong_file_tells_everything(tmp_path: Path, capsys: pytest.CaptureFix
     assert (code, out.splitlines()[0].split()[:2]) == (1, ["1", "problem"])
 
 
-def test_machines_read_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--format json tells the same, without secrets either."""
-    code, out, _ = check(capsys, said(tmp_path, RIGHT), "--format", "json")
-    found = json.loads(out)
-    assert (code, found["valid"], found["problems"], found["profiles"]) == (0, True, [], ["production", "ci"])
-    assert found["agents"]["quiet"]["enabled"] is False
-    assert found["agents"]["support"]["evaluators"][1]["execution"] == "inline"
-    assert "held-7" not in out
+def test_the_report_is_available_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has the same contents, and no secret either."""
+    code, out, _ = check(capsys, said(tmp_path, VALID), "--format", "json")
+    report = json.loads(out)
+    assert (code, report["valid"], report["problems"], report["profiles"]) == (0, True, [], ["production", "ci"])
+    assert report["agents"]["quiet"]["enabled"] is False
+    assert report["agents"]["support"]["evaluators"][1]["execution"] == "inline"
+    assert "secret-7" not in out
     code, out, _ = check(capsys, said(tmp_path, "own_span: x"), "--format", "json")
-    found = json.loads(out)
-    assert (code, found["valid"]) == (1, False)
-    assert found["problems"][0]["origin"] == "settings.yaml:1"
-    assert found["problems"][0]["path"] == "own_span"
+    report = json.loads(out)
+    assert (code, report["valid"]) == (1, False)
+    assert report["problems"][0]["origin"] == "settings.yaml:1"
+    assert report["problems"][0]["path"] == "own_span"
 
 
-def test_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file or a profile that is not there is wrong use: 2, told on standard error."""
+def test_a_missing_file_or_profile_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard error names it, with the known profiles."""
     code, out, err = check(capsys, tmp_path / "missing.yaml")
     assert (code, out) == (2, "")
     assert "missing.yaml: there is no such file" in err
-    code, _, err = check(capsys, said(tmp_path, RIGHT), "--profile", "prodction")
+    code, _, err = check(capsys, said(tmp_path, VALID), "--profile", "prodction")
     assert code == 2
     assert "no profile 'prodction' (did you mean 'production'?); known: production, ci" in err
     with pytest.raises(SystemExit) as caught:
@@ -131,10 +133,10 @@ def test_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert caught.value.code == 2
 
 
-def test_where_telemetry_goes_without_an_endpoint(
+def test_the_report_names_the_destination_of_telemetry(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an endpoint in the file the standard variable is told, or that there is none."""
+    """Without an endpoint in the file it is that of the standard variable, or none."""
     file = said(tmp_path, "own_span: never")
     assert "Telemetry goes to the application's OpenTelemetry provider; without one, nowhere" in check(capsys, file)[1]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:4317")
@@ -145,13 +147,12 @@ def test_where_telemetry_goes_without_an_endpoint(
     assert "Results are stored in:\n  json_file (path a.jsonl)" in stored
 
 
-def test_a_judge_without_its_key_is_a_warning(
+def test_a_missing_key_of_a_judge_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each variable that a judge's key should be in and is not, with its setting; the file is right all the same, since
-    another environment may have the key."""
+    """It names the variable and the setting. The file is valid: another environment may have the key."""
     monkeypatch.delenv("KEY_THAT_IS_MISSING", raising=False)
-    monkeypatch.setenv("KEY_THAT_IS_THERE", "key-held-7")
+    monkeypatch.setenv("KEY_THAT_IS_THERE", "key-secret-7")
     code, out, err = check(capsys, said(tmp_path, """\
         evaluators:
           - ResponseHealth
@@ -169,4 +170,4 @@ def test_a_judge_without_its_key_is_a_warning(
     assert f"  evaluators[1].judge: {missing} KEY_THAT_IS_MISSING is not set" in warnings
     assert f"  agents.support.evaluators[1].judge: {missing} NO KEY is not set" in warnings
     assert "KEY_THAT_IS_THERE" not in warnings
-    assert "held-7" not in out
+    assert "secret-7" not in out

@@ -1,4 +1,4 @@
-"""``agenteval-otel demo``, run whole: in this process, in one of its own, on a terminal, into a Collector."""
+"""``agenteval-otel demo`` as a whole: in this process, in its own process, on a terminal, into a Collector."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from collections.abc import Iterator
 from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from agenteval_otel.cli import main
-from agenteval_otel.cli.demo.agent import SupportAgent, plan_turns
-from agenteval_otel.cli.demo.replay import RecordedTurn, recorded_turns
+from agenteval_otel.cli.demo import extent
+from agenteval_otel.cli.demo.agent import Agent
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
 from agenteval_otel.cli.demo.screen import Delivery, Run, print_summary, render
-from agenteval_otel.cli.demo.session import extent
+from agenteval_otel.cli.demo.traffic import Turn, plan_turns, recorded_turns
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from tests.backends.collector import Collector
@@ -35,12 +36,12 @@ from tests.backends.faults import black_hole, refused_port
 from tests.backends.jaeger import Jaeger
 
 CRITERIA = ("response_health", "short_enough", "courtesy", "names_the_topic", "next_step", "tools_worked")
+COPIED = re.compile("agenteval.otel|async def")  # what is to be copied is never broken
 ADDS_UP = re.compile(r"([\d,]+) calls = ((?:[\d,]+ \w+(?: \+ )?)+) . adds up")
 
 
 @pytest.fixture(autouse=True)
-def _plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No endpoint and no terminal but those that a test gives."""
+def _without_endpoint_and_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("OTEL_") or name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM"):
             monkeypatch.delenv(name)
@@ -48,11 +49,11 @@ def _plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outcomes(shown: str) -> dict[str, int]:
-    """The accounting line, taken apart; its parts add up to its calls."""
-    found = ADDS_UP.search(shown)
-    assert found, shown
-    parts = {name: int(count.replace(",", "")) for count, name in (part.split() for part in found[2].split(" + "))}
-    calls = int(found[1].replace(",", ""))
+    """The parts of the accounting line, which add up to its calls."""
+    match = ADDS_UP.search(shown)
+    assert match, shown
+    parts = {name: int(count.replace(",", "")) for count, name in (part.split() for part in match[2].split(" + "))}
+    calls = int(match[1].replace(",", ""))
     assert sum(parts.values()) == calls
     return {"calls": calls, **parts}
 
@@ -66,29 +67,27 @@ def run_demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess
 
 
 def test_a_short_run_accounts_for_every_call(capsys: pytest.CaptureFixture[str]) -> None:
-    """Exactly the calls that were asked for, outcomes that add up to them, every criterion, the next steps, code 0."""
+    """The summary has the requested calls, outcomes that add up, every criterion and the next steps."""
     assert main(["demo", "--calls", "60", "--seconds", "1"]) == 0
     captured = capsys.readouterr()
-    counted = outcomes(captured.out)
-    assert counted["calls"] == 60
-    assert 0 < counted["evaluated"] < 60
-    assert counted["evaluated"] + counted["not_sampled"] == 60
+    counts = outcomes(captured.out)
+    assert counts["calls"] == 60
+    assert 0 < counts["evaluated"] < 60
+    assert counts["evaluated"] + counts["not_sampled"] == 60
     for criterion in CRITERIA:
         assert re.search(rf"^  {criterion} +\d+ % \(\d+", captured.out, re.MULTILINE)
-    assert "at p = 0.5" in captured.out
-    assert "Nothing left this process" in captured.out
-    assert "agenteval-otel check agenteval.yaml" in captured.out
+    for text in ("rest: p = 0.50", "Nothing left this process", "agenteval-otel check agenteval.yaml"):
+        assert text in captured.out
     assert captured.err == ""
 
 
-def test_progress_is_told_line_by_line_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal there are plain lines and no control sequences, and no prompt or answer among them."""
+def test_without_a_terminal_progress_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Progress has no control sequences and contains no prompt or answer."""
     assert main(["demo", "--seconds", "1", "--no-live", "--no-drop"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"^ +0\.\d s  \d+ calls, \d+ evaluated, queue \d+; prompt v1$", shown, re.MULTILINE)
-    assert "\x1b" not in shown
     assert outcomes(shown)["calls"] == 30
-    for content in ("order #", "refund", "Thanks for waiting"):
+    for content in ("\x1b", "order #", "refund", "Thanks for waiting"):
         assert content not in shown
 
 
@@ -96,19 +95,14 @@ GOOD = '{"prompt": "Where is my parcel?", "response": "Your parcel comes tomorro
 VAGUE = '{"prompt": "Where is my parcel?", "response": "Thanks, we are looking into things like this."}\n'
 
 
-def test_a_recording_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every recorded turn is a call and is evaluated."""
+def test_a_recording_is_replayed_and_its_drop_detected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every turn is evaluated. A vague second half breaches an objective; reasons are shown, content is not."""
     file = tmp_path / "recorded.jsonl"
     file.write_text(GOOD * 80)
     assert main(["demo", "--traffic", str(file)]) == 0
     shown = capsys.readouterr().out
     assert outcomes(shown) == {"calls": 80, "evaluated": 80}
     assert "No quality drop found" in shown
-
-
-def test_a_drop_in_a_recording_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A recording whose second half is vague breaches an objective; reasons are shown, content is not."""
-    file = tmp_path / "recorded.jsonl"
     file.write_text(GOOD * 60 + VAGUE * 60)
     assert main(["demo", "--traffic", str(file), "--calls", "110"]) == 0
     shown = capsys.readouterr().out
@@ -123,10 +117,10 @@ def test_a_drop_in_a_recording_is_found(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.shared
 def test_the_airline_conversations_are_replayed(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Real conversations with tools, turn by turn, as fast as the queue takes them; none is dropped."""
+    """Real conversations with tools are replayed turn by turn, and no call is dropped."""
     assert main(["demo", "--traffic", str(shared / "data" / "tau_airline_sample.jsonl")]) == 0
-    counted = outcomes(capsys.readouterr().out)
-    assert counted["calls"] == counted["evaluated"] > 500
+    counts = outcomes(capsys.readouterr().out)
+    assert counts["calls"] == counts["evaluated"] > 500
     turns = list(recorded_turns(str(shared / "data" / "tau_airline_sample.jsonl")))
     calls = [call for turn in turns for call in turn.tool_calls]
     assert all(turn.messages[-1]["role"] == "user" for turn in turns)
@@ -135,7 +129,7 @@ def test_the_airline_conversations_are_replayed(shared: Path, capsys: pytest.Cap
 
 
 def test_a_conversation_is_split_into_turns(tmp_path: Path) -> None:
-    """Each message of the user gets the agent's last text and the tool calls before it, with their results."""
+    """A turn ends with the agent's last text; its tool calls have their results."""
     call = {"id": "a", "type": "function", "function": {"name": "lookup", "arguments": '{"order": 4711}'}}
     messages = [
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is it?"},
@@ -149,9 +143,9 @@ def test_a_conversation_is_split_into_turns(tmp_path: Path) -> None:
     file = tmp_path / "recorded.jsonl"
     file.write_text(json.dumps({"id": "c-1", "messages": messages}) + '\n\n{"prompt": "Hi", "response": "Hello"}\n')
     assert list(recorded_turns(str(file))) == [
-        RecordedTurn("c-1", messages[:2], "On its way.", [{**call, "result": "in transit"}]),
-        RecordedTurn("c-1", messages[:7], "Tomorrow.", []),
-        RecordedTurn("line-3", [{"role": "user", "content": "Hi"}], "Hello", []),
+        Turn("c-1", messages[:2], "On its way.", [{**call, "result": "in transit"}]),
+        Turn("c-1", messages[:7], "Tomorrow.", []),
+        Turn("line-3", [{"role": "user", "content": "Hi"}], "Hello", []),
     ]
 
 
@@ -176,7 +170,7 @@ def test_wrong_files_and_endpoints_are_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The problem is on standard error before anything runs, with exit code 2."""
+    """Nothing runs, and the problem is on standard error, with exit code 2."""
     monkeypatch.chdir(tmp_path)
     for name, content in (
         ("empty", ""), ("wrong", "nope"), ("roles", '{"messages": [7]}'), ("fields", '{"prompt": "x"}'),
@@ -189,38 +183,30 @@ def test_wrong_files_and_endpoints_are_refused(
     assert captured.out == ""
 
 
-def test_a_collector_that_is_down_breaks_nothing() -> None:
-    """The run ends with its scores, says that nobody listens, does not wait for it, and does not pass for a success."""
-    with refused_port() as port:
-        began = time.monotonic()
-        ended = run_demo("--calls", "20", "--seconds", "0.5", "--otlp-endpoint", f"http://127.0.0.1:{port}")
-        took_s = time.monotonic() - began
+@pytest.mark.parametrize("kind", ["down, by option", "down, by variable", "silent"])
+def test_a_collector_that_does_not_answer_breaks_nothing(kind: str) -> None:
+    """The run ends with its scores, names the address, and is no success."""
+    with refused_port() as port, black_hole() as hole:
+        address = hole.endpoint if kind == "silent" else f"http://127.0.0.1:{port}"
+        by_variable = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": address} if kind == "down, by variable" else {}
+        option = [] if by_variable else ["--otlp-endpoint", address]
+        ended = run_demo("--calls", "20", "--seconds", "0.5", *option, **by_variable)
     assert ended.returncode == 1
     assert outcomes(ended.stdout)["calls"] == 20
-    assert f"Not everything reached http://127.0.0.1:{port}" in ended.stdout
-    assert "Nobody listens there." in ended.stdout
-    assert ended.stderr == ""
-    assert took_s < 30
-
-
-def test_a_collector_that_never_answers_breaks_nothing() -> None:
-    """An endpoint that takes connections and says nothing is given up on, too, and told apart from nobody."""
-    with black_hole() as hole:
-        ended = run_demo("--calls", "20", "--seconds", "0.5", "--otlp-endpoint", hole.endpoint)
-    assert ended.returncode == 1
-    assert "Something listens there." in ended.stdout
+    assert f"Not everything reached {address}" in ended.stdout
+    assert "Is the Collector up, and is the port right" in ended.stdout
     assert ended.stderr == ""
 
 
-def test_telemetry_switched_off_is_told() -> None:
-    """Where the SDK is disabled nothing is sent, and that is said."""
+def test_with_a_disabled_sdk_nothing_is_sent() -> None:
+    """The summary says so, and the run is a success."""
     ended = run_demo("--calls", "10", "--otlp-endpoint", "http://127.0.0.1:4317", OTEL_SDK_DISABLED="true")
     assert ended.returncode == 0
-    assert "Nothing was sent: OTEL_SDK_DISABLED is true" in ended.stdout
+    assert "Nothing left this process: OTEL_SDK_DISABLED is true" in ended.stdout
 
 
 def test_ctrl_c_ends_early_with_the_summary() -> None:
-    """An interrupt ends the traffic, not the accounting: the summary of what was seen, and exit code 130."""
+    """An interrupt ends the traffic: summary and accounting follow, and the exit code is 130."""
     command = [sys.executable, "-u", "-m", "agenteval_otel", "demo", "--seconds", "300", "--calls", "9000", "--no-live"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -234,10 +220,20 @@ def test_ctrl_c_ends_early_with_the_summary() -> None:
     assert errors == ""
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_the_live_view_on_a_terminal(columns: int) -> None:
-    """A terminal gets its other screen, calmly redrawn and given back; then the summary, no line wider than it is."""
-    shown = on_terminal(columns, "--seconds", "2", NO_COLOR="1")
+def test_the_live_view_uses_the_alternate_screen() -> None:
+    """The screen is redrawn a few times a second and given back; no line is wider than the terminal."""
+    leader, follower = pty.openpty()
+    ioctl(follower, TIOCSWINSZ, struct.pack("HHHH", 40, 70, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "agenteval_otel", "demo", "--seconds", "2"],
+        stdin=follower, stdout=follower, stderr=follower,
+        env={**environment, "TERM": "xterm-256color", "NO_COLOR": "1"},
+    ) as running:  # fmt: skip
+        os.close(follower)
+        shown = b"".join(_read(leader)).decode()
+    os.close(leader)
+    assert running.returncode == 0, shown
     live, _, summary = shown.partition("\x1b[?1049l")
     assert "\x1b[?1049h" in live
     assert 2 <= live.count("\x1b[H") <= 2 + 8 * 3
@@ -245,24 +241,8 @@ def test_the_live_view_on_a_terminal(columns: int) -> None:
     assert not re.search(r"\x1b\[[\d;]*3[1-7]m", shown)  # no colours
     plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", summary)
     assert outcomes(plain)["calls"] == 60
-    prose = [line for line in plain.splitlines() if "agenteval-otel demo --" not in line]
-    assert max(len(line.rstrip()) for line in prose) <= columns
-
-
-def on_terminal(columns: int, *arguments: str, **environment: str) -> str:
-    """What a pseudo-terminal of so many columns is shown."""
-    leader, follower = pty.openpty()
-    ioctl(follower, TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    surroundings = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "agenteval_otel", "demo", *arguments],
-        stdin=follower, stdout=follower, stderr=follower, env={**surroundings, "TERM": "xterm-256color", **environment},
-    ) as running:  # fmt: skip
-        os.close(follower)
-        shown = b"".join(_read(leader))
-    os.close(leader)
-    assert running.returncode == 0, shown.decode(errors="replace")
-    return shown.decode()
+    prose = [line for line in plain.splitlines() if not COPIED.search(line)]
+    assert max(len(line.rstrip()) for line in prose) <= 70
 
 
 def _read(leader: int) -> Iterator[bytes]:
@@ -276,8 +256,8 @@ def _read(leader: int) -> Iterator[bytes]:
         yield read
 
 
-def test_a_terminal_without_signs_gets_letters() -> None:
-    """Where the encoding knows no dashes and bars, plain characters stand for them."""
+def test_an_ascii_terminal_gets_ascii() -> None:
+    """Plain characters stand for signs that the encoding does not have."""
     ended = run_demo("--calls", "30", "--seconds", "0.5", PYTHONIOENCODING="ascii")
     assert ended.returncode == 0
     assert ended.stdout.isascii()
@@ -285,15 +265,15 @@ def test_a_terminal_without_signs_gets_letters() -> None:
 
 
 @pytest.fixture(scope="module")
-def over() -> Iterator[Run]:
-    """A run that is over: 600 calls in half a second, all evaluated."""
+def finished() -> Iterator[Run]:
+    """A finished run: 600 calls in half a second, all evaluated."""
     scores = Scores()
     pipeline = Pipeline(
         sampler=RatioSampler(), evaluators=demo_evaluators(), criteria=demo_criteria(), storage=(scores,),
         objectives=scores.objectives,
     )  # fmt: skip
     run = Run(pipeline, scores, "everything", total=600, seconds=0.5, destination="to nowhere", release=2)
-    agent = SupportAgent(pipeline, pace=0.0)
+    agent = Agent("support", pipeline, pace=0.0)
 
     async def serve() -> None:
         for turn in plan_turns(calls=600, seconds=0.5, seed=7):
@@ -306,27 +286,26 @@ def over() -> Iterator[Run]:
     pipeline.shutdown(5.0)
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
-def test_no_width_breaks_the_screens(over: Run, columns: int) -> None:
-    """View and summary fit into every width; narrow ones lose columns of the table, not the pass rates."""
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_the_screens_fit_every_width(finished: Run, columns: int) -> None:
+    """Narrow terminals lose columns of the table, but not the pass rates."""
     file = io.StringIO()
     console = Console(file=file, width=columns, force_terminal=False)
-    console.print(render(over, console))
-    print_summary(over, console, Delivery(), evaluated=True, planted=True)
+    console.print(render(finished, console))
+    print_summary(finished, console, Delivery(), evaluated=True, planted=True)
     shown = file.getvalue()
-    # What is to be copied is never broken.
-    prose = [line for line in shown.splitlines() if not re.search("agenteval-otel|async def|docs/", line)]
+    prose = [line for line in shown.splitlines() if not COPIED.search(line)]
     assert max(len(line.rstrip()) for line in prose) <= columns
     for criterion in CRITERIA:
         assert len(re.findall(rf"^ *{criterion} +\d+ %", shown, re.MULTILINE)) >= 2
     assert columns < 60 or shown.count("trend") == 2
 
 
-def test_the_summary_tells_where_to_look(over: Run) -> None:
-    """After a run into a Collector: a query, the events; and what dropped, and why."""
+def test_the_summary_names_query_events_and_reasons(finished: Run) -> None:
+    """After a run into a Collector the summary has a query, the events, the drop and its reasons."""
     file = io.StringIO()
-    delivery = Delivery("http://localhost:4317", "shop", complete=True, listens=True)
-    print_summary(over, Console(file=file, width=80), delivery, evaluated=True, planted=True)
+    delivery = Delivery("http://localhost:4317", "shop", complete=True, spans=True)
+    print_summary(finished, Console(file=file, width=80), delivery, evaluated=True, planted=True)
     shown = file.getvalue()
     assert "agenteval_evaluation_weight_total" in shown
     assert "gen_ai.evaluation.result" in shown
@@ -338,7 +317,7 @@ def test_the_summary_tells_where_to_look(over: Run) -> None:
 @pytest.mark.backend
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 def test_a_collector_gets_the_application_and_its_scores(collector: Collector, protocol: str) -> None:
-    """The trace is that of an application: request, agent, tools, model; the scores hang under the agent's span."""
+    """The trace has request, agent, tool and model spans; the scores are children of the agent's span."""
     service = f"demo-{protocol.partition('/')[0]}"
     endpoint = collector.grpc_endpoint if protocol == "grpc" else collector.http_endpoint
     ended = run_demo(
@@ -347,10 +326,10 @@ def test_a_collector_gets_the_application_and_its_scores(collector: Collector, p
     )  # fmt: skip
     assert ended.returncode == 0
     assert f"Sent to {endpoint} as service {service}" in ended.stdout
-    counted = outcomes(ended.stdout)
+    counts = outcomes(ended.stdout)
     spans = collector.wait_for(
-        lambda seen: [found for found in [seen.spans(service)]
-                      if sum(span.name == "evaluation support" for span in found) == counted["evaluated"]]
+        lambda seen: [spans for spans in [seen.spans(service)]
+                      if sum(span.name == "evaluation support" for span in spans) == counts["evaluated"]]
     )[0]  # fmt: skip
     by_id = {span.span_id: span for span in spans}
 
@@ -359,36 +338,28 @@ def test_a_collector_gets_the_application_and_its_scores(collector: Collector, p
 
     assert parents("invoke_agent support") == {"POST /support"}
     assert parents("execute_tool") == parents("chat") == parents("evaluation") == {"invoke_agent support"}
-    told = re.search(r"^    ([0-9a-f]{32})$", ended.stdout, re.MULTILINE)
-    assert told
-    assert told[1] in {span.trace_id for span in spans}
-    assert collector.wait_for(lambda seen: len(seen.logs(service)) >= 4 * counted["evaluated"])
+    trace = re.search(r"^    ([0-9a-f]{32})$", ended.stdout, re.MULTILINE)
+    assert trace
+    assert trace[1] in {span.trace_id for span in spans}
+    assert collector.wait_for(lambda seen: len(seen.logs(service)) >= 4 * counts["evaluated"])
     assert collector.wait_for(lambda seen: seen.metric("agenteval.evaluation.weight", service))
 
 
 @pytest.mark.backend
 def test_jaeger_shows_the_trace_that_the_summary_names(jaeger: Jaeger) -> None:
-    """Jaeger by itself takes spans and no scores' events: the summary says so, and the trace it names is whole."""
+    """Jaeger by itself takes only spans: the summary says so, and the trace that it names is complete."""
     ended = run_demo("--calls", "60", "--seconds", "1", "--otlp-endpoint", f"http://{jaeger.otlp_endpoint}")
     assert ended.returncode == 0
     assert "The spans did; events or metrics did not." in ended.stdout
-    told = re.search(r"^    ([0-9a-f]{32})$", ended.stdout, re.MULTILINE)
-    assert told
-    trace = jaeger.wait_for(lambda seen: seen.trace(told[1]))
-    assert {"POST /support", "invoke_agent support", "evaluation support"} <= {span.name for span in trace.spans}
-    assert trace.orphans() == []
+    trace = re.search(r"^    ([0-9a-f]{32})$", ended.stdout, re.MULTILINE)
+    assert trace
+    stored = jaeger.wait_for(lambda seen: seen.trace(trace[1]))
+    assert {"POST /support", "invoke_agent support", "evaluation support"} <= {span.name for span in stored.spans}
+    assert stored.orphans() == []
 
 
-def test_the_standard_variables_name_an_endpoint() -> None:
-    """Without the option, OTEL_EXPORTER_OTLP_* says where telemetry goes."""
-    with refused_port() as port:
-        address = f"http://127.0.0.1:{port}"
-        ended = run_demo("--calls", "5", "--seconds", "0.5", OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=address)
-    assert f"Not everything reached {address}" in ended.stdout
-
-
-def test_lifelike_traffic_has_everything() -> None:
-    """Exactly so many turns in order of time: streams, slow answers, failing tools, conversations, two prompts."""
+def test_planned_traffic_is_lifelike() -> None:
+    """The plan has streams, slow answers, failing tools, conversations and two prompts, in order of time."""
     turns = plan_turns(calls=600, seconds=20, seed=7)
     assert len(turns) == 600
     assert turns == plan_turns(calls=600, seconds=20, seed=7) != plan_turns(calls=600, seconds=20, seed=8)
@@ -397,24 +368,24 @@ def test_lifelike_traffic_has_everything() -> None:
     assert all((turn.release == 2) == (turn.at_s >= 10) for turn in turns)
     assert {turn.kind for turn in turns} >= {"good", "vague", "long", "refused", "empty", "failed", "cut"}
     assert max(len(turn.messages) for turn in turns) == 8
-    assert all(any(getattr(turn, trait) for turn in turns) for trait in ("streamed", "slow", "tool_fails"))
+    assert all(any(getattr(turn, trait) for turn in turns) for trait in ("streamed", "slow"))
+    assert any("error" in call["result"] for turn in turns for call in turn.tool_calls)
 
 
 @pytest.mark.parametrize(
     "arguments", [["--seconds", "0"], ["--seconds", "nan"], ["--seconds", "1e9"], ["--calls", "-1"]]
 )
 def test_wrong_numbers_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Numbers out of range are wrong use: exit code 2."""
-    with pytest.raises(SystemExit) as caught:
+    """A number out of range is wrong use, with exit code 2."""
+    with pytest.raises(SystemExit, match="2"):
         main(["demo", *arguments])
-    assert caught.value.code == 2
     assert "must be" in capsys.readouterr().err
 
 
-def test_how_many_calls_and_seconds() -> None:
-    """Calls and seconds follow from each other: thirty calls a second, twenty seconds."""
-    assert extent(None, None) == (600, 20.0)
-    assert extent(90, None) == (90, 3.0)
-    assert extent(None, 2.0) == (60, 2.0)
-    assert extent(7, 2.0) == (7, 2.0)
-    assert extent(1, None) == (1, 0.5)
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [((None, None), (600, 20.0)), ((90, None), (90, 3.0)), ((None, 2.0), (60, 2.0)), ((7, 2.0), (7, 2.0))],
+)
+def test_calls_and_seconds_follow_from_each_other(options: tuple[Any, Any], expected: tuple[int, float]) -> None:
+    """The traffic has thirty calls a second, for twenty seconds."""
+    assert extent(*options) == expected

@@ -1,4 +1,4 @@
-"""`agenteval-otel evaluate`: a dataset through evaluators; what it says, where, and the exit code."""
+"""`agenteval-otel evaluate`: what it evaluates, what it prints and writes, and the exit code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, Score
+from agenteval_otel.cli import evaluate as evaluate_module
 from agenteval_otel.cli import main
-from agenteval_otel.cli.evaluate import session
-from agenteval_otel.cli.evaluate.outputs import result_line
+from agenteval_otel.cli.evaluate.outputs import original_line, result_line
 from agenteval_otel.engine.progress import Lines
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
@@ -32,7 +32,7 @@ LENGTH = {
 
 
 class Says(CriterionEvaluator, type="EvaluateTestSays"):
-    """The number that the response says; skips `skip`, breaks on `break`."""
+    """The number in the response; skips `skip`, prints on `print`, fails on `break`."""
 
     criterion_name: str = "says"
     threshold: float | None = 0.5
@@ -63,14 +63,14 @@ class Command:
         self.folder, self._capsys, self.out, self.err = folder, capsys, "", ""
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
-        found = main(["evaluate", *arguments])
+        exit_code = main(["evaluate", *arguments])
         self.out, self.err = self._capsys.readouterr()
-        assert found == code, self.err
+        assert exit_code == code, self.err
         return self.out
 
     def lines(self, name: str, inputs: list[Any]) -> str:
         """A JSONL file of these inputs."""
-        return self.file(name, "".join(json.dumps(one) + "\n" for one in inputs))
+        return self.file(name, "".join(json.dumps(fields) + "\n" for fields in inputs))
 
     def says(self, *words: str) -> str:
         """A JSONL file of answers that `Says` scores."""
@@ -87,8 +87,8 @@ class Command:
 
     def report(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         """The report as JSON."""
-        found: dict[str, Any] = json.loads(self(*arguments, "--report", "json", code=code))
-        return found
+        report: dict[str, Any] = json.loads(self(*arguments, "--report", "json", code=code))
+        return report
 
 
 @pytest.fixture
@@ -100,15 +100,17 @@ def evaluate(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 def test_without_settings_answers_are_checked_for_their_health(evaluate: Command) -> None:
-    """A file of answers is enough; the table goes to standard output, and nothing else does."""
+    """A file of answers is enough; the table is all that is printed."""
     shown = evaluate(evaluate.lines("answers.jsonl", ANSWERS))
     assert shown.startswith("3 inputs from answers.jsonl in ")
     assert "response_health" in shown
     assert evaluate.err == ""
 
 
-def test_a_settings_file_and_its_profile(evaluate: Command) -> None:
-    """Evaluators, criteria sets and profiles are those of the live answers; the agent's own where it is named."""
+def test_settings_profile_agent_and_environment_choose_the_evaluators(
+    evaluate: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluators and criteria are those of the live answers, also where AGENTEVAL_SETTINGS names the file."""
     path = evaluate.settings(
         criteria={"default": [{"name": "says", "objective": 0.9}]},
         profiles={"strict": {"evaluators": [{"type": "EvaluateTestSays", "threshold": 0.9}]}},
@@ -118,34 +120,29 @@ def test_a_settings_file_and_its_profile(evaluate: Command) -> None:
     assert evaluate.report(answers, "--settings", path)["criteria"][0]["pass_rate"]["mean"] == 1
     strict = evaluate.report(answers, "--settings", path, "--profile", "strict", code=1)
     assert strict["criteria"][0]["pass_rate"]["mean"] == pytest.approx(1 / 3)
-    named = evaluate.report(answers, "--settings", path, "--agent", "support")
-    assert [one["name"] for one in named["criteria"]] == ["response_health"]
+    agent = evaluate.report(answers, "--settings", path, "--agent", "support")
+    assert [criterion["name"] for criterion in agent["criteria"]] == ["response_health"]
+    monkeypatch.setenv("AGENTEVAL_SETTINGS", path)
+    assert evaluate.report(answers)["criteria"][0]["name"] == "says"
 
 
-def test_the_settings_of_the_environment(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AGENTEVAL_SETTINGS names the file where no option does, as for the process itself."""
-    monkeypatch.setenv("AGENTEVAL_SETTINGS", evaluate.settings())
-    assert evaluate.report(evaluate.says("1"))["criteria"][0]["name"] == "says"
-
-
-def test_a_configuration_of_the_originals(evaluate: Command) -> None:
-    """evaluatorConfigs run unchanged; the criteria come from the input, the results in the originals' JSON shape."""
+def test_a_run_configuration_of_agentdock_runs_unchanged(evaluate: Command) -> None:
+    """The criteria come from the input, and the results have AgentDock's JSON form."""
     config = evaluate.file("run.json", json.dumps({"evaluatorConfigs": [LENGTH], "metadata": {"suite": "x"}}))
     criteria = [{"name": "short", "description": "d", "scale": "likert5", "weight": 2}]
     answers = evaluate.lines("in.jsonl", [{"response": "A good one", "agentId": "a1", "criteria": criteria}])
-    shape = json.loads(evaluate(answers, "--settings", config, "--results", "-", "--results-format", "original"))
-    assert shape["overallScore"] == 1
-    assert [(one["criterionName"], one["score"], one["evaluatorType"]) for one in shape["results"]] == [
-        ("short", 5, "RuleBased")
-    ]
-    assert shape["evaluationConfigSnapshot"]["criteriaNames"] == ["short"]
-    assert shape["agentId"] == "a1"
-    assert set(shape["metadata"]) == {"suite", "errors", "durationMs"}
-    assert shape["inputSnapshot"]["criteria"][0]["weight"] == 2
+    form = json.loads(evaluate(answers, "--settings", config, "--results", "-", "--results-format", "agentdock"))
+    assert form["overallScore"] == 1
+    (result,) = form["results"]
+    assert (result["criterionName"], result["score"], result["evaluatorType"]) == ("short", 5, "RuleBased")
+    assert form["evaluationConfigSnapshot"]["criteriaNames"] == ["short"]
+    assert form["agentId"] == "a1"
+    assert set(form["metadata"]) == {"suite", "errors", "durationMs"}
+    assert form["inputSnapshot"]["criteria"][0]["weight"] == 2
 
 
-def test_a_criterion_that_nobody_scores_is_told_once(evaluate: Command) -> None:
-    """Of a run configuration and of a settings file: on standard error, after the report, with what was meant."""
+def test_an_unscored_criterion_is_named_once(evaluate: Command) -> None:
+    """Standard error names it, with the nearest match, for a settings file and for a run configuration."""
     answers = evaluate.says("1", "0", "1")
     settings = evaluate.settings(criteria={"default": [{"name": "sais", "weight": 2}, {"name": "says"}]})
     config = evaluate.file("run.json", json.dumps({
@@ -158,8 +155,8 @@ def test_a_criterion_that_nobody_scores_is_told_once(evaluate: Command) -> None:
     assert "no evaluator scores" not in evaluate.err
 
 
-def test_only_a_run_configuration_escalates(evaluate: Command) -> None:
-    """A settings file's escalation is for live answers; a run configuration's holds, and its means are weighted."""
+def test_only_the_escalation_of_a_run_configuration_applies(evaluate: Command) -> None:
+    """That of a settings file is for live answers. Means after an escalation are weighted."""
     live = evaluate.settings(escalation={"baseline_rate": 0.000001, "criteria": ["says"]})
     (says,) = evaluate.report(evaluate.says("1", "0"), "--settings", live)["criteria"]
     assert (says["scored"], says["skipped"]) == (2, 0)
@@ -177,22 +174,22 @@ def test_only_a_run_configuration_escalates(evaluate: Command) -> None:
     assert abs(says["mean"]["mean"] - 0.8) < 0.05, "not half, as the plain mean has it"
 
 
-def test_failures_are_no_scores(evaluate: Command) -> None:
-    """Means and rates are made of scores alone; failures and skips are counted by their words."""
-    found = evaluate.report(evaluate.says("1", "0", "break", "skip", "skip"), "--settings", evaluate.settings())
-    (says,) = found["criteria"]
+def test_failures_and_skips_are_no_scores(evaluate: Command) -> None:
+    """Means and rates leave them out, and count them by error type and reason."""
+    report = evaluate.report(evaluate.says("1", "0", "break", "skip", "skip"), "--settings", evaluate.settings())
+    (says,) = report["criteria"]
     assert (says["scored"], says["skipped"], says["failed"]) == (2, 2, 1)
     assert says["mean"]["mean"] == says["pass_rate"]["mean"] == 0.5
     assert says["mean"]["scores"] == 2
     assert says["error_types"] == {"broken": 1}
     assert says["skip_reasons"] == {"nothing to say": 2}
-    assert found["inputs_with_failures"] == 1
-    assert found["overall_score"]["scores"] == 2
-    assert [low["place"] for low in found["lowest"]] == ["says.jsonl:2"]
+    assert report["inputs_with_failures"] == 1
+    assert report["overall_score"]["scores"] == 2
+    assert [low["place"] for low in report["lowest"]] == ["says.jsonl:2"]
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (
             ("1", "1", "0"),
@@ -204,11 +201,13 @@ def test_failures_are_no_scores(evaluate: Command) -> None:
         (("skip",), 1, "no pass rate (0 scored, 1 skipped: nothing to say 1), the objective is 70 %"),
     ],
 )
-def test_objectives(words: tuple[str, ...], code: int, said: str, evaluate: Command) -> None:
-    """A pass rate below the objective is 1, named on standard error; one that cannot be told is missed too."""
+def test_a_pass_rate_below_the_objective_is_1(
+    words: tuple[str, ...], code: int, message: str, evaluate: Command
+) -> None:
+    """Standard error names it. Without a pass rate the objective is missed too."""
     settings = evaluate.settings(evaluators=[{"type": "EvaluateTestSays", "objective": 0.7}])
     evaluate(evaluate.says(*words), "--settings", settings, code=code)
-    assert said in evaluate.err
+    assert message in evaluate.err
     assert bool(evaluate.err) is bool(code)
 
 
@@ -221,28 +220,29 @@ def test_objectives(words: tuple[str, ...], code: int, said: str, evaluate: Comm
         (["says=0.6", "0.7"], ["missed: says: mean 0.5 (", "missed: overall score: 0.5 ("]),
     ],
 )
-def test_fail_under(limits: list[str], missed: list[str], evaluate: Command) -> None:
-    """Limits for the mean of a criterion and of the overall scores; what meets its limit exactly has met it."""
+def test_a_mean_below_the_limit_is_1(limits: list[str], missed: list[str], evaluate: Command) -> None:
+    """Limits apply to the mean of a criterion or of the overall scores; a mean equal to its limit meets it."""
     options = [part for limit in limits for part in ("--fail-under", limit)]
     evaluate(evaluate.says("1", "0"), "--settings", evaluate.settings(), *options, code=1 if missed else 0)
     assert len(evaluate.err.splitlines()) == len(missed)
-    assert all(one in evaluate.err for one in missed)
+    assert all(line in evaluate.err for line in missed)
 
 
-def test_a_mean_of_failures_alone_is_below_every_limit(evaluate: Command) -> None:
-    """Where nothing was scored there is no mean, and no limit is met, not even 0."""
-    found = evaluate.report(
+def test_without_a_score_every_limit_is_missed(evaluate: Command) -> None:
+    """There is no mean then, so that not even 0 is met."""
+    report = evaluate.report(
         evaluate.says("break"), "--settings", evaluate.settings(), "--fail-under", "says=0", "--fail-under", "0", code=1
     )
-    assert [one["criterion"] for one in found["missed"]] == ["says", None]
-    assert found["criteria"][0]["mean"] is None
+    assert [target["criterion"] for target in report["missed"]] == ["says", None]
+    assert report["criteria"][0]["mean"] is None
     assert "no mean (0 scored, 1 failed: broken 1)" in evaluate.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--settings", "none.yaml"], "none.yaml: there is no such file"),
+        (["--settings", "broken.yaml"], "broken.yaml:2: "),
         (["--settings", "wrong.json"], "wrong.json: sampel_rate: unknown field (did you mean 'sample_rate'?)"),
         (["--settings", "run.json"], "evaluatorConfigs[0]: unknown evaluator type 'Nope'"),
         (["--settings", "settings.json", "--profile", "ci"], "no profile 'ci'"),
@@ -269,31 +269,32 @@ def test_a_mean_of_failures_alone_is_below_every_limit(evaluate: Command) -> Non
         (["twice.jsonl"], "twice.jsonl:1: criteria: criterion 'a' appears twice"),
     ],
 )
-def test_what_cannot_run_is_2(arguments: list[str], said: str, evaluate: Command) -> None:
-    """Nothing is evaluated and nothing printed but what is wrong, on standard error, with the choices."""
+def test_wrong_options_settings_and_datasets_are_2(arguments: list[str], message: str, evaluate: Command) -> None:
+    """Nothing is evaluated; standard error names the problem, with the choices."""
     evaluate.says() if "--format" in arguments else evaluate.says("1")
     evaluate.settings()
     evaluate.file("bad.jsonl", "bad\n")
     (evaluate.folder / "link.json").symlink_to("a.json")  # which is not there yet
     evaluate.file("empty.jsonl", "")
     evaluate.lines("twice.jsonl", [{"response": "", "criteria": [{"name": "a"}, {"name": "a"}]}])
+    evaluate.file("broken.yaml", "a: [1\nb: {")
     evaluate.file("wrong.json", json.dumps({"sampel_rate": 1}))
     evaluate.file("run.json", json.dumps({"evaluatorConfigs": [{"type": "Nope"}]}))
     evaluate.file("right.json", json.dumps({"evaluatorConfigs": [LENGTH]}))
     assert evaluate("says.jsonl", *arguments, code=2) == ""
     assert evaluate.err.startswith("agenteval-otel evaluate: ")
-    assert said in evaluate.err
+    assert message in evaluate.err
 
 
 def test_nothing_scored_is_2(evaluate: Command) -> None:
-    """A run in which everything broke is no success, also where nobody set a target; its reports are written."""
+    """A run without a score is no success, also without a target; its reports are written."""
     shown = evaluate(evaluate.says("break", "skip"), "--settings", evaluate.settings(), code=2)
     assert "nothing was scored (says: 0 scored, 1 skipped: nothing to say 1, 1 failed: broken 1)" in evaluate.err
     assert "says" in shown
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--tags", " , "], "argument --tags: expected at least one value"),
         (["--execution", "inline,dear"], "'dear' is none of inline, thread, process, async"),
@@ -302,30 +303,23 @@ def test_nothing_scored_is_2(evaluate: Command) -> None:
         (["--results-format", "short"], "invalid choice: 'short'"),
     ],
 )
-def test_wrong_use_is_2(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Options with values that do not fit are told before anything is read."""
-    with pytest.raises(SystemExit) as caught:
+def test_wrong_use_is_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong value is refused before anything is read."""
+    with pytest.raises(SystemExit, match="2"):
         main(["evaluate", "none.jsonl", *arguments])
-    assert caught.value.code == 2
-    assert said in capsys.readouterr().err
-
-
-def test_a_settings_file_that_is_no_yaml(evaluate: Command) -> None:
-    """It is told as for `check`, with its line."""
-    evaluate(evaluate.says("1"), "--settings", evaluate.file("s.yaml", "a: [1\nb: {"), code=2)
-    assert "s.yaml:" in evaluate.err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full disk here")
 @pytest.mark.parametrize("option", ["--report=json=/dev/full", "--report=junit=/dev/full", "--results=/dev/full"])
-def test_a_full_disk_is_2(option: str, evaluate: Command) -> None:
-    """A report that could not be written is no success, whatever the scores are."""
+def test_a_report_that_cannot_be_written_is_2(option: str, evaluate: Command) -> None:
+    """A full disk is no success, whatever the scores are."""
     evaluate(evaluate.says("1"), "--settings", evaluate.settings(), option, code=2)
     assert evaluate.err == "agenteval-otel evaluate: /dev/full: cannot be written: No space left on device\n"
 
 
-def test_without_a_standard_output(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closed by who started it, it is an output that cannot be written; reports in files need none."""
+def test_a_closed_standard_output_is_2(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports in files do not need it."""
     monkeypatch.setattr(sys, "stdout", None)
     evaluate(evaluate.says("1"), "--settings", evaluate.settings(), code=2)
     assert "standard output is closed" in evaluate.err
@@ -333,108 +327,94 @@ def test_without_a_standard_output(evaluate: Command, monkeypatch: pytest.Monkey
     assert "says" in (evaluate.folder / "table.txt").read_text()
 
 
-def test_an_objective_without_verdicts(evaluate: Command) -> None:
-    """A number passes or fails by a threshold; without one the objective cannot be met, and that is said."""
+def test_an_objective_needs_a_threshold(evaluate: Command) -> None:
+    """Without one no score passes, and the message says so."""
     settings = evaluate.settings(evaluators=[{"type": "EvaluateTestSays", "threshold": None, "objective": 0.5}])
     evaluate(evaluate.says("1", "1"), "--settings", settings, "--report", "json", code=1)
     assert "no pass rate (2 scored): the criterion needs a threshold" in evaluate.err
 
 
-@pytest.mark.parametrize("original", [False, True])
-def test_results_are_json_whatever_evaluators_leave_in_them(original: bool) -> None:
-    """Objects are described, what is no finite number is null, and one result is one line."""
+@pytest.mark.parametrize("line_of", [result_line, original_line])
+def test_a_result_is_one_line_of_json_whatever_its_metadata(line_of: Callable[..., str]) -> None:
+    """Objects are described; a number that is not finite is null."""
     facts = {"nan": float("nan"), "object": Path("a"), "text": "a\u2028b", "list": [float("inf")]}
     result = EvaluationResult(criterion_name="a", evaluator_type="A", score=1, metadata=facts)
     odd = EvaluationResult(
         criterion_name="b", evaluator_type="B", score=1, metadata={"odd": object(), "half": "\ud800"}
     )
-    line = result_line(AggregatedEvaluationResult(results=(result, odd)), original=original)
+    line = line_of(AggregatedEvaluationResult(results=(result, odd)))
     assert len(line.splitlines()) == 1
-    found = json.loads(line, parse_constant=pytest.fail)["results"]
-    assert found[0]["metadata"]["text"] == "a\u2028b"
-    assert found[0]["metadata"].get("nan") is None
-    assert "object" in found[1]["metadata"]["odd"]
+    results = json.loads(line, parse_constant=pytest.fail)["results"]
+    assert results[0]["metadata"]["text"] == "a\u2028b"
+    assert results[0]["metadata"].get("nan") is None
+    assert "object" in results[1]["metadata"]["odd"]
 
 
-def test_wrong_lines_do_not_touch_the_outputs(evaluate: Command) -> None:
-    """The report of the last run is still there when this one cannot run."""
+def test_a_wrong_dataset_leaves_the_outputs_alone(evaluate: Command) -> None:
+    """The report of the last run stays when this run cannot start."""
     kept = evaluate.file("report.json", "kept")
     evaluate(evaluate.file("a.jsonl", "bad\n"), "--report", f"json={kept}", code=2)
     assert Path(kept).read_text() == "kept"
 
 
-def test_several_reports_at_once(evaluate: Command) -> None:
-    """Each into its file, and the table on standard output unless another report goes there."""
-    answers, settings = evaluate.says("1", "0"), evaluate.settings()
-    shown = evaluate(
-        answers,
-        "--settings",
-        settings,
-        "--report",
-        "junit=r.xml",
-        "--report",
-        "markdown=r.md",
-        "--report",
-        "json=r.json",
-    )
+def test_each_report_has_its_place(evaluate: Command) -> None:
+    """The table goes to standard output unless another report or --output does."""
+    run = (evaluate.says("1", "0"), "--settings", evaluate.settings())
+    files = {"junit": "<?xml", "markdown": "### Evaluation", "json": "{"}
+    shown = evaluate(*run, *(f"--report={kind}=report.{kind}" for kind in files))
     assert shown.startswith("2 inputs from says.jsonl")
-    assert (evaluate.folder / "r.xml").read_text().startswith("<?xml")
-    assert (evaluate.folder / "r.md").read_text().startswith("### Evaluation")
-    assert json.loads((evaluate.folder / "r.json").read_text())["inputs"] == 2
-    assert evaluate(answers, "--settings", settings, "--report", "markdown", "--output", "o.md") == ""
+    for kind, begin in files.items():
+        assert (evaluate.folder / f"report.{kind}").read_text().startswith(begin)
+    assert evaluate(*run, "--report", "markdown", "--output", "o.md") == ""
     assert (evaluate.folder / "o.md").read_text().startswith("### Evaluation")
-    assert evaluate(answers, "--settings", settings, "--output", "o.txt") == ""
+    assert evaluate(*run, "--output", "o.txt") == ""
     assert (evaluate.folder / "o.txt").read_text().startswith("2 inputs")
 
 
 def test_results_are_written_in_the_order_of_the_dataset(evaluate: Command) -> None:
-    """One line an input, for its owner only; what a storage provider writes, with the input in it."""
+    """Each line has the whole result with its input, and only the owner can read the file."""
     words = [str(number / 1000) for number in range(700)]
     evaluate.file("r.jsonl", "of an earlier run")
     evaluate(evaluate.says(*words), "--settings", evaluate.settings(), "--results", "r.jsonl", "--concurrency", "5")
     path = evaluate.folder / "r.jsonl"
     results = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [one["results"][0]["score"] for one in results] == list(map(float, words))
-    assert [one["inputSnapshot"]["response"] for one in results] == words
+    assert [result["results"][0]["score"] for result in results] == list(map(float, words))
+    assert [result["inputSnapshot"]["response"] for result in results] == words
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
-def test_selection_by_tag_and_execution(evaluate: Command) -> None:
-    """What is left out is told; the rest runs."""
+def test_tags_and_execution_select_evaluators(evaluate: Command) -> None:
+    """Standard error lists the others."""
     path = evaluate.settings(
         evaluators=[
             {"type": "EvaluateTestSays", "tags": ["fast", "own"]},
             {"type": "ResponseHealth", "tags": ["other"]},
         ]
     )
-    found = evaluate.report(evaluate.says("1"), "--settings", path, "--tags", "fast,own", "--execution", "inline")
-    assert [one["name"] for one in found["criteria"]] == ["says"]
+    report = evaluate.report(evaluate.says("1"), "--settings", path, "--tags", "fast,own", "--execution", "inline")
+    assert [criterion["name"] for criterion in report["criteria"]] == ["says"]
     assert evaluate.err == "left out: ResponseHealth:response_health (tags other)\n"
 
 
-def test_limit_and_several_files(evaluate: Command) -> None:
-    """Files are read in their order, up to the limit."""
+def test_files_and_standard_input_are_read_in_order(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the limit; a dash is standard input."""
     first, second = evaluate.lines("a.jsonl", [{"response": "1"}]), evaluate.file("b.csv", "response\n1\n0\n")
     settings = evaluate.settings()
     assert evaluate.report(first, second, "--settings", settings)["inputs"] == 3
     assert evaluate.report(first, second, "--settings", settings, "--limit", "2")["overall_score"]["mean"] == 1
-
-
-def test_standard_input(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dash is standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"response": "1"}\n')))
-    found = evaluate.report("-", "--settings", evaluate.settings())
-    assert (found["sources"], found["inputs"]) == (["stdin"], 1)
+    report = evaluate.report("-", "--settings", settings)
+    assert (report["sources"], report["inputs"]) == (["stdin"], 1)
 
 
-def test_fields_that_are_none_are_told(evaluate: Command) -> None:
-    """On standard error, so that a column by a name of its own is not taken for one that is used."""
+def test_unknown_fields_are_named(evaluate: Command) -> None:
+    """Standard error lists them, since nothing evaluates them."""
     evaluate(evaluate.lines("a.jsonl", [{"response": "1", "id": 1, "note": 2}]), "--settings", evaluate.settings())
     assert evaluate.err == "unknown fields, kept in metadata: id, note\n"
 
 
-def test_a_storage_provider_that_breaks_is_told(evaluate: Command) -> None:
-    """What a run configuration's storage lost is not lost silently; the scores are as they are."""
+def test_a_failing_storage_provider_is_named(evaluate: Command) -> None:
+    """Standard error counts what the storage of a run configuration lost."""
     broken = evaluate.folder / "folder"
     broken.mkdir()
     config = {"evaluatorConfigs": [{"type": "EvaluateTestSays", "config": {}}],
@@ -445,8 +425,8 @@ def test_a_storage_provider_that_breaks_is_told(evaluate: Command) -> None:
     assert evaluate.err == "StorageProvider failed for 1 input\n"
 
 
-def test_what_a_dataset_says_never_steers_the_terminal(evaluate: Command) -> None:
-    """Names of fields and files come from elsewhere, and are shown without their controls."""
+def test_names_from_the_dataset_are_shown_without_control_characters(evaluate: Command) -> None:
+    """Names of fields and files must not steer the terminal."""
     evil = "\x1b[31mred\x07"
     answers = evaluate.lines(f"a{evil}.jsonl", [{"response": "0", evil: 1}])
     for report in ("table", "json", "markdown"):
@@ -455,15 +435,15 @@ def test_what_a_dataset_says_never_steers_the_terminal(evaluate: Command) -> Non
         assert [char for char in shown if not char.isprintable() and char != "\n"] == []
 
 
-def test_evaluators_that_print_do_not_write_into_the_report(evaluate: Command) -> None:
-    """What they print goes to standard error; on standard output is the report alone."""
+def test_what_evaluators_print_goes_to_standard_error(evaluate: Command) -> None:
+    """Standard output has only the report."""
     assert evaluate.report(evaluate.says("print", "1"), "--settings", evaluate.settings())["inputs"] == 2
     assert evaluate.err == "chatter\n"
 
 
 @pytest.mark.parametrize("report", ["table", "json", "markdown", "junit"])
 def test_output_in_an_old_encoding(report: str, evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """People get what their terminal can show, programs UTF-8."""
+    """The table has what the terminal can show; reports for programs are UTF-8."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
     answers = evaluate.lines("Zoë 東京.jsonl", [{"response": "0"}])
@@ -472,33 +452,32 @@ def test_output_in_an_old_encoding(report: str, evaluate: Command, monkeypatch: 
     assert ("Zoë ??.jsonl" if report == "table" else "Zoë 東京.jsonl") in shown
 
 
-def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    """Examples and exit codes stand below the options, each example a command that is understood."""
+def test_the_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """They follow the options."""
     with pytest.raises(SystemExit):
         main(["evaluate", "--help"])
-    shown = capsys.readouterr().out
-    assert "exit codes: 0 success" in shown
-    examples = shown.split("\nexamples:\n")[1]
+    text, _, examples = capsys.readouterr().out.partition("\nexamples:\n")
+    assert "exit codes: 0 success" in text
     assert examples.count("agenteval-otel evaluate") >= 5
 
 
-def test_an_interrupt_ends_it(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C is 130; what was evaluated before stands in the file of results."""
+def test_an_interrupt_is_130(evaluate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of results has those so far."""
 
     async def interrupted(inputs: Any, config: Any, *, on_result: Callable[..., None], **_: Any) -> None:
-        taken = await run([next(inputs)], config)
-        on_result(0, taken[0])
+        (result,) = await run([next(inputs)], config)
+        on_result(0, result)
         raise KeyboardInterrupt
 
-    run = session.run_evaluations
-    monkeypatch.setattr(session, "run_evaluations", interrupted)
+    run = evaluate_module.run_evaluations
+    monkeypatch.setattr(evaluate_module, "run_evaluations", interrupted)
     evaluate(evaluate.says("1", "0"), "--settings", evaluate.settings(), "--results", "r.jsonl", code=130)
     assert evaluate.err.endswith("interrupted\n")
     assert len((evaluate.folder / "r.jsonl").read_text().splitlines()) == 1
 
 
-def test_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    """In logs: every ten seconds, on standard error, and none for a run that is over before."""
+def test_progress_in_logs_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """It goes to standard error; a shorter run has none."""
     now = 0.0
 
     def clock() -> float:
@@ -516,19 +495,19 @@ def test_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def runs() -> list[Any]:
-    """Recorded runs whose whole configuration is in JSON: without functions and without a storage of the test's."""
-    found = []
+    """Recorded runs whose whole configuration is JSON: without functions and storage of the test."""
+    parameters = []
     for parameter in vectors("runner.run"):
         (vector,) = parameter.values
         whole = vector is None or ("storage" not in vector and "argumentChecks" not in json.dumps(vector["config"]))
         if whole and (vector is None or (vector["class"] == "exact" and "evaluatorConfigs" in vector["config"])):
-            found.append(parameter)
-    return found
+            parameters.append(parameter)
+    return parameters
 
 
 @pytest.mark.parametrize("vector", runs())
-def test_recorded_runs_of_the_originals(vector: dict[str, Any], evaluate: Command) -> None:
-    """Configuration and input are files as they are; what comes out is what the originals wrote, or refused."""
+def test_recorded_runs_of_agentdock_have_its_results(vector: dict[str, Any], evaluate: Command) -> None:
+    """Configuration and input are files; the result is the recorded one, or a refusal."""
     expected = vector["expected"]
     config = evaluate.file("run.json", json.dumps(vector["config"]))
     arguments = (evaluate.lines("input.jsonl", [vector["input"]]), "--settings", config)
@@ -536,21 +515,21 @@ def test_recorded_runs_of_the_originals(vector: dict[str, Any], evaluate: Comman
         evaluate(*arguments, code=2)
         assert "run.json" in evaluate.err
         return
-    shape = json.loads(
-        evaluate(*arguments, "--results", "-", "--results-format", "original", code=0 if expected["results"] else 2)
+    form = json.loads(
+        evaluate(*arguments, "--results", "-", "--results-format", "agentdock", code=0 if expected["results"] else 2)
     )
-    assert same(shape.get("overallScore"), expected["overallScore"])
-    assert same(shape["evaluationConfigSnapshot"], expected["evaluationConfigSnapshot"])
-    assert set(shape["metadata"]) == set(expected["metadataKeysOut"])
-    assert same(shape["metadata"]["errors"], expected["errors"])
-    assert len(shape["results"]) == len(expected["results"])
-    for found, wanted in zip(shape["results"], expected["results"], strict=True):
-        assert ("error" in found) is wanted["error"]
-        assert all(same(found.get(key), value) for key, value in wanted.items() if key != "error")
+    assert same(form.get("overallScore"), expected["overallScore"])
+    assert same(form["evaluationConfigSnapshot"], expected["evaluationConfigSnapshot"])
+    assert set(form["metadata"]) == set(expected["metadataKeysOut"])
+    assert same(form["metadata"]["errors"], expected["errors"])
+    assert len(form["results"]) == len(expected["results"])
+    for result, wanted in zip(form["results"], expected["results"], strict=True):
+        assert ("error" in result) is wanted["error"]
+        assert all(same(result.get(key), value) for key, value in wanted.items() if key != "error")
 
 
-def test_what_judges_took_is_told(evaluate: Command) -> None:
-    """Calls, those that were answered before, tokens and cost: one line on standard error, and in the JSON report."""
+def test_calls_of_judges_are_counted(evaluate: Command) -> None:
+    """Standard error and the JSON report have calls, cache hits, tokens and cost."""
     judge = {
         "type": "scripted", "model": "small-1", "input_tokens": 1_000, "output_tokens": 100, "cache": {},
         "fallback": {"evidence": [], "reason": "r", "score": True},
@@ -558,8 +537,8 @@ def test_what_judges_took_is_told(evaluate: Command) -> None:
     }  # fmt: skip
     settings = evaluate.settings(evaluators=[{"type": "LLMJudge", "criterion_name": "ok", "judge": judge}])
     inputs = evaluate.lines("in.jsonl", [{"response": text} for text in ("One.", "Two.", "One.")])
-    found = evaluate.report(inputs, "--settings", settings)
-    assert found["judges"] == {
+    report = evaluate.report(inputs, "--settings", settings)
+    assert report["judges"] == {
         "calls": 2, "cached": 1, "refused": 0, "tokens": 2_200, "cost_usd": pytest.approx(0.003),
     }  # fmt: skip
     assert "2 judge calls, 1 from the cache, 2,200 tokens, 0.0030 US dollars" in evaluate.err

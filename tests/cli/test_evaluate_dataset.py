@@ -1,4 +1,4 @@
-"""Datasets: inputs from JSONL and CSV, and what is wrong with them, by file and line."""
+"""Datasets: inputs from JSONL and CSV, and their problems by file and line."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ import pytest
 from agenteval_otel.cli.evaluate import dataset as dataset_module
 from agenteval_otel.cli.evaluate.dataset import MAX_PROBLEMS, Dataset
 from agenteval_otel.config import SettingsError
-from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 
 
 def read(path: Path | str, **options: Any) -> list[EvaluationInput]:
-    """The inputs, read as the command does: checked first."""
+    """The inputs, checked first, as the command does."""
     with Dataset([str(path)], **options) as dataset:
-        count = dataset.check().inputs
+        count = dataset.check()
         rows = list(dataset)
     assert len(rows) == count
     return [row.evaluation_input for row in rows]
 
 
 def problems(path: Path | str, **options: Any) -> list[str]:
-    """What is wrong, as it is told."""
+    """The problems, as messages show them."""
     with Dataset([str(path)], **options) as dataset, pytest.raises(SettingsError) as caught:
         dataset.check()
     return [str(problem) for problem in caught.value.located]
@@ -41,8 +40,8 @@ def written(folder: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-def test_jsonl_takes_both_spellings(tmp_path: Path) -> None:
-    """snake_case and camelCase are the same; blank lines, a byte order mark and Windows' line ends do no harm."""
+def test_jsonl_accepts_snake_case_and_camel_case(tmp_path: Path) -> None:
+    """Blank lines, a byte order mark and Windows' line ends are accepted too."""
     path = written(
         tmp_path,
         "a.jsonl",
@@ -55,7 +54,7 @@ def test_jsonl_takes_both_spellings(tmp_path: Path) -> None:
 
 
 def test_csv_columns_are_fields(tmp_path: Path) -> None:
-    """Cells are text, JSON for lists and mappings; dotted columns are keys; an empty cell says nothing."""
+    """Cells are text, or JSON for lists and mappings; dotted columns are keys; an empty cell is no value."""
     path = written(
         tmp_path,
         "a.csv",
@@ -73,37 +72,37 @@ def test_csv_columns_are_fields(tmp_path: Path) -> None:
     assert (second.response, second.ground_truth, second.context, second.usage) == ("", "42", None, None)
 
 
-def test_the_columns_of_reference_answers(tmp_path: Path) -> None:
+def test_columns_of_reference_answers_are_known(tmp_path: Path) -> None:
     """UserPrompt is the prompt, ExpectedOutput the ground truth; Category and Module are kept in the metadata."""
     path = written(tmp_path, "a.csv", "UserPrompt,ExpectedOutput,Category,Module,response\nWho?,Me,faq,FAQAgent,You\n")
-    (found,) = read(path)
-    assert (found.prompt, found.ground_truth, found.response) == ("Who?", "Me", "You")
-    assert found.metadata == {"category": "faq", "module": "FAQAgent"}
+    (evaluation_input,) = read(path)
+    assert (evaluation_input.prompt, evaluation_input.ground_truth, evaluation_input.response) == ("Who?", "Me", "You")
+    assert evaluation_input.metadata == {"category": "faq", "module": "FAQAgent"}
 
 
 @pytest.mark.parametrize("separator", [";", "\t", ","])
-def test_the_separator_is_that_of_the_header(separator: str, tmp_path: Path) -> None:
-    """Spreadsheets of many countries write semicolons."""
+def test_the_header_decides_the_separator(separator: str, tmp_path: Path) -> None:
+    """Spreadsheets write semicolons in many countries."""
     path = written(
         tmp_path,
         "a.csv",
         f"response{separator}prompt\n1,5; or so{separator}why\n".replace("1,5; or so", '"1,5; or so"'),
     )
-    assert [(one.response, one.prompt) for one in read(path)] == [("1,5; or so", "why")]
+    assert [(row.response, row.prompt) for row in read(path)] == [("1,5; or so", "why")]
 
 
-def test_the_form_is_found_by_the_first_character(tmp_path: Path) -> None:
-    """Where the suffix says nothing; --format decides over both."""
+def test_without_a_suffix_the_first_character_decides_the_form(tmp_path: Path) -> None:
+    """--format overrides both."""
     assert read(written(tmp_path, "a.txt", ' {"response": "a"}\n'))[0].response == "a"
     assert read(written(tmp_path, "b", "response\na\n"))[0].response == "a"
     assert read(written(tmp_path, "c.csv", '{"response": "a"}\n'), form="jsonl")[0].response == "a"
 
 
-def test_what_is_no_field_is_kept_in_the_metadata(tmp_path: Path) -> None:
-    """Nothing of a line is lost, and what was kept is told."""
+def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:
+    """They are listed, so that the command can name them."""
     path = written(tmp_path, "a.jsonl", '{"response": "a", "id": 3, "metadata": {"own": 1}, "metadata.more": 2}\n')
     with Dataset([str(path)]) as dataset:
-        assert dataset.check() == (1, ("id",))
+        assert (dataset.check(), list(dataset.unknown_names)) == (1, ["id"])
         assert [row.evaluation_input.metadata for row in dataset] == [{"own": 1, "more": 2, "id": 3}]
 
 
@@ -112,13 +111,6 @@ def test_what_is_no_field_is_kept_in_the_metadata(tmp_path: Path) -> None:
     [
         ("a.jsonl", '{"response": "a"}\n{"response": \n', "a.jsonl:2: not JSON: Expecting value at character 13"),
         ("a.jsonl", '{"response": NaN}\n', "a.jsonl:1: not JSON: NaN is not a JSON number"),
-        ("a.jsonl", '{"response": "", "cost": 1e999}\n', "a.jsonl:1: not JSON: 1e999 is not a JSON number"),
-        (
-            "a.jsonl",
-            '{"response": "a", "response": "b"}\n',
-            "not JSON: the key 'response' appears twice",
-        ),
-        ("a.jsonl", '{"response": "", "context": {"k": 1, "k": 2}}\n', "the key 'k' appears twice"),
         ("a.jsonl", '"text"\n', "a.jsonl:1: expected a JSON object on each line, found 'text'"),
         ("a.jsonl", '{"prompt": "a"}\n', "a.jsonl:1: response: is missing"),
         ("a.jsonl", '{"response": "a", "usage": 3}\n', "a.jsonl:1: usage: expected a mapping, found 3"),
@@ -132,8 +124,8 @@ def test_what_is_no_field_is_kept_in_the_metadata(tmp_path: Path) -> None:
         ("a.json", '{\n  "response": "a"\n}\n', "jq -c . FILE"),
         ("a.json", '[{"response": "a"}]\n', "jq -c '.[]' FILE"),
         ("a.csv", "prompt\na\n", "a.csv:1: no column 'response'"),
-        ("a.csv", "response,grountruth\na,b\n", "column 'grountruth': unknown field (did you mean 'ground_truth'?)"),
-        ("a.csv", "response,Response\na,b\n", "column 'Response' appears twice"),
+        ("a.csv", "response,grountruth\na,b\n", "a.csv:1: grountruth: unknown field (did you mean 'ground_truth'?)"),
+        ("a.csv", "response,Response\na,b\n", "a.csv:1: Response: appears twice, also as 'response'"),
         ("a.csv", "response,\na,b\n", "a.csv:1: a column without a name"),
         ("a.csv", 'response,prompt\n"a\nb",c\nd\n', "a.csv:4: 1 cells, but the header has 2 columns"),
         ("a.csv", 'response,prompt\na,b\n"c,d\ne,f\n', "a.csv:3: not CSV: a quote is opened here"),
@@ -143,42 +135,40 @@ def test_what_is_no_field_is_kept_in_the_metadata(tmp_path: Path) -> None:
         ("a.csv", b"\xff\xfer\x00e\x00", "a.csv:1: UTF-16"),
     ],
 )
-def test_what_is_wrong_is_named_by_file_and_line(
-    name: str, content: str | bytes, expected: str, tmp_path: Path
-) -> None:
-    """With the field and what was expected; nothing is evaluated then."""
-    told = problems(written(tmp_path, name, content))
-    assert any(expected in one for one in told), told
-    assert all(one.startswith(name) for one in told)
+def test_a_problem_has_its_file_and_line(name: str, content: str | bytes, expected: str, tmp_path: Path) -> None:
+    """It names the field and what was expected."""
+    messages = problems(written(tmp_path, name, content))
+    assert any(expected in message for message in messages), messages
+    assert all(message.startswith(name) for message in messages)
 
 
-def test_everything_wrong_is_told_up_to_a_bound(tmp_path: Path) -> None:
-    """Several lines at once, but of a file that is all wrong only the first."""
+def test_the_first_problems_are_listed(tmp_path: Path) -> None:
+    """Problems of several lines are listed together, up to a bound."""
     path = written(tmp_path, "a.jsonl", '{"response": 1}\n{"cost": "x"}\n{"response": "", "cost": "x", "turns": "y"}\n')
-    assert [one.split(": ")[0:2] for one in problems(path)] == [
+    assert [message.split(": ")[0:2] for message in problems(path)] == [
         ["a.jsonl:2", "response"], ["a.jsonl:3", "cost"], ["a.jsonl:3", "turns"],
     ]  # fmt: skip
-    told = problems(written(tmp_path, "b.jsonl", "nothing\n" * 1000))
-    assert len(told) == MAX_PROBLEMS + 1
-    assert told[-1] == f"and more; these are the first {MAX_PROBLEMS}"
+    messages = problems(written(tmp_path, "b.jsonl", "nothing\n" * 1000))
+    assert len(messages) == MAX_PROBLEMS + 1
+    assert messages[-1] == f"and more; these are the first {MAX_PROBLEMS}"
 
 
-def test_what_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file, a folder and a path that is none are told; the other files are checked all the same."""
+def test_an_unreadable_file_is_a_problem(tmp_path: Path) -> None:
+    """The other files are checked all the same."""
     bad = written(tmp_path, "bad.jsonl", "x\n")
     paths = [str(tmp_path / "none.jsonl"), str(tmp_path), str(bad), "a\0b"]
     with Dataset(paths) as dataset, pytest.raises(SettingsError) as caught:
         dataset.check()
-    told = [str(problem) for problem in caught.value.located]
-    assert len(told) == 4
-    assert told[0].endswith("none.jsonl: cannot be read: No such file or directory")
-    assert "directory" in told[1]
-    assert told[2].startswith("bad.jsonl:1: not JSON")
-    assert "is not a valid path" in told[3]
+    messages = [str(problem) for problem in caught.value.located]
+    assert len(messages) == 4
+    assert messages[0].endswith("none.jsonl: cannot be read: No such file or directory")
+    assert "directory" in messages[1]
+    assert messages[2].startswith("bad.jsonl:1: not JSON")
+    assert "is not a valid path" in messages[3]
 
 
-def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line takes more memory than the bound."""
+def test_a_line_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line without end does not fill the memory."""
     monkeypatch.setattr(dataset_module, "MAX_LINE_BYTES", 1024 * 1024)
     path = written(tmp_path, "a.jsonl", '{"response": "' + "a" * 1024 * 1024 + '"}\n')
     assert problems(path) == ["a.jsonl:1: a line of more than 1 MiB"]
@@ -192,40 +182,36 @@ def test_large_cells_and_texts_are_read(tmp_path: Path) -> None:
 
 
 def test_half_characters_become_question_marks(tmp_path: Path) -> None:
-    """A lone surrogate is no character, and no report could hold it; whole pairs stay."""
+    """No report can contain a lone surrogate; pairs stay."""
     path = written(tmp_path, "a.jsonl", r'{"response": "a\ud800b", "prompt": "\ud83d\ude42"}' + "\n")
-    (found,) = read(path)
-    assert (found.response, found.prompt) == ("a?b", "🙂")
+    (evaluation_input,) = read(path)
+    assert (evaluation_input.response, evaluation_input.prompt) == ("a?b", "🙂")
 
 
-def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever closed it hears so."""
+def test_standard_input_is_checked_and_then_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be read only once, so it is copied; a closed one is a problem."""
+    content = b'{"response": "a"}\n{"response": "b"}\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert [evaluation_input.response for evaluation_input in read("-")] == ["a", "b"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content + b"x\n")))
+    assert problems("-")[0].startswith("stdin:3: not JSON")
     monkeypatch.setattr(sys, "stdin", None)
     assert problems("-") == ["stdin: standard input is closed"]
 
 
-def test_standard_input_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checked first and evaluated then, though it can be read only once."""
-    content = b'{"response": "a"}\n{"response": "b"}\n'
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    assert [one.response for one in read("-")] == ["a", "b"]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content + b"x\n")))
-    assert problems("-")[0].startswith("stdin:3: not JSON")
-
-
 def test_a_limit_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies behind the limit is neither read nor checked: it may be a stream without end."""
+    """A stream without end can be evaluated up to the limit."""
 
     class Endless(io.RawIOBase):
-        given = 0
+        lines = 0
 
         def readable(self) -> bool:
             return True
 
         def readinto(self, buffer: Any) -> int:
             line = b'{"response": "a"}\n'
-            Endless.given += 1
-            assert Endless.given < 100, "read on and on"
+            Endless.lines += 1
+            assert Endless.lines < 100, "read on and on"
             buffer[: len(line)] = line
             return len(line)
 
@@ -235,18 +221,18 @@ def test_a_limit_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_a_pipe_is_read_twice(tmp_path: Path) -> None:
-    """As of a shell's process substitution."""
+def test_a_pipe_is_checked_and_then_evaluated(tmp_path: Path) -> None:
+    """A shell's process substitution is a pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(b"response\na\nb\n"))
     writer.start()
-    assert [one.response for one in read(pipe)] == ["a", "b"]
+    assert [evaluation_input.response for evaluation_input in read(pipe)] == ["a", "b"]
     writer.join()
 
 
 def test_places_tell_files_of_one_name_apart(tmp_path: Path) -> None:
-    """A place is the file's name and the line on which the input begins; the folder stands there only if it must."""
+    """A place is the file's name, with the folder only if necessary, and the first line of the input."""
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
         written(tmp_path / folder, "a.csv", 'response\n"a\nb"\nc\n')
@@ -257,8 +243,8 @@ def test_places_tell_files_of_one_name_apart(tmp_path: Path) -> None:
         assert [row.place for row in dataset] == [f"{path}:{line}" for path in paths for line in (2, 4)]
 
 
-def test_a_file_that_changed_meanwhile_is_told(tmp_path: Path) -> None:
-    """What was right when it was checked and is wrong now ends the run with its line."""
+def test_a_file_that_becomes_wrong_ends_the_run(tmp_path: Path) -> None:
+    """The error has its line."""
     path = written(tmp_path, "a.jsonl", '{"response": "a"}\n')
     with Dataset([str(path)]) as dataset:
         dataset.check()
@@ -267,13 +253,10 @@ def test_a_file_that_changed_meanwhile_is_told(tmp_path: Path) -> None:
             list(dataset)
 
 
-def test_a_file_that_grows_meanwhile_ends_where_it_was_checked(tmp_path: Path) -> None:
-    """Who writes faster than is evaluated would never let the run end; one with fewer inputs than before is told."""
+def test_a_growing_file_ends_where_it_was_checked(tmp_path: Path) -> None:
+    """Otherwise a file that is written faster than it is evaluated would never end."""
     path = written(tmp_path, "a.jsonl", '{"response": "a"}\n' * 2)
     with Dataset([str(path)]) as dataset:
-        assert dataset.check().inputs == 2
+        assert dataset.check() == 2
         path.write_text('{"response": "a"}\n' * 5)
         assert len(list(dataset)) == 2
-        path.write_text('{"response": "a"}\n')
-        with pytest.raises(ConfigurationError, match=r"a\.jsonl changed during the run: 2 inputs before, 1 now"):
-            list(dataset)

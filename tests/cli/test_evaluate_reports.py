@@ -1,4 +1,4 @@
-"""Reports of `agenteval-otel evaluate`: table, JUnit XML, Markdown; the sums behind them, and how little they hold."""
+"""Reports of `agenteval-otel evaluate`: table, JUnit XML, Markdown, and the totals behind them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from rich.cells import cell_len
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.outputs import KINDS
-from agenteval_otel.cli.evaluate.table import TableReport
-from agenteval_otel.cli.evaluate.targets import FailUnder, Summary, missed_targets
-from agenteval_otel.cli.evaluate.totals import Totals
+from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, targets_of
 from agenteval_otel.engine.offline import run_evaluations_sync
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
@@ -40,7 +38,7 @@ SKIPPED = result(skip_reason="no ground truth")
 
 
 class Run:
-    """Reports of one kind about inputs with these results."""
+    """A report on inputs with prepared results."""
 
     def __init__(self, kind: str, *criteria: EvaluationCriteria, limits: tuple[str, ...] = (), **options: Any) -> None:
         self.file = io.StringIO()
@@ -54,7 +52,7 @@ class Run:
         self.line += 1
         self.sources[source] = None
         row = Row(source, self.line, EvaluationInput(response="secret answer"))
-        normalized = [one.normalized for one in results if one.normalized is not None]
+        normalized = [result.normalized for result in results if result.normalized is not None]
         overall = sum(normalized) / len(normalized) if normalized else None
         aggregated = AggregatedEvaluationResult(results=results, overall_score=overall, **fields)
         self.totals.add(aggregated, place=row.place)
@@ -62,20 +60,19 @@ class Run:
         return self
 
     def text(self) -> str:
-        missed = missed_targets(self.totals, self.limits)
-        self.report.finish(Summary(self.totals, list(self.sources), self.limits, missed, 1.5))
-        self.report.close()
+        targets = list(targets_of(self.totals, self.limits))
+        self.report.finish(Summary(self.totals, list(self.sources), self.limits, targets, 1.5))
         return self.file.getvalue()
 
     def cases(self) -> list[ElementTree.Element]:
-        """The test cases of a JUnit report, checked for what every CI server asks of them."""
+        """The test cases of a JUnit report in the common form."""
         root = ElementTree.fromstring(self.text().encode())
         check_junit(root)
         return list(root.iter("testcase"))
 
 
 def check_junit(root: ElementTree.Element) -> None:
-    """The form that servers have in common: elements, attributes, counts that add up, one outcome at most."""
+    """Check the form that CI servers have in common: elements, attributes, counts, one outcome at most."""
     assert (root.tag, {suite.tag for suite in root}) == ("testsuites", {"testsuite"})
     for element in (root, *root):
         assert {"name", "tests", "failures", "errors", "time"} == set(element.attrib) - {"skipped"}
@@ -95,7 +92,7 @@ def check_junit(root: ElementTree.Element) -> None:
 
 
 def test_junit_tells_failures_errors_and_skips_apart() -> None:
-    """A verdict that is no pass is a failure, an evaluator that broke an error, an abstention a skip."""
+    """A score that does not pass is a failure, a failed evaluator an error, a skip a skip."""
     run = Run("junit").add(scored()).add(scored(False, reason_code="rude", reasoning="It shouts."))
     run.add(FAILED).add(SKIPPED).add(result(score="neutral", label="neutral"))
     cases = run.cases()
@@ -110,15 +107,15 @@ def test_junit_tells_failures_errors_and_skips_apart() -> None:
     assert skipped.attrib["message"] == "no ground truth"
 
 
-def test_the_lowest_are_those_that_something_speaks_against() -> None:
-    """An input whose results have no verdict has none to show: its line is left out of the table, not dashed."""
+def test_the_lowest_inputs_failed_a_criterion() -> None:
+    """An input without a failing result is left out of the list."""
     text = Run("table").add(scored(False)).add(result(score=0.2, normalized=0.2)).text()
     lines = [line.split() for line in text.splitlines() if "a.jsonl:" in line]
     assert lines == [["Lowest", "a.jsonl:1", "0.00", "tone"]]
 
 
 def test_junit_has_one_case_for_each_criterion_of_an_input() -> None:
-    """Several results for one criterion are one case, as bad as the worst of them; sources are suites."""
+    """Of several results for a criterion the worst decides; each source is a suite."""
     run = Run("junit").add(scored(), scored(False), scored(criterion="health")).add(scored(), FAILED, scored(False))
     run.add(SKIPPED, scored(), source="b/b.csv")
     run.add(run_errors=(RunError(evaluator_type="EvaluationInput", message="no input"),), source="b/b.csv")
@@ -128,8 +125,8 @@ def test_junit_has_one_case_for_each_criterion_of_an_input() -> None:
     assert [case[0].tag for case in root.iter("testcase")] == ["failure", "system-out", "error", "system-out", "error"]
 
 
-def test_junit_holds_any_text() -> None:
-    """Control characters, half characters and markup do not break the document, and long texts are cut."""
+def test_junit_can_contain_any_text() -> None:
+    """Control characters, half characters and markup are replaced or escaped, and long texts are cut."""
     run = Run("junit")
     run.add(scored(False, criterion=EVIL, reasoning=EVIL + "x" * 100_000, reason_code="a\tb"), source=f"{EVIL}.jsonl")
     run.add(result(error=EVIL, error_type=EVIL)).add(result(skip_reason=EVIL))
@@ -140,8 +137,8 @@ def test_junit_holds_any_text() -> None:
     assert cases[1][0].attrib["message"] == "a\ufffd\ufffd\ufffd\ufffd]]>&<b>\"'|`"
 
 
-def test_markdown_is_a_table_without_content() -> None:
-    """Targets, figures and places; nobody is called and nothing rendered that a name or a word says."""
+def test_markdown_contains_no_answers() -> None:
+    """It has targets, figures and places."""
     run = Run("markdown", EvaluationCriteria(name="tone", objective=0.9), limits=("0.2", "tone=0.8"))
     text = run.add(scored()).add(scored(False, reasoning="secret reasoning")).add(FAILED).add(SKIPPED).text()
     assert text.startswith("### ❌ Evaluation: 2 targets missed\n\n4 inputs from a.jsonl in 1.5 s.\n")
@@ -153,16 +150,16 @@ def test_markdown_is_a_table_without_content() -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8, 4}
 
 
-def test_markdown_shows_names_as_they_are() -> None:
-    """What Markdown would read is code; without targets there is no verdict on them."""
+def test_markdown_shows_special_names_as_code() -> None:
+    """Nothing in a name is rendered."""
     text = Run("markdown").add(scored(False, criterion="a|b @all <img>`")).text()
     assert text.startswith("### Evaluation: no targets set\n")
     assert "| `a\\|b @all <img>'` |" in text
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("width", [40, 60, 80])
 def test_the_table_fits_its_terminal(width: int) -> None:
-    """No line is longer than the terminal is wide, names and figures are whole."""
+    """No line is wider than the terminal; names and figures are complete."""
     long_name = "a_criterion_with_a_name_that_is_long"
     criteria = [EvaluationCriteria(name="tone", objective=0.9), EvaluationCriteria(name=long_name)]
     run = Run("table", *criteria, limits=("0.8", "tone=0.5"), width=width)
@@ -178,7 +175,7 @@ def test_the_table_fits_its_terminal(width: int) -> None:
 
 
 def test_the_table_shows_categories_and_long_times() -> None:
-    """Scores that are words have no mean: how often each was given stands below the table."""
+    """Labels without a score are counted below the table."""
     run = Run("table", width=80)
     for label in ("neutral", "positive", "neutral"):
         run.add(result(score=label, label=label))
@@ -188,19 +185,18 @@ def test_the_table_shows_categories_and_long_times() -> None:
 
 
 def test_the_table_in_ascii() -> None:
-    """A stream that cannot hold more gets signs that it can."""
+    """Plain characters stand for signs that the encoding does not have."""
     raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding="ascii")
-    report = TableReport(file, width=80)
-    totals = Totals([EvaluationCriteria(name="tone", objective=0.5)])
-    totals.add(AggregatedEvaluationResult(results=(scored(),), overall_score=1.0))
-    report.finish(Summary(totals, ["a"], [], [], 0.1))
-    file.flush()
-    assert b"50 % ok:" in raw.getvalue()
+    with io.TextIOWrapper(raw, encoding="ascii") as file:
+        run = Run("table", EvaluationCriteria(name="tone", objective=0.5), width=80).add(scored())
+        run.report = KINDS["table"](file)
+        run.text()
+        file.flush()
+        assert b"50 % ok:" in raw.getvalue()
 
 
-def test_sums_do_not_grow_with_the_inputs() -> None:
-    """Words and inputs that are kept are few, whatever the results say."""
+def test_totals_do_not_grow_with_the_inputs() -> None:
+    """They keep a bounded number of labels, reasons, criteria and inputs."""
     totals = Totals([EvaluationCriteria(name="tone")])
     for number in range(3000):
         results = (
@@ -211,15 +207,15 @@ def test_sums_do_not_grow_with_the_inputs() -> None:
         totals.add(aggregated, place=f"a:{number}")
     (tone, *others) = totals.criteria
     assert len(others) < 1000
-    assert max(len(words) for words in (tone.labels, tone.errors, tone.skips)) <= 32
+    assert max(len(counts) for counts in (tone.labels, tone.errors, tone.skips)) <= 32
     assert (tone.scored, tone.failed, tone.skipped) == (3000, 3000, 3000)
     assert [low.place for low in totals.lowest] == [f"a:{number}" for number in range(2999, 2989, -1)]
 
 
-def test_a_slow_input_holds_the_others_within_reach() -> None:
-    """What waits for its turn in the reports is bounded, and results that nobody keeps are not kept."""
-    taken = finished = 0
-    most_ahead = 0
+def test_a_slow_input_bounds_the_results_that_wait_for_it() -> None:
+    """The runner stops taking inputs, and keeps no results that are not wanted."""
+    inputs_taken = most_ahead = 0
+    positions: list[int] = []
 
     async def slow_at_first(evaluation_input: EvaluationInput) -> float:
         if evaluation_input.response_text == "0":
@@ -228,27 +224,25 @@ def test_a_slow_input_holds_the_others_within_reach() -> None:
         return 1.0
 
     def inputs() -> Iterator[EvaluationInput]:
-        nonlocal taken
+        nonlocal inputs_taken
         for number in range(2000):
-            taken += 1
+            inputs_taken += 1
             yield EvaluationInput(response=str(number))
 
-    seen: list[int] = []
-
-    def take(position: int, _: AggregatedEvaluationResult) -> None:
-        nonlocal finished, most_ahead
-        seen.append(position)
-        if 0 not in seen:
-            most_ahead = max(most_ahead, taken)
+    def on_result(position: int, _: AggregatedEvaluationResult) -> None:
+        nonlocal most_ahead
+        positions.append(position)
+        if 0 not in positions:
+            most_ahead = max(most_ahead, inputs_taken)
 
     config = EvaluationRunConfig(evaluators=[Func(function=slow_at_first, criterion_name="slow")])
-    assert run_evaluations_sync(inputs(), config, concurrency=2, on_result=take, keep_results=False) == []
-    assert sorted(seen) == list(range(2000))
+    assert run_evaluations_sync(inputs(), config, concurrency=2, on_result=on_result, keep_results=False) == []
+    assert sorted(positions) == list(range(2000))
     assert most_ahead <= 64 * 2 + 2
 
 
-def test_a_bar_shows_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is drawn on standard error and gone when it is over."""
+def test_progress_is_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is drawn on standard error, and disappears at the end."""
     from agenteval_otel.engine.progress import Bar, Lines, Silence, progress_for
 
     class Terminal(io.StringIO):

@@ -1,4 +1,4 @@
-"""`agenteval-otel explain`: outcomes, failures and error types in words, from counts that it is given."""
+"""`agenteval-otel explain`: outcomes, failures and error types, explained from counts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pytest
 
 import agenteval_otel
 from agenteval_otel import monitor
+from agenteval_otel.cli import counts as counts_module
 from agenteval_otel.cli import main
-from agenteval_otel.cli.explain import counts as counts_module
-from agenteval_otel.cli.explain.counts import MAX_BYTES, counts_from, counts_of
-from agenteval_otel.cli.explain.report import report
+from agenteval_otel.cli.counts import MAX_BYTES, counts_from, counts_of
+from agenteval_otel.cli.explain import report
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
@@ -53,194 +53,178 @@ somebody_elses_total NaN
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., str]]:
-    """Serves one body at a loopback address, with a status and headers."""
-    servers: list[ThreadingHTTPServer] = []
+def serve() -> Iterator[Callable[..., ThreadingHTTPServer]]:
+    """Starts servers on loopback that answer with one body, and keep the headers of the last request."""
+    with contextlib.ExitStack() as servers:
 
-    def start(body: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.server.seen = dict(self.headers)  # type: ignore[attr-defined]
-                self.send_response(status)
-                for name, value in (headers or {}).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
+        def start(body: bytes, *, status: int = 200, endless: bool = False, **headers: str) -> ThreadingHTTPServer:
+            class Handler(BaseHTTPRequestHandler):
+                def do_GET(self) -> None:
+                    server.received = dict(self.headers)  # type: ignore[attr-defined]
+                    self.send_response(status)
+                    for name, value in headers.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    with contextlib.suppress(OSError):
+                        self.wfile.write(body)
+                        while endless:
+                            self.wfile.write(b"#")
 
-            def log_message(self, *_: Any) -> None:
-                return
+                def log_message(self, *_: Any) -> None:
+                    return
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_address[1]}/metrics"
+            server = servers.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+            servers.callback(server.shutdown)
+            return server
 
-    start.servers = servers  # type: ignore[attr-defined]
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield start
 
 
-def say(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+def address_of(server: ThreadingHTTPServer) -> str:
+    return f"http://127.0.0.1:{server.server_port}/metrics"
+
+
+def explain(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
     assert main(["explain", *arguments]) == code
     captured = capsys.readouterr()
     return captured.err if code else captured.out
 
 
-def test_without_arguments_every_outcome_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line begins with each outcome, and the other words that are known are named."""
-    told = say(capsys)
-    assert [line.split()[0] for line in told.splitlines() if line.startswith("  ") and line[2] != " "] == list(OUTCOMES)
-    assert "storage:<type>" in told
-    assert "quarantined" in told
+def explained(text: str) -> str:
+    """The report on the counts in a text."""
+    return "\n".join(report(counts_of(text)))
 
 
-@pytest.mark.parametrize("word", ["dropped_queue_full", "storage:json_file", "sampler", "annotate:contxt", "timeout"])
-def test_a_word_is_told_in_full(capsys: pytest.CaptureFixture[str], word: str) -> None:
-    """An outcome, a part that broke or an error type comes with causes and with what to do."""
-    told = say(capsys, word)
-    assert told.startswith(f"{word}\n")
-    assert "Causes" in told
-    assert "To do" in told
+def test_without_arguments_every_outcome_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each outcome has a line; parts and error types are named."""
+    shown = explain(capsys)
+    lines = [line for line in shown.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert [line.split()[0] for line in lines] == list(OUTCOMES)
+    assert "storage:<type>" in shown
+    assert "quarantined" in shown
 
 
-def test_several_words_stand_in_the_order_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each word has its own paragraph."""
-    told = say(capsys, "timeout", "disabled")
-    assert told.index("timeout\n") < told.index("\ndisabled\n")
+@pytest.mark.parametrize("name", ["dropped_queue_full", "storage:json_file", "sampler", "annotate:contxt", "timeout"])
+def test_a_name_is_explained_in_full(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """An outcome, a part or an error type has causes and remedies; several names keep their order."""
+    shown = explain(capsys, name, "disabled")
+    assert shown.startswith(f"{name}\n")
+    assert shown.index("Causes") < shown.index("To do") < shown.index("\ndisabled\n")
 
 
-def test_an_unknown_word_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelled word is refused with the word that was meant and the known ones, exit code 2."""
-    told = say(capsys, "droped_queue_full", code=2)
-    assert "did you mean 'dropped_queue_full'?" in told
-    assert "known: evaluated, " in told
+def test_an_unknown_name_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error lists the known names too, with exit code 2."""
+    error = explain(capsys, "droped_queue_full", code=2)
+    assert "did you mean 'dropped_queue_full'?" in error
+    assert "known: evaluated, " in error
 
 
-def test_every_word_of_ours_is_explained() -> None:
-    """No outcome and no part is without causes and orders, and every sentence ends."""
+def test_every_outcome_and_part_is_explained() -> None:
+    """Each has causes, and remedies that are sentences."""
     assert tuple(reference.OUTCOMES) == OUTCOMES
-    for found in (
+    for explanation in (
         *reference.OUTCOMES.values(), *reference.FAILURES.values(), *reference.ERROR_TYPES.values(),
         reference.NO_CALLS,
     ):  # fmt: skip
-        assert found.causes
-        assert all(remedy.endswith(".") for remedy in found.remedies)
-    assert all(found.means.endswith(".") for found in reference.FAILURES.values())
-    assert all(not found.means.endswith(".") for found in reference.OUTCOMES.values())
+        assert explanation.causes
+        assert all(remedy.endswith(".") for remedy in explanation.remedies)
+    assert all(explanation.means.endswith(".") for explanation in reference.FAILURES.values())
+    assert all(not explanation.means.endswith(".") for explanation in reference.OUTCOMES.values())
 
 
-def test_every_error_type_of_ours_is_explained() -> None:
-    """Each word that the package gives as an `error_type` has its explanation."""
-    given = {
+def test_every_error_type_of_the_package_is_explained() -> None:
+    """Each literal `error_type` in the source has its explanation."""
+    literals = {
         keyword.value.value
         for file in sorted(Path(agenteval_otel.__file__).parent.rglob("*.py"))
         for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)
         for keyword in node.keywords if keyword.arg == "error_type"
         if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
     }  # fmt: skip
-    of_ours = {word for word in given if word and word.islower()}  # classes of what was raised have capitals
-    assert len(of_ours) > 10
-    assert sorted(of_ours - set(reference.ERROR_TYPES)) == []
+    error_types = {literal for literal in literals if literal and literal.islower()}  # classes have capitals
+    assert len(error_types) > 10
+    assert sorted(error_types - set(reference.ERROR_TYPES)) == []
 
 
-def test_counts_as_accounting_gives_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Outcomes come with their shares, the losses in full, what was asked for is not called a loss."""
-    counted = dict.fromkeys(OUTCOMES, 0) | {"evaluated": 180, "not_sampled": 1795, "dropped_queue_full": 25}
+def test_the_result_of_accounting_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Outcomes have their shares, losses are explained in full, and harmless outcomes are no losses."""
     file = tmp_path / "accounting.json"
-    file.write_text(json.dumps(counted))
-    told = say(capsys, "--from", str(file))
-    assert "2,000 calls" in told
-    assert [line.split() for line in told.splitlines()[2:5]] == [
+    file.write_text(
+        json.dumps(dict.fromkeys(OUTCOMES, 0) | {"evaluated": 180, "not_sampled": 1795, "dropped_queue_full": 25})
+    )
+    shown = explain(capsys, "--from", str(file))
+    assert "2,000 calls" in shown
+    assert [line.split() for line in shown.splitlines()[2:5]] == [
         ["not_sampled", "1,795", "89.8", "%"],
         ["evaluated", "180", "9.0", "%"],
         ["dropped_queue_full", "25", "1.2", "%"],
     ]  # fmt: skip
-    assert "dropped_queue_full: 25 of 2,000 calls, 1.2 %" in told
-    assert "not_sampled:" not in told
-    assert "Nothing was lost" not in told
+    assert "dropped_queue_full: 25 of 2,000 calls, 1.2 %" in shown
+    assert "not_sampled:" not in shown
+    assert "Nothing was lost" not in shown
 
 
-def test_counts_as_python_prints_them(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `print(accounting())` shows can be pasted into standard input."""
+def test_printed_accounting_is_read_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dictionary as Python prints it is as good as JSON."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(repr({"evaluated": 2, "disabled": 1}).encode())))
-    told = say(capsys, "--from", "-")
-    assert "3 calls" in told
-    assert "Nothing was lost. This source does not contain failures" in told
-    assert "evaluated: 2 of 3 calls, 66.7 %" in told
+    shown = explain(capsys, "--from", "-")
+    assert "3 calls" in shown
+    assert "Nothing was lost. This source does not contain failures" in shown
+    assert "evaluated: 2 of 3 calls, 66.7 %" in shown
 
 
-def test_failures_and_results_are_told_too() -> None:
-    """Parts that broke are explained by their kind, however the part is called; unknown ones are still named."""
-    told = "\n".join(report(counts_of(json.dumps({
-        "outcomes": {"evaluated": 5}, "failures": {"storage:mine": 2, "sampler": 0, "new": 1},
-        "results": {"scored": 9, "skipped": 1, "failed": 0},
-    }))))  # fmt: skip
-    assert "storage:mine failed 2 times\n  A storage provider" in told
-    assert "new failed once" in told
-    assert "sampler failed" not in told
-    assert "9 scored, 1 skipped, 0 failed" in told
-    assert "Nothing was lost" not in told
+FAILURES = '{"outcomes": {"evaluated": 5}, "failures": {"storage:mine": 2, "sampler": 0, "new": 1}}'
+RESULTS = '{"outcomes": {"evaluated": 5}, "results": {"scored": 4, "skipped": 0, "failed": 1}}'
 
 
-def test_failed_results_are_no_peace() -> None:
-    """Where every call was evaluated, and evaluators failed, that is told; the counts do not say with what."""
-    told = "\n".join(report(counts_of('{"outcomes": {"evaluated": 5}, "results": {"scored": 4, "failed": 1}}')))
-    assert "Failed results: 1\n  By criterion and error.type: agenteval_evaluation_errors_total" in told
-    assert "Nothing was lost" not in told
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        (FAILURES, "storage:mine failed 2 times\n  A storage provider"),
+        (FAILURES, "new failed once"),
+        (RESULTS, "4 scored, 0 skipped, 1 failed"),
+        (RESULTS, "Failed results: 1\n  By criterion and error.type: agenteval_evaluation_errors_total"),
+        ('{"evaluated": 0}', "No call of a monitored handler was counted."),
+        ('{"evaluated": 99999, "capture_failed": 1}', "capture_failed: 1 of 100,000 calls, 0.1 %"),
+        (
+            'agenteval_responses_total{agenteval_outcome="dropped_mood"} 3\n',
+            "dropped_mood: 3 of 3 calls, 100.0 %\n  Not known to this version.",
+        ),
+    ],
+)
+def test_every_loss_and_failure_is_reported(counts: str, shown: str) -> None:
+    """Failed parts and results, tiny shares and outcomes of a later version are reported; zeros are not."""
+    text = explained(counts)
+    assert shown in text
+    assert "Nothing was lost" not in text
+    assert "sampler failed" not in text
 
 
-def test_no_calls_is_an_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Where nothing was counted the likely reasons are told."""
-    (tmp_path / "none.json").write_text(json.dumps(dict.fromkeys(OUTCOMES, 0)))
-    assert "No call of a monitored handler was counted." in say(capsys, "--from", str(tmp_path / "none.json"))
-
-
-def test_a_tiny_share_is_not_rounded_to_nothing() -> None:
-    """One loss among a hundred thousand calls is not 0.0 %."""
-    told = "\n".join(report(counts_of('{"evaluated": 99999, "capture_failed": 1}')))
-    assert "capture_failed: 1 of 100,000 calls, 0.1 %" in told
-
-
-def test_a_prometheus_page(serve: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Outcomes are summed over processes and told by agent; errors, the queue and the last delivery stand beside."""
-    told = say(capsys, "--from", serve(PAGE.encode()))
-    assert "100 calls" in told
-    assert "support: 98 calls: 91.8 % evaluated, 8.2 % dropped_queue_full" in told
-    assert 'sa"le}s\\: 2 calls: 100.0 % not_sampled' in told
-    assert "Queue: 1,900 calls, 28.6 of 32.0 MiB: nearly full" in told
-    assert "tone failed 4 times with timeout\n  The evaluator took longer" in told
-    assert "tone failed once with KeyError\n  The evaluator failed with `KeyError`: " in told
-    assert "Last emitted result: " in told
-    assert "Logs, metrics: delivered by our own exporters" in told
-    assert "Traces: handed over to the application's provider" in told
-
-
-def test_a_word_with_counts_has_its_share(serve: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a whole page only what was asked for is told, with its share."""
-    told = say(capsys, "evaluated", "--from", serve(PAGE.encode()))
-    assert told.startswith("evaluated: 90 of 100 calls, 90.0 %\n")
-    assert "dropped_queue_full" not in told
+def test_a_prometheus_page_is_explained(serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Outcomes are summed over processes and shown by agent, with errors, queue, delivery; or only one outcome."""
+    address = address_of(serve(PAGE.encode()))
+    shown = explain(capsys, "--from", address)
+    for text in (
+        "100 calls", "support: 98 calls: 91.8 % evaluated, 8.2 % dropped_queue_full",
+        'sa"le}s\\: 2 calls: 100.0 % not_sampled', "Queue: 1,900 calls, 28.6 of 32.0 MiB: nearly full",
+        "tone failed 4 times with timeout\n  The evaluator took longer",
+        "tone failed once with KeyError\n  The evaluator failed with `KeyError`: ", "Last emitted result: ",
+        "Logs, metrics: delivered by our own exporters", "Traces: handed over to the application's provider",
+    ):  # fmt: skip
+        assert text in shown
+    shown = explain(capsys, "evaluated", "--from", address)
+    assert shown.startswith("evaluated: 90 of 100 calls, 90.0 %\n")
+    assert "dropped_queue_full" not in shown
 
 
 @pytest.mark.parametrize("name", ["agenteval_responses", "mine_agenteval_responses_total", "agenteval_responses_total"])
-def test_names_as_collectors_make_them(name: str) -> None:
-    """A prefix of the Collector's, or its counters without suffix, are the same metric."""
+def test_collectors_may_change_the_name(name: str) -> None:
+    """A prefix, or a counter without its suffix, is the same metric."""
     counts = counts_of(f'{name}{{agenteval_outcome="evaluated"}} 3\n')
     assert counts.totals == {"evaluated": 3}
-
-
-def test_a_name_that_only_ends_alike_is_another() -> None:
-    """A metric of somebody else's is not taken for ours."""
-    with pytest.raises(ConfigurationError, match="no agenteval_responses_total"):
-        counts_of('notagenteval_responses_total{agenteval_outcome="evaluated"} 3\n')
-
-
-def test_an_outcome_of_a_later_version_is_shown() -> None:
-    """A page of an application that knows more outcomes than this command is still told."""
-    told = "\n".join(report(counts_of('agenteval_responses_total{agenteval_outcome="dropped_mood"} 3\n')))
-    assert "dropped_mood: 3 of 3 calls, 100.0 %\n  Not known to this version." in told
 
 
 @pytest.mark.parametrize(
@@ -257,10 +241,11 @@ def test_an_outcome_of_a_later_version_is_shown() -> None:
         ("<html>404</html>", "0 series, and no agenteval_responses_total"),
         ("up 1\n", "1 series, and no agenteval_responses_total"),
         ("", "0 series"),
+        ('notagenteval_responses_total{agenteval_outcome="evaluated"} 3', "no agenteval_responses_total"),
     ],
 )
-def test_what_holds_no_counts_is_refused(text: str, message: str) -> None:
-    """The error names the field, what was found and what was expected."""
+def test_a_text_without_counts_is_refused(text: str, message: str) -> None:
+    """The error names the field, what was found, and what was expected."""
     with pytest.raises(ConfigurationError, match=message):
         counts_of(text)
 
@@ -268,75 +253,51 @@ def test_what_holds_no_counts_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "source", ["ftp://127.0.0.1/x", "http:///metrics", "file:///etc/hostname", "nowhere.json", "."]
 )
-def test_what_cannot_be_read_is_refused(
+def test_an_unreadable_source_is_refused(
     source: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A file that is not there, a folder and other schemes end with exit code 2 and a reason."""
+    """A missing file, a folder or another scheme ends with exit code 2 and a reason."""
     monkeypatch.chdir(tmp_path)
-    assert "cannot be read: " in say(capsys, "--from", source, code=2)
+    assert "cannot be read: " in explain(capsys, "--from", source, code=2)
 
 
-def test_a_server_that_refuses_is_told(serve: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Its status is told; a redirect is not followed, so that credentials go nowhere else; no password is shown."""
-    assert "it answered 503" in say(capsys, "--from", serve(b"", status=503), code=2)
-    elsewhere = serve(PAGE.encode())
-    address = serve(b"", status=302, headers={"Location": elsewhere}).replace("://", "://me:hidden@")
-    told = say(capsys, "--from", address, code=2)
-    assert "it answered 302, and redirects are not followed" in told
-    assert "hidden" not in told
-    first, second = serve.servers[1:]  # type: ignore[attr-defined]
-    assert not hasattr(first, "seen")
-    assert second.seen["Authorization"].startswith("Basic ")
+def test_a_failing_server_is_reported(serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """The error has its status. A redirect is not followed with the credentials, and no password is shown."""
+    assert "it answered 503" in explain(capsys, "--from", address_of(serve(b"", status=503)), code=2)
+    target = serve(PAGE.encode())
+    redirecting = serve(b"", status=302, Location=address_of(target))
+    error = explain(capsys, "--from", address_of(redirecting).replace("://", "://me:hidden@"), code=2)
+    assert "it answered 302, and redirects are not followed" in error
+    assert "hidden" not in error
+    assert not hasattr(target, "received")
+    assert redirecting.received["Authorization"].startswith("Basic ")
 
 
-def test_reading_is_bounded(serve: Callable[..., str], tmp_path: Path) -> None:
-    """What is larger than the limit is refused, from a file and over HTTP, without being read to its end."""
+def test_reading_is_bounded(serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source above the limit is refused; a page without end is given up after the time limit."""
     large = tmp_path / "large"
     large.write_bytes(b"x" * (MAX_BYTES + 2))
-    with pytest.raises(ConfigurationError, match="is larger than 16 MiB"):
-        counts_from(str(large))
-    with pytest.raises(ConfigurationError, match="is larger than 16 MiB"):
-        counts_from(serve(b"x" * (MAX_BYTES + 1)))
-
-
-def test_a_page_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that answers a byte at a time, for ever, is left after the time limit."""
+    for source in (str(large), address_of(serve(b"x" * (MAX_BYTES + 1)))):
+        with pytest.raises(ConfigurationError, match="is larger than 16 MiB"):
+            counts_from(source)
     monkeypatch.setattr(counts_module, "TIMEOUT_S", 0.1)
-
-    class Endless(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                while True:
-                    self.wfile.write(b"#")
-
-        def log_message(self, *_: Any) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        with pytest.raises(ConfigurationError, match=r"no end within 0\.1 s"):
-            counts_from(f"http://127.0.0.1:{server.server_address[1]}/metrics")
-        server.shutdown()
+    with pytest.raises(ConfigurationError, match=r"no end within 0\.1 s"):
+        counts_from(address_of(serve(b"", endless=True)))
 
 
-def test_many_agents_are_cut_short() -> None:
-    """Of many agents those with the most calls are told, an agent without a name among them."""
-    lines = [
-        f'agenteval_responses_total{{agenteval_outcome="evaluated",gen_ai_agent_name="a{n}"}} {n}' for n in range(30)
-    ]
-    lines.append('agenteval_responses_total{agenteval_outcome="evaluated"} 99')
-    told = "\n".join(report(counts_of("\n".join(lines))))
-    assert "(unnamed): 99 calls" in told
-    assert "a29: 29 calls" in told
-    assert "a0: " not in told
-    assert "and 11 more" in told
+def test_of_many_agents_the_largest_are_shown() -> None:
+    """An agent without a name is one of them; the rest is counted."""
+    series = 'agenteval_responses_total{{agenteval_outcome="evaluated"{agent}}} {count}'
+    lines = [series.format(agent=f',gen_ai_agent_name="a{count}"', count=count) for count in range(30)]
+    shown = explained("\n".join([*lines, series.format(agent="", count=99)]))
+    for text in ("(unnamed): 99 calls", "a29: 29 calls", "and 11 more"):
+        assert text in shown
+    assert "a0: " not in shown
 
 
 @pytest.mark.backend
 def test_the_page_of_a_real_collector(own_collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the Collector shows to Prometheus is read as it is: outcomes by agent, and the evaluators that failed."""
+    """The Collector's page for Prometheus has outcomes by agent, and the evaluators that failed."""
 
     def broken(evaluation_input: Any) -> bool:
         raise KeyError("tone")
@@ -354,7 +315,7 @@ def test_the_page_of_a_real_collector(own_collector: Collector, capsys: pytest.C
         answer("A question?")
     assert pipeline.flush(20.0)
     own_collector.wait_for(lambda seen: "agenteval_responses_total" in seen.scrape(), timeout_s=20)
-    told = say(capsys, "--from", f"http://127.0.0.1:{own_collector.ports.prometheus}/metrics")
-    assert "3 calls of monitored handlers" in told
-    assert "broken failed 3 times with KeyError" in told
+    shown = explain(capsys, "--from", f"http://127.0.0.1:{own_collector.ports.prometheus}/metrics")
+    assert "3 calls of monitored handlers" in shown
+    assert "broken failed 3 times with KeyError" in shown
     assert pipeline.shutdown(10.0)

@@ -17,6 +17,7 @@ from agenteval_otel.embedders import Embedder, HashingEmbedder, SentenceTransfor
 from agenteval_otel.evaluators import NLPAccuracy
 from agenteval_otel.execution import Executor
 from agenteval_otel.testing import check_component, check_embedder
+from tests.testing.evaluations import evaluate
 
 PAIRS = {
     "paraphrase": ("How do I get my money back?", "Is a refund possible?"),
@@ -57,7 +58,7 @@ def child() -> dict[str, Any]:
         executor = Executor(live=True)
         try:
             return [
-                (await executor.run(evaluator, given, evaluator.criteria()))[0].model_dump(mode="json")
+                (await evaluate(executor, evaluator, given))[0].model_dump(mode="json")
                 for evaluator in (meaning, meaning, absent, absent)
             ]
         finally:

@@ -219,7 +219,7 @@ def test_what_a_spend_limit_lets_through_is_weighted_offline_too() -> None:
 def test_it_comes_back_from_a_worker_process() -> None:
     """What is left out of dumps is not lost between the processes."""
     found = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.5)
-    (back,) = answer_of(*json.loads(encode_answer(1, 0.0, [found]))[2:])
+    (back,) = answer_of(*json.loads(encode_answer(0.0, [found]))[1:])
     assert back == found
     assert "robability_given" not in json.dumps(found.model_dump()) + found.model_dump_json(by_alias=True)
 

@@ -5,26 +5,48 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
+from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
+from tests.testing.evaluations import evaluate
 
+T = TypeVar("T")
 INPUT = EvaluationInput(response="text")
 
 
 async def run(executor: Executor, evaluator: Evaluator) -> list[EvaluationResult]:
-    return await executor.run(evaluator, INPUT, evaluator.criteria())
+    return await evaluate(executor, evaluator, INPUT)
+
+
+async def outcome(executor: Executor, evaluator: Evaluator) -> str:
+    """The type of the failure, or ``scored``."""
+    try:
+        (result,) = await run(executor, evaluator)
+    except EvaluationError as error:
+        return error.error_type
+    return result.status
+
+
+def with_executor(work: Callable[[Executor], Awaitable[T]], *, live: bool = False) -> T:
+    """What the work gives, with an executor that is closed afterwards."""
+
+    async def worked() -> T:
+        executor = Executor(live=live)
+        try:
+            return await work(executor)
+        finally:
+            executor.close()
+
+    return asyncio.run(worked())
 
 
 def alone(evaluator: Evaluator) -> list[EvaluationResult]:
-    executor = Executor(live=False)
-    try:
-        return asyncio.run(run(executor, evaluator))
-    finally:
-        executor.close()
+    return with_executor(lambda executor: run(executor, evaluator))
 
 
 async def forever(_: Any = None) -> None:

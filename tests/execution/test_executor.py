@@ -14,8 +14,8 @@ from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.threads import MAX_THREADS
-from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
-from tests.execution.support import INPUT, alone, forever, run
+from agenteval_otel.models import EvaluationInput, Score
+from tests.execution.support import INPUT, alone, forever, outcome, run, with_executor
 from tests.testing.doubles import Fixed, Free, Thinking, enter_and_wait
 
 
@@ -58,16 +58,10 @@ def test_exits_in_a_thread_are_errors() -> None:
     def leave(_: EvaluationInput) -> Score:
         raise SystemExit(2)
 
-    async def both() -> float | None:
-        with pytest.raises(EvaluationError) as caught:
-            await run(executor, Fixed(action=leave))
-        assert caught.value.error_type == "SystemExit"
-        (result,) = await run(executor, Fixed(value=0.25))
-        return result.normalized
+    async def work(executor: Executor) -> list[str]:
+        return [await outcome(executor, evaluator) for evaluator in (Fixed(action=leave), Fixed())]
 
-    executor = Executor(live=False)
-    assert asyncio.run(both()) == 0.25
-    executor.close()
+    assert with_executor(work) == ["SystemExit", "scored"]
 
 
 def test_an_async_evaluator_has_a_time_limit() -> None:
@@ -90,19 +84,14 @@ def test_an_async_evaluator_has_a_time_limit() -> None:
 def test_a_blocking_evaluator_has_a_time_limit() -> None:
     """An evaluator that blocks its thread has failed with ``timeout``, and the next one gets a fresh thread."""
     entered, leave = threading.Event(), threading.Event()
-    stuck = Fixed(action=lambda _: enter_and_wait(entered, leave), timeout_s=0.05)
 
-    async def both() -> list[EvaluationResult]:
-        with pytest.raises(EvaluationError) as caught:
-            await run(executor, stuck)
-        assert caught.value.error_type == "timeout"
-        return await run(executor, Fixed())
+    async def work(executor: Executor) -> None:
+        stuck = Fixed(action=lambda _: enter_and_wait(entered, leave), timeout_s=0.05)
+        assert [await outcome(executor, evaluator) for evaluator in (stuck, Fixed())] == ["timeout", "scored"]
+        assert executor.state(stuck).strikes == 1
 
-    executor = Executor(live=False)
-    assert asyncio.run(both())[0].score == 0.5
-    assert executor.state(stuck).strikes == 1
+    with_executor(work)
     leave.set()
-    executor.close()
 
 
 def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,20 +100,17 @@ def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPat
     entered, leave = threading.Event(), threading.Event()
     slow = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
 
-    async def both() -> float | None:
-        first = asyncio.ensure_future(run(executor, slow))
+    async def work(executor: Executor) -> None:
+        first = asyncio.ensure_future(outcome(executor, slow))
         assert await asyncio.to_thread(entered.wait, 10)
         # Its limit passes while it waits, and is long enough for a busy machine to evaluate it afterwards.
-        second = asyncio.ensure_future(run(executor, Fixed(timeout_s=1.0)))
+        second = asyncio.ensure_future(outcome(executor, Fixed(timeout_s=1.0)))
         await asyncio.wait({second}, timeout=1.2)
         assert not second.done()
         leave.set()
-        assert (await first)[0].score == 1.0
-        return (await second)[0].normalized
+        assert [await first, await second] == ["scored", "scored"]
 
-    executor = Executor(live=False)
-    assert asyncio.run(both()) == 0.5
-    executor.close()
+    with_executor(work)
 
 
 @pytest.mark.parametrize("late", ["answer", "error"])
@@ -138,17 +124,14 @@ def test_what_comes_too_late_makes_no_noise(late: str, caplog: pytest.LogCapture
             raise ValueError("late")
         return Score(value=1.0)
 
-    async def both() -> None:
-        with pytest.raises(EvaluationError):
-            await run(executor, Fixed(action=act, timeout_s=0.02))
+    async def work(executor: Executor) -> None:
+        assert await outcome(executor, Fixed(action=act, timeout_s=0.02)) == "timeout"
         leave.set()
         await run(executor, Fixed())
         gc.collect()
         await run(executor, Fixed())
 
-    executor = Executor(live=False)
-    asyncio.run(both())
-    executor.close()
+    with_executor(work)
     gc.collect()
     assert [entry.message for entry in caplog.records] == []
 
@@ -192,49 +175,37 @@ def test_an_async_evaluator_can_run_in_a_thread() -> None:
     assert caught.value.error_type == "timeout"
 
 
-def test_a_finished_answer_does_not_wait_behind_a_long_one() -> None:
+def test_an_answer_does_not_wait_behind_a_long_one() -> None:
     """When an evaluation takes long, those behind it run on a fresh thread; never more than a few at once."""
     entered, leave = threading.Event(), threading.Event()
     long = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
 
-    async def both() -> int:
-        first = [asyncio.ensure_future(run(executor, long)) for _ in range(MAX_THREADS + 2)]
-        quick = asyncio.ensure_future(run(executor, Fixed()))
-        while len(executor._threads._threads) < MAX_THREADS:
-            await asyncio.wait({quick}, timeout=0.02)
-        leave.set()
-        assert [(await each)[0].score for each in first] == [1.0] * len(first)
-        assert (await quick)[0].score == 0.5
-        return len(executor._threads._threads)
-
-    async def behind_one() -> None:
-        leave.clear()
-        first = asyncio.ensure_future(run(executor, long))
-        assert (await run(executor, Fixed()))[0].score == 0.5
+    async def work(executor: Executor) -> None:
+        first = asyncio.ensure_future(outcome(executor, long))
+        assert await outcome(executor, Fixed()) == "scored"
         assert not first.done()
+        more = [asyncio.ensure_future(outcome(executor, long)) for _ in range(MAX_THREADS + 1)]
+        threads = executor._threads._threads
+        while len(threads) < MAX_THREADS:
+            await asyncio.wait({first}, timeout=0.02)
         leave.set()
-        await first
+        assert await asyncio.gather(first, *more) == ["scored"] * (MAX_THREADS + 2)
+        assert len(threads) <= MAX_THREADS
 
-    executor = Executor(live=True)
-    assert asyncio.run(both()) <= MAX_THREADS
-    asyncio.run(behind_one())
-    executor.close()
+    with_executor(work, live=True)
 
 
 def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit has failed with ``queue_full`` at once; the others are evaluated."""
-
-    async def many() -> list[Any]:
-        evaluator = Fixed()
-        return await asyncio.gather(*(run(executor, evaluator) for _ in range(20)), return_exceptions=True)
-
     monkeypatch.setattr("agenteval_otel.execution.executor.MAX_WAITING", 15)
-    executor = Executor(live=False)
-    outcomes = asyncio.run(many())
-    executor.close()
-    refused = [outcome.error_type for outcome in outcomes if isinstance(outcome, EvaluationError)]
-    assert (len(outcomes), refused) == (20, ["queue_full"] * 5)
-    assert all(load.waiting == 0 for load in executor.waiting().values())
+
+    async def work(executor: Executor) -> list[str]:
+        evaluator = Fixed()
+        outcomes = await asyncio.gather(*(outcome(executor, evaluator) for _ in range(20)))
+        assert all(load.waiting == 0 for load in executor.waiting().values())
+        return sorted(outcomes)
+
+    assert with_executor(work) == ["queue_full"] * 5 + ["scored"] * 15
 
 
 def test_done_is_called_once_on_the_loops_thread() -> None:

@@ -18,20 +18,20 @@ PROGRAM = """
     from agenteval_otel.execution import Executor
     from agenteval_otel.pipeline.exit import watch_exit
     from tests.testing.computing import Computing, Troubled
+    from tests.testing.evaluations import evaluate
 
     async def one(evaluator, text="x"):
-        given = EvaluationInput(response=text)
-        return (await executor.run(evaluator, given, evaluator.criteria()))[0].metadata
+        return (await evaluate(executor, evaluator, EvaluationInput(response=text)))[0].metadata
 
     watch_exit()  # as a pipeline does with its first answer
     executor, evaluator = Executor(live=True), Computing()
     worker = asyncio.run(one(evaluator))["pid"]
-    fork_server = executor._processes._server.process._pid
+    fork_server = executor._supervisor.server.pid
     if sys.argv[1] == "fork":
         pid = os.fork()
         if pid == 0:
             own = asyncio.run(one(evaluator))["pid"]
-            os._exit(0 if own != worker and executor._processes._server.process._pid != fork_server else 1)
+            os._exit(0 if own != worker and executor._supervisor.server.pid != fork_server else 1)
         print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
         print("same", asyncio.run(one(evaluator))["pid"] == worker, flush=True)
     print("pids", fork_server, worker, flush=True)
@@ -73,19 +73,12 @@ def gone(*pids: str) -> bool:
     return not any(map(is_there, pids))
 
 
-@pytest.mark.parametrize(("how", "code"), [("normal", 0), ("killed", -9)])
-def test_nothing_stays_when_the_host_ends(how: str, code: int) -> None:
-    """A host that ends, or is killed while its evaluator loops, leaves no process behind and no word on stderr."""
-    finished = run_program(PROGRAM, how, flags=("-W", "error"))
-    assert (finished.code, finished.stderr) == (code, "")
-    assert gone(*finished.lines("pids")[0].split())
-
-
-def test_nothing_stays_when_the_host_ends_while_a_module_is_imported(tmp_path: Path) -> None:
-    """A module of an evaluator's that never comes to its end there does not keep the processes."""
+@pytest.mark.parametrize(("how", "code"), [("normal", 0), ("killed", -9), ("importing", -9)])
+def test_nothing_stays_when_the_host_ends(how: str, code: int, tmp_path: Path) -> None:
+    """A host that ends, or is killed while its evaluator loops or is imported, leaves no process and no word."""
     (tmp_path / "endless.py").write_text(ENDLESS)
-    finished = run_program(PROGRAM, "importing", str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true")
-    assert (finished.code, finished.stderr) == (-9, "")
+    finished = run_program(PROGRAM, how, str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true")
+    assert (finished.code, finished.stderr) == (code, "")
     assert gone(*finished.lines("pids")[0].split())
 
 
@@ -95,9 +88,10 @@ CONFIGURING = """
     from agenteval_otel.execution import Executor
     from agenteval_otel.models import EvaluationInput
     from tests.testing.configuring import is_inert
+    from tests.testing.evaluations import evaluate
 
     executor, evaluator = Executor(live=True), Func.of(is_inert, execution="process")
-    (result,) = asyncio.run(executor.run(evaluator, EvaluationInput(response="x"), evaluator.criteria()))
+    (result,) = asyncio.run(evaluate(executor, evaluator, EvaluationInput(response="x")))
     executor.close()
     print("inert", result.score, executor.mode(evaluator), flush=True)
 """

@@ -13,11 +13,18 @@ import pytest
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.execution import MAX_STRIKES, Executor
 from agenteval_otel.models import EvaluationInput
-from tests.execution.support import alone, forever, run
+from tests.execution.support import alone, forever, outcome, run, with_executor
 from tests.testing.doubles import Fixed, Free, Thinking
 
+TIMEOUTS = ["timeout"] * MAX_STRIKES
 
-def test_who_blocks_too_often_is_quarantined() -> None:
+
+async def outcomes(executor: Executor, evaluator: Any, count: int) -> list[str]:
+    """One evaluation after the other."""
+    return [await outcome(executor, evaluator) for _ in range(count)]
+
+
+def test_an_evaluator_that_blocks_too_often_is_quarantined() -> None:
     """After a few overruns a blocking evaluator fails at once, without another thread; others are not touched."""
     leave = threading.Event()
     calls: list[int] = []
@@ -26,28 +33,20 @@ def test_who_blocks_too_often_is_quarantined() -> None:
         calls.append(1)
         leave.wait(20)
 
-    stuck = Fixed(action=block, timeout_s=0.02)
+    async def work(executor: Executor) -> None:
+        stuck = Fixed(action=block, timeout_s=0.02)
+        assert await outcomes(executor, stuck, MAX_STRIKES + 2) == [*TIMEOUTS, "quarantined", "quarantined"]
+        assert await outcome(executor, Fixed()) == "scored"
 
-    async def many() -> list[str]:
-        words = []
-        for _ in range(MAX_STRIKES + 2):
-            with pytest.raises(EvaluationError) as caught:
-                await run(executor, stuck)
-            words.append(caught.value.error_type)
-        assert (await run(executor, Fixed()))[0].score == 0.5
-        return words
-
-    executor = Executor(live=False)
-    assert asyncio.run(many()) == ["timeout"] * MAX_STRIKES + ["quarantined"] * 2
+    with_executor(work)
     assert len(calls) == MAX_STRIKES
     leave.set()
-    executor.close()
 
 
-def test_who_ignores_cancellation_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_evaluator_that_ignores_cancellation_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
     """An async evaluator that goes on after its cancellation times out, is counted, quarantined, and then silent."""
 
-    async def many() -> list[str]:
+    async def work(executor: Executor) -> None:
         release = asyncio.get_running_loop().create_future()
 
         async def stubborn(_: EvaluationInput) -> None:
@@ -59,67 +58,43 @@ def test_who_ignores_cancellation_is_left_behind(caplog: pytest.LogCaptureFixtur
             raise ValueError("late")
 
         evaluator = Thinking(action=stubborn, timeout_s=0.02)
-        words = []
-        for _ in range(MAX_STRIKES + 1):
-            with pytest.raises(EvaluationError) as caught:
-                await run(executor, evaluator)
-            words.append(caught.value.error_type)
-        tasks = executor._loops[asyncio.get_running_loop()].tasks
-        assert (executor.state(evaluator).strikes, len(tasks.left_behind)) == (MAX_STRIKES, MAX_STRIKES)
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert await outcomes(executor, evaluator, MAX_STRIKES + 1) == [*TIMEOUTS, "quarantined"]
+        assert (executor.state(evaluator).strikes, len(executor.started_async())) == (MAX_STRIKES, MAX_STRIKES)
         release.set_result(None)
-        await asyncio.wait(left)
-        assert not tasks.left_behind
-        return words
+        await asyncio.wait(executor.started_async())
 
-    executor = Executor(live=False)
-    assert asyncio.run(many()) == ["timeout"] * MAX_STRIKES + ["quarantined"]
+    with_executor(work)
     gc.collect()
     (line,) = [entry.message for entry in caplog.records]
     assert "evaluator_quarantined" in line
 
 
-def test_an_overrun_that_takes_its_cancellation_is_not_held_against_it() -> None:
-    """A slow model is no defect: timeouts that end cleanly never lead to quarantine."""
+class Slow(asyncio.Future[None]):
+    """Its cancellation holds the loop, for longer than an evaluation has to end in."""
 
-    async def many() -> set[str]:
-        evaluator, words = Thinking(action=forever, timeout_s=0.01), set()
-        for _ in range(MAX_STRIKES + 2):
-            with pytest.raises(EvaluationError) as caught:
-                await run(executor, evaluator)
-            words.add(caught.value.error_type)
-        return words
-
-    executor = Executor(live=False)
-    assert asyncio.run(many()) == {"timeout"}
+    def cancel(self, msg: Any = None) -> bool:
+        time.sleep(0.3)
+        return super().cancel(msg)
 
 
-def test_a_loop_that_is_late_is_not_held_against_who_took_its_cancellation() -> None:
-    """When the loop stands still in that moment, the evaluation has ended before anybody looks whether it did."""
+async def held_up(_: EvaluationInput) -> None:
+    await Slow()
 
-    class Slow(asyncio.Future[None]):
-        def cancel(self, msg: Any = None) -> bool:
-            time.sleep(0.3)  # the machine is busy, for longer than an evaluation has to end in
-            return super().cancel(msg)
 
-    async def held_up(_: EvaluationInput) -> None:
-        await Slow()
+@pytest.mark.parametrize("action", [forever, held_up])
+def test_an_overrun_that_ends_when_cancelled_is_no_strike(action: Any) -> None:
+    """A slow model is no defect, however late the loop is: its timeouts never lead to quarantine."""
 
-    async def many() -> list[str]:
-        words = []
-        for _ in range(MAX_STRIKES + 2):
-            with pytest.raises(EvaluationError) as caught:
-                await run(executor, evaluator)
-            words.append(caught.value.error_type)
-        return words
+    async def work(executor: Executor) -> int:
+        evaluator = Thinking(action=action, timeout_s=0.01)
+        assert await outcomes(executor, evaluator, MAX_STRIKES + 2) == [*TIMEOUTS, "timeout", "timeout"]
+        return executor.state(evaluator).strikes
 
-    evaluator, executor = Thinking(action=held_up, timeout_s=0.01), Executor(live=False)
-    assert asyncio.run(many()) == ["timeout"] * (MAX_STRIKES + 2)
-    assert executor.state(evaluator).strikes == 0
+    assert with_executor(work) == 0
 
 
 def test_an_evaluator_that_cancels_itself_has_failed() -> None:
-    """A CancelledError that nobody asked for is this evaluator's failure, not the run's end."""
+    """A CancelledError of its own is this evaluator's failure, not the run's end."""
 
     async def gives_up(_: EvaluationInput) -> None:
         raise asyncio.CancelledError
@@ -129,36 +104,32 @@ def test_an_evaluator_that_cancels_itself_has_failed() -> None:
     assert caught.value.error_type == "cancelled"
 
 
-def test_who_blocks_the_background_thread_is_moved_and_then_quarantined(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_evaluator_that_blocks_the_background_thread_is_moved_and_then_quarantined(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Named in the log once, it runs in a thread from now on, whatever its settings say; the third time ends it."""
 
-    async def work() -> list[str]:
-        words = []
+    async def work(executor: Executor) -> None:
         for evaluator in (Free(), Fixed(execution="inline"), Thinking()):
             before = executor.mode(evaluator)
+            assert before in ("inline", "async")
             executor.blame(evaluator, 2.0)
-            (result,) = await run(executor, evaluator)
-            words += [before, executor.mode(evaluator), result.status]
+            assert (executor.mode(evaluator), await outcome(executor, evaluator)) == ("thread", "scored")
         blocking = Free(criterion_name="blocking")
         for _ in range(MAX_STRIKES):
             executor.blame(blocking, 2.0)
-        with pytest.raises(EvaluationError) as caught:
-            await run(executor, blocking)
-        return [*words, caught.value.error_type]
+        assert await outcome(executor, blocking) == "quarantined"
 
-    executor = Executor(live=True)
-    words = asyncio.run(work())
-    executor.close()
-    moved = ["inline", "thread", "scored"]
-    assert words == [*moved, *moved, "async", "thread", "scored", "quarantined"]
+    with_executor(work, live=True)
     lines = [entry.message for entry in caplog.records if "Free:blocking" in entry.message]
     assert [line.split("'")[1] for line in lines] == ["evaluator_blocked", "evaluator_quarantined"]
 
 
 def test_the_tasks_that_run_are_known() -> None:
     """A watchdog finds the evaluator by the task of the loop that stands still."""
+    seen: list[object] = []
 
-    async def work() -> None:
+    async def work(executor: Executor) -> None:
         async def look(_: EvaluationInput) -> None:
             task = asyncio.current_task()
             assert task is not None
@@ -169,6 +140,4 @@ def test_the_tasks_that_run_are_known() -> None:
         assert seen == [evaluator]
         assert executor.started_async() == {}
 
-    seen: list[object] = []
-    executor = Executor(live=True)
-    asyncio.run(work())
+    with_executor(work, live=True)

@@ -12,13 +12,12 @@ import pytest
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func
-from agenteval_otel.execution import Executor, processes
-from agenteval_otel.execution.launch import Unavailable, _python
-from agenteval_otel.execution.portable import with_environment
+from agenteval_otel.execution import Executor, supervisor
 from agenteval_otel.models import EvaluationInput, ToolCall
 from tests.execution.support import Starting
-from tests.execution.test_processes import environment_of, fork_server_of, one, with_executor
-from tests.testing.computing import Computing, Looking, Troubled
+from tests.execution.test_processes import fork_server_of, one, with_executor
+from tests.testing.computing import Computing, Troubled
+from tests.testing.evaluations import evaluate
 
 
 async def place(executor: Executor) -> int:
@@ -36,12 +35,12 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
     """Meanwhile evaluations run here without waiting, and the log says so once; after the pause there is a worker."""
 
     async def work(executor: Executor) -> None:
-        assert executor._processes is not None
+        assert executor._supervisor is not None
         with monkeypatch.context() as patch:
-            patch.setattr(processes, "Server", no_more)
+            patch.setattr(supervisor, "ForkServer", no_more)
             for _ in range(4):
                 assert await place(executor) == os.getpid()
-                executor._processes._not_before = 0.0
+                executor._supervisor._not_before = 0.0
         assert await place(executor) != os.getpid()
 
     with_executor(work)
@@ -53,24 +52,24 @@ def test_it_never_gives_up_for_good() -> None:
     """However often the fork server is killed while it starts, evaluations are done, and later there is a worker."""
 
     async def work(executor: Executor) -> None:
-        assert executor._processes is not None
+        assert executor._supervisor is not None
         for _ in range(4):
             under_way = asyncio.ensure_future(place(executor))
-            while executor._processes._server is None and not under_way.done():
+            while executor._supervisor.server is None and not under_way.done():
                 await asyncio.wait({under_way}, timeout=0.01)
-            if executor._processes._server is not None:
+            if executor._supervisor.server is not None:
                 os.kill(fork_server_of(executor), signal.SIGKILL)
             assert (await asyncio.wait_for(under_way, 20.0)) > 0
-        executor._processes._not_before = 0.0
+        executor._supervisor._not_before = 0.0
         assert await place(executor) != os.getpid()
 
     with_executor(work)
 
 
-def test_a_module_that_ends_the_fork_server_is_to_blame(
+def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An evaluator whose module ends the process that imports it has failed; others are evaluated."""
+    """Every answer is evaluated; the third time the evaluator goes to a thread, and others have a worker again."""
     (tmp_path / "fatal_module.py").write_text(
         "import os\nif os.environ.get('AGENTEVAL_ENABLED') == 'false':\n    os._exit(1)\n"
         "def fatal(evaluation_input):\n    return 1.0\n"
@@ -79,57 +78,48 @@ def test_a_module_that_ends_the_fork_server_is_to_blame(
     fatal = Func.of(__import__("fatal_module").fatal, execution="process")
 
     async def work(executor: Executor) -> None:
+        assert executor._supervisor is not None
         for _ in range(3):
-            outcome, *_ = await asyncio.gather(one(executor, fatal), return_exceptions=True)
-            assert isinstance(outcome, EvaluationError) or executor.mode(fatal) == "process"
-        executor._processes._not_before = 0.0  # type: ignore[union-attr]
-        assert await place(executor) > 0
+            assert (await one(executor, fatal))[0].score == 1.0
+            executor._supervisor._not_before = 0.0
+        assert executor.mode(fatal) == "thread"
+        assert await place(executor) != os.getpid()
 
     with_executor(work)
+    assert "it ends the process that imports it" in caplog.text
 
 
-def test_an_input_that_cannot_be_read_there_is_nobodys_fault() -> None:
-    """Nested deeper than JSON may be, it fails the evaluation alone: the worker stays, and no strike is counted."""
+def test_an_input_that_json_cannot_hold_is_no_strike() -> None:
+    """Nested deeper than JSON may be, it fails alone; without a JSON form, it is evaluated here. The worker stays."""
     nested: Any = 1
     for _ in range(220):
         nested = [nested]
     deep = EvaluationInput(response="x", tool_calls=[ToolCall(name="f", arguments=nested)])
+    odd = EvaluationInput(response={"it": object()})
 
     async def work(executor: Executor) -> None:
         evaluator = Computing()
-        before = (await one(executor, evaluator))[0].metadata
+        (before,) = await one(executor, evaluator)
         with pytest.raises(EvaluationError, match="cannot read its input"):
-            await executor.run(evaluator, deep, evaluator.criteria())
-        assert (await one(executor, evaluator))[0].metadata == before
+            await evaluate(executor, evaluator, deep)
+        (here,) = await evaluate(executor, evaluator, odd)
+        assert (here.metadata or {})["pid"] == os.getpid()
+        (after,) = await one(executor, evaluator)
+        assert after.metadata == before.metadata
         assert executor.state(evaluator).strikes == 0
 
     with_executor(work)
 
 
-def test_an_input_without_a_json_form_is_evaluated_here() -> None:
-    """What JSON cannot hold does not go there: this evaluation runs in a thread, the next one in the worker."""
-    odd = EvaluationInput(response={"it": object()})
-
-    async def work(executor: Executor) -> None:
-        evaluator = Computing()
-        (here,) = await executor.run(evaluator, odd, evaluator.criteria())
-        (there,) = await one(executor, evaluator)
-        assert (here.metadata or {})["pid"] == os.getpid()
-        assert (there.metadata or {})["pid"] != os.getpid()
-
-    with_executor(work)
-
-
 def test_criteria_of_each_input_reach_the_worker() -> None:
-    """Asked by the input's own criteria, by the evaluator's or by ever new ones, an evaluator sees them."""
+    """An evaluator sees the input's own criteria, its own ones, or others with every answer."""
 
     async def work(executor: Executor) -> None:
         evaluator = Computing()
         own = EvaluationInput(response="x", criteria=evaluator.criteria())
-        assert len(await executor.run(evaluator, own, own.criteria)) == 1
-        for number in range(150):
-            criteria = tuple(evaluator.criteria()) if number % 2 else ()
-            assert len(await executor.run(evaluator, own, list(criteria))) == number % 2
+        asked = [own.criteria, [], list(own.criteria), own.criteria, []]
+        runs = [evaluate(executor, evaluator, own, criteria) for criteria in asked]
+        assert [len(results) for results in await asyncio.gather(*runs)] == [1, 0, 1, 1, 0]
 
     with_executor(work)
 
@@ -164,56 +154,3 @@ def test_an_evaluator_ends_what_it_started() -> None:
         return (await one(executor, Starting()))[0].score
 
     assert with_executor(work) is True
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/oom_score_adj"), reason="Linux only")
-def test_the_kernel_takes_it_before_the_host() -> None:
-    """When memory runs out, the worker goes first, and then the fork server."""
-
-    def points(pid: int) -> str:
-        return Path(f"/proc/{pid}/oom_score_adj").read_text().strip()
-
-    async def work(executor: Executor) -> list[str]:
-        worker = await place(executor)
-        return [points(worker), points(fork_server_of(executor))]
-
-    assert with_executor(work) == ["1000", "900"]
-
-
-def test_no_sitecustomize_of_the_hosts_runs_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What stands on PYTHONPATH does not run when it boots; programs that evaluators start have the variable again."""
-    (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-    async def work(executor: Executor) -> Any:
-        (result,) = await one(executor, Looking())
-        assert "PYTHONPATH" not in environment_of(fork_server_of(executor))
-        return (result.metadata or {})["environment"]["PYTHONPATH"]
-
-    assert with_executor(work) == str(tmp_path)
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("name", ["uwsgi_python3", "mypythonapp", "python3.11.real"])
-def test_only_a_python_is_started(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program with ``python`` in its name is none, and a frozen one has no modules for another Python."""
-    assert _python()
-    monkeypatch.setattr("sys.executable", f"/usr/bin/{name}")
-    monkeypatch.setattr("sys.exec_prefix", "/nowhere")
-    monkeypatch.setattr("sys.base_exec_prefix", "/nowhere")
-    with pytest.raises(Unavailable, match="no Python"):
-        _python()
-    monkeypatch.setattr("sys.executable", "/usr/bin/python3.11")
-    assert _python() == "/usr/bin/python3.11"
-    monkeypatch.setattr("sys.frozen", True, raising=False)
-    with pytest.raises(Unavailable, match="frozen"):
-        _python()
-
-
-def test_variables_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An evaluator that asks for a variable that was there does not take it from the others."""
-    monkeypatch.setenv("COMPUTING_OLD", "old")
-    with with_environment({"COMPUTING_OLD": "its own", "COMPUTING_NEW": "new"}):
-        assert (os.environ["COMPUTING_OLD"], os.environ["COMPUTING_NEW"]) == ("its own", "new")
-    assert os.environ["COMPUTING_OLD"] == "old"
-    assert "COMPUTING_NEW" not in os.environ

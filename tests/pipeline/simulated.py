@@ -31,13 +31,13 @@ class Simulated:
         self.clock = ManualClock(1_000.0)
         self.queued, self.capacity, self.served_per_s, self.judged = 0, capacity, served_per_s, judged
         self.offered = self.taken = self.lost = self.shed = 0
-        self.meter = CostMeter(concurrency=8)
+        self.meter = CostMeter({"async": 8})
         self._due = self._served = 0.0
         self._next_look = self.clock()
         self.shedder = LoadShedder(LoadSheddingSettings(**settings), work=self.work, clock=self.clock)
 
     def work(self) -> Work:
-        return self.meter.work(self.queued, dropped=self.lost)
+        return Work(self.queued, self.meter.drain_s(self.queued, {"async": 0.0}), self.lost)
 
     def run(self, seconds: float, calls_per_s: float = 0.0) -> None:
         """Let time pass under a steady load."""
@@ -75,9 +75,8 @@ class Simulated:
         served = min(int(self._served), self.queued)
         self._served -= served
         self.queued -= served
+        cost_s = served / self.served_per_s
         if self.judged:
-            self.meter.note(served, 0.0, async_evaluations=served)
-            for _ in range(served):
-                self.meter.note_async(8 / self.served_per_s)
+            self.meter.note(served, 0.0, {"async": 8 * cost_s})
         else:
-            self.meter.note(served, served / self.served_per_s)
+            self.meter.note(served, cost_s, {})

@@ -35,7 +35,7 @@ def test_inline_is_done_when_submit_returns() -> None:
     assert record.threads == {threading.current_thread()}
     assert dispatcher.submit("broken", 1)
     assert record.outcome_of("broken") == "pipeline_failed"
-    assert dispatcher.state() == {"size": 0, "bytes": 0, "max_bytes": 0}
+    assert dispatcher.state() == {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": 0}
 
 
 def test_inline_works_inside_a_running_loop() -> None:

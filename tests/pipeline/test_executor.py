@@ -47,18 +47,6 @@ def test_what_waits_is_still_done_after_the_shutdown() -> None:
     assert all(future.result(20) for future in held)
 
 
-def test_a_cancelled_task_is_passed_over() -> None:
-    """Who cancels in time is not run, and costs the thread nothing."""
-    executor, gate = DaemonExecutor(), threading.Event()
-    held = [executor.submit(gate.wait, 20) for _ in range(MAX_THREADS)]
-    waiting = executor.submit(lambda: 1 / 0)
-    assert waiting.cancel()
-    gate.set()
-    assert all(future.result(20) for future in held)
-    assert executor.submit(lambda: 7).result(20) == 7
-    executor.shutdown()
-
-
 @pytest.mark.parametrize("work", ["asyncio.to_thread(str.upper, 'kept')", "name_of('localhost')"])
 def test_the_last_answer_is_evaluated_while_the_interpreter_ends(work: str, tmp_path: Path) -> None:
     """A script gives its only answer and ends: an evaluator that needs a thread, as every model client does for its

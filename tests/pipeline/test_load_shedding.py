@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
+from agenteval_otel import Settings
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline.load import CostMeter
 from agenteval_otel.pipeline.load_shedding import FULL, NO_MODEL_CALLS, OFF, REDUCED, LoadShedder
 from agenteval_otel.runtime.log import log
@@ -139,36 +142,28 @@ def test_loop_lag_of_ours_at_the_least_rate_leads_to_off() -> None:
     assert loop.load.shedder.thin(SAMPLED, 0).outcome == SHED
 
 
+@pytest.mark.parametrize(
+    "settings", [{"enabled": False}, {"max_drain_s": None, "max_loop_lag_s": None, "capacity": 6_000}]
+)
+def test_without_a_bound_it_measures_and_reduces_nothing(settings: dict[str, Any]) -> None:
+    """Switched off, or without bounds, sampling stays full, and drain time is exported all the same."""
+    load = Simulated(**settings)
+    for _ in range(20):
+        load.shedder._loop_lag.add(1.0)
+    load.run(30.0, 1_000)
+    decision = SamplingDecision(True, None, "function")
+    assert load.shedder.thin(decision, 3) is decision
+    assert load.shedder.level == FULL
+    assert load.shedder.gauges()["drain_time"] == pytest.approx(load.queued / 200, rel=0.1)
+
+
 def test_loop_lag_without_work_of_ours_changes_nothing() -> None:
     """A late loop while nothing is queued leaves sampling full."""
     load = Simulated()
-    for _ in range(100):
+    for _ in range(50):
         load.shedder._loop_lag.add(1.0)
         load.look()
     assert load.shedder.level == FULL
-
-
-def test_switched_off_it_measures_and_reduces_nothing() -> None:
-    """With `enabled` false sampling stays full, and drain time is exported all the same."""
-    load = Simulated(enabled=False)
-    load.run(30.0, 1_000)
-    assert load.shedder.level == FULL
-    assert load.shedder.gauges()["drain_time"] == pytest.approx(30.0 * 800 / 200, rel=0.1)
-
-
-def test_a_bound_of_null_is_none() -> None:
-    """Each bound can be taken away."""
-    load = Simulated(max_drain_s=None, max_loop_lag_s=None, capacity=100)
-    for _ in range(20):
-        load.shedder._loop_lag.add(1.0)
-    load.run(20.0, 1_000)
-    assert load.shedder.level == FULL
-
-
-def test_at_full_a_decision_is_left_as_it_is() -> None:
-    """A caller that saw another level a moment ago gets its decision back."""
-    decision = SamplingDecision(True, None, "function")
-    assert Simulated().shedder.thin(decision, 3) is decision
 
 
 def test_one_call_a_second_goes_on_when_nobody_looks() -> None:
@@ -188,9 +183,10 @@ def test_it_wants_to_look_until_sampling_is_full() -> None:
     """Idle and full it needs no further look; reduced it does."""
     load = Simulated()
     assert not load.shedder.look()
-    load.shedder._set(REDUCED, 0.5)
+    load.run(20.0, 1_000)
+    load.queued = 0
     assert load.shedder.look()
-    load.look(12)
+    load.run(60.0)
     assert not load.shedder.look()
 
 
@@ -225,28 +221,39 @@ def test_a_failure_leaves_sampling_full() -> None:
 
 def test_one_slow_answer_does_not_spoil_the_estimate() -> None:
     """A first answer that imports a library and one pause of the process leave the estimate near the usual cost."""
-    meter = CostMeter()
-    meter.note(1, 0.5)
+    meter = CostMeter({"async": 1})
+    meter.note(1, 0.5, {})
     for number in range(100):
-        meter.note(1, 5.0 if number == 50 else 0.001)
-    assert meter.work(5_000).drain_s == pytest.approx(5.0, rel=0.2)
+        meter.note(1, 5.0 if number == 50 else 0.001, {})
+    assert meter.drain_s(5_000, {"async": 0.0}) == pytest.approx(5.0, rel=0.2)
 
 
 def test_a_lasting_change_of_cost_is_followed() -> None:
     """Answers that become fifty times as expensive show in the estimate after some dozens."""
-    meter = CostMeter()
+    meter = CostMeter({"async": 1})
     for cost_s in [0.001] * 50 + [0.05] * 150:
-        meter.note(1, cost_s)
-    assert meter.work(100).inline_s == pytest.approx(5.0, rel=0.2)
+        meter.note(1, cost_s, {})
+    assert meter.drain_s(100, {"async": 0.0}) == pytest.approx(5.0, rel=0.2)
 
 
 def test_judges_drain_side_by_side() -> None:
     """Three evaluations of two seconds for each answer, eight at once: forty answers take half a minute."""
-    meter = CostMeter(concurrency=8)
+    meter = CostMeter({"async": 8})
     for _ in range(100):
-        meter.note(10, 0.01, async_evaluations=30)
-        meter.note_async(2.0)
-    work = meter.work(40, async_pending=8)
-    assert work.async_s == pytest.approx((40 * 3 + 8) * 2.0 / 8)
-    assert work.drain_s == work.async_s
-    assert work.queued == 48
+        meter.note(10, 0.01, {"async": 30 * 2.0})
+    assert meter.drain_s(40, {"async": 8 * 2.0}) == pytest.approx((40 * 3 + 8) * 2.0 / 8)
+
+
+@pytest.mark.parametrize(
+    ("section", "path"),
+    [
+        ({"max_drain_s": 0}, "load_shedding.max_drain_s"), ({"queue_share": 1}, "load_shedding.queue_share"),
+        ({"min_rate": 2}, "load_shedding.min_rate"),
+        ({"max_loop_lag_s": float("nan")}, "load_shedding.max_loop_lag_s"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_field(section: dict[str, float], path: str) -> None:
+    """A wrong bound and an unknown field fail at load, each with its path."""
+    with pytest.raises(ConfigurationError) as failure:
+        Settings(load_shedding=section)
+    assert [where for where, _ in failure.value.problems] == [path]

@@ -15,9 +15,10 @@ from agenteval_otel import monitor
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.pipeline.load_shedding import FULL, OFF, REDUCED, LoadSheddingSettings
+from agenteval_otel.pipeline.load_shedding import FULL, OFF, REDUCED
 from agenteval_otel.sampling import FunctionSampler, RatioSampler, Sampler
 from agenteval_otel.testing import InlineDispatcher
+from tests.pipeline.support import eventually
 
 DEADLINE_S = 20.0
 
@@ -62,16 +63,6 @@ def make() -> Iterator[Callable[..., Pipeline]]:
 
 def answering(pipeline: Pipeline) -> Callable[[], str]:
     return monitor(pipeline=pipeline, agent="support")(lambda: "An answer.")
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether it holds before the deadline."""
-    pause, deadline = threading.Event(), time.monotonic() + DEADLINE_S
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        pause.wait(0.02)
-    return True
 
 
 def reduce(pipeline: Pipeline, level: int, rate: float) -> None:
@@ -122,44 +113,30 @@ def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pi
     assert pipeline.load_shedder._looked_at != before
 
 
-def test_at_off_every_call_is_shed(make: Callable[..., Pipeline]) -> None:
-    """At off nothing reaches the queue, and every call is counted."""
-    pipeline = make()
-    reduce(pipeline, OFF, 1 / 64)
+@pytest.mark.parametrize(
+    ("sampler", "level", "share", "probability"),
+    [
+        (RatioSampler(ratio=0.8), REDUCED, 0.5, {0.4}),
+        (FunctionSampler(function=lambda given: 1.0), REDUCED, 0.5, {0.5}),  # decided on the background thread
+        (RatioSampler(), OFF, 0.0, set()),
+    ],
+)
+def test_a_share_goes_on_with_its_probability(
+    make: Callable[..., Pipeline], sampler: Sampler, level: int, share: float, probability: set[float]
+) -> None:
+    """That share of what the sampler took is evaluated, with the lowered probability; the outcomes add up."""
+    pipeline = make(sampler, dispatcher=InlineDispatcher())
+    reduce(pipeline, level, share)
     answer = answering(pipeline)
-    for _ in range(20):
+    for _ in range(600):
         assert answer() == "An answer."
-    assert pipeline.accounting.outcomes()["shed"] == 20
-    assert pipeline.dispatcher.state()["size"] == 0
-
-
-def test_a_share_goes_on_with_its_probability(make: Callable[..., Pipeline]) -> None:
-    """Reduced to a half, about half goes on, each with half of the sampler's probability; the outcomes add up."""
-    pipeline = make(RatioSampler(ratio=0.8), dispatcher=InlineDispatcher())
-    reduce(pipeline, REDUCED, 0.5)
-    answer = answering(pipeline)
-    for _ in range(1_000):
-        answer()
     outcomes = pipeline.accounting.outcomes()
-    assert sum(outcomes.values()) == 1_000
-    assert 300 < outcomes["evaluated"] < 500
-    assert 300 < outcomes["shed"] < 500
+    assert sum(outcomes.values()) == 600
+    expected = share * getattr(sampler, "ratio", 1.0)
+    assert abs(outcomes["evaluated"] / 600 - expected) < 0.1
+    assert outcomes["evaluated"] + outcomes["shed"] + outcomes["not_sampled"] == 600
     (kept,) = pipeline.providers
-    assert {result.sampling_probability for result in kept.results} == {0.4}
-
-
-def test_what_is_decided_on_the_pool_is_thinned_there(make: Callable[..., Pipeline]) -> None:
-    """A sampler that reads the answer is thinned after its decision."""
-    pipeline = make(FunctionSampler(function=lambda given: 1.0), dispatcher=InlineDispatcher())
-    reduce(pipeline, REDUCED, 0.5)
-    answer = answering(pipeline)
-    for _ in range(400):
-        answer()
-    outcomes = pipeline.accounting.outcomes()
-    assert outcomes["evaluated"] + outcomes["shed"] == 400
-    assert 130 < outcomes["evaluated"] < 270
-    (kept,) = pipeline.providers
-    assert {result.sampling_probability for result in kept.results} == {0.5}
+    assert {result.sampling_probability for result in kept.results} == probability
 
 
 def test_no_model_calls_skips_evaluators_that_call_a_model(make: Callable[..., Pipeline]) -> None:
@@ -171,20 +148,6 @@ def test_no_model_calls_skips_evaluators_that_call_a_model(make: Callable[..., P
     assert {result.criterion_name: result.skip_reason for result in kept.results[0].results} == {
         "response_health": None, "judged": "load_shed",
     }  # fmt: skip
-
-
-def test_an_inline_dispatcher_is_not_looked_after(make: Callable[..., Pipeline]) -> None:
-    """It has no queue and no loop of ours."""
-    pipeline = make(dispatcher=InlineDispatcher())
-    answering(pipeline)()
-    assert not is_attended(pipeline)
-
-
-def test_the_settings_reach_it(make: Callable[..., Pipeline]) -> None:
-    """A pipeline's limits are those that it was given."""
-    settings = LoadSheddingSettings(enabled=False, max_loop_lag_s=None)
-    assert make(load_shedding=settings).load_shedder.settings is settings
-    assert make().load_shedder.settings == LoadSheddingSettings()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

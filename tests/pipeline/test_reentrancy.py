@@ -29,7 +29,7 @@ def test_threads_submit_at_once() -> None:
     assert pool.shutdown(20)
     assert sorted(record.settled) == [((n, i), "evaluated") for n in range(8) for i in range(200)]
     assert len(record.threads) == 1
-    assert pool.state() == {"size": 0, "bytes": 0, "max_bytes": pool.max_bytes}
+    assert pool.state() == {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": pool.max_bytes}
 
 
 def test_a_signal_handler_may_submit() -> None:

@@ -29,7 +29,7 @@ PROGRAM = r"""
     from agenteval_otel.errors import AgentEvalError
     from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth
     from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
-    from agenteval_otel.execution.wire import Lines, answer_of
+    from agenteval_otel.execution.wire import answer_of, decoded
     from agenteval_otel.capture.build import build_input
     from agenteval_otel import monitor
     from agenteval_otel.pipeline import Pipeline
@@ -110,7 +110,8 @@ PROGRAM = r"""
         raw = bytearray(json.dumps([value(), value()]).encode() + b"\n" + text().encode("utf-8", "replace") + b"\n")
         for _ in range(dice.randrange(3)):
             raw[dice.randrange(len(raw))] = dice.randrange(256)
-        Lines().feed(bytes(raw))
+        for message in bytes(raw).splitlines():
+            decoded(message)
 
     KEYWORDS = KeywordCoverage(criterion_name="k", expected_keywords=["os"])
     RUN = EvaluationRunConfig(evaluators=[KEYWORDS, ResponseHealth()])

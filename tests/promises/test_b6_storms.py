@@ -28,6 +28,7 @@ from agenteval_otel.judges.breaker import CircuitBreaker
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import FORM, GOOD, hosted
 from tests.promises.figures import Recorder, sized
+from tests.testing.evaluations import evaluate
 
 CALLS, AT_ONCE, FREE = sized(150, 1_000), 64, 2
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
@@ -258,7 +259,7 @@ def test_an_endpoint_that_hangs_past_the_lanes_limit_is_left_alone() -> None:
         patient, hasty = (LLMJudge(judge=judge, timeout_s=limit_s) for limit_s in (90.0, 0.3))
         given = EvaluationInput(response="an answer", prompt="a question")
         executor = Executor(live=True)
-        left = [asyncio.create_task(executor.run(patient, given, patient.criteria())) for _ in range(callers)]
+        left = [asyncio.create_task(evaluate(executor, patient, given)) for _ in range(callers)]
         for _ in range(callers):
             assert await asyncio.to_thread(arrived.acquire, timeout=60.0)
         for task in left:
@@ -268,7 +269,7 @@ def test_an_endpoint_that_hangs_past_the_lanes_limit_is_left_alone() -> None:
         assert gate.state == "closed"
         for _ in range(10):  # on a busy machine some time out before they have reached the judge, and count for nothing
             if gate.state == "closed":
-                calls = (executor.run(hasty, given, hasty.criteria()) for _ in range(30))
+                calls = (evaluate(executor, hasty, given) for _ in range(30))
                 await asyncio.gather(*calls, return_exceptions=True)
         executor.close()
 

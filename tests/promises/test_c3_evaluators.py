@@ -13,6 +13,7 @@ from agenteval_otel.execution import MAX_STRIKES, Executor
 from agenteval_otel.models import EvaluationInput
 from tests.promises.figures import Recorder
 from tests.testing.computing import Computing, Troubled
+from tests.testing.evaluations import evaluate
 
 HEALTHY, TROUBLED, LIMIT_S = 1000, 10, 0.3
 EXPECTED = {"hang": "timeout", "exit": "SystemExit", "segfault": "crashed"}
@@ -21,7 +22,7 @@ PATIENCE = 3
 
 async def word_of(executor: Executor, evaluator: Troubled | Computing, text: str) -> str:
     try:
-        results = await executor.run(evaluator, EvaluationInput(response=text), evaluator.criteria())
+        results = await evaluate(executor, evaluator, EvaluationInput(response=text))
     except EvaluationError as error:
         return error.error_type
     return results[0].status

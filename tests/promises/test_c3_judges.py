@@ -25,6 +25,7 @@ from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, OpenAI
 from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.judges.asking import hosted
 from tests.promises.figures import Recorder, sized
+from tests.testing.evaluations import evaluate
 
 CALLS, HUNG, DEADLINE_S = sized(400, 1_000), 10, 1.5
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
@@ -37,7 +38,7 @@ def _given(number: int, hangs: bool) -> EvaluationInput:
 
 async def _word_of(executor: Executor, evaluator: LLMJudge, given: EvaluationInput) -> str:
     try:
-        (result,) = await executor.run(evaluator, given, evaluator.criteria())
+        (result,) = await evaluate(executor, evaluator, given)
     except EvaluationError as error:
         return error.error_type
     return result.error_type or result.status

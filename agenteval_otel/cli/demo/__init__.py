@@ -1,15 +1,33 @@
 """``agenteval-otel demo``: a monitored support agent under live traffic, whose quality drops half-way.
 
-`agent` plans the traffic and answers it, `replay` plays recorded conversations instead, `scores` collects the results,
-`screen` shows them, `session` puts it together. Only the options are imported before the demo runs.
+`traffic` plans the calls or reads recorded ones, `agent` answers them, `scores` collects the results, `screen` shows
+them; this module puts it together.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Sequence
 
-__all__ = ["DESCRIPTION", "add_arguments", "run"]
+from rich.console import Console
+
+from agenteval_otel.cli.demo.agent import Agent
+from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
+from agenteval_otel.cli.demo.screen import Delivery, Run, print_progress, print_summary, show_live
+from agenteval_otel.cli.demo.traffic import Turn, plan_turns, recorded_turns
+from agenteval_otel.cli.options import at_least_one, number_between
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
+from agenteval_otel.sampling import ErrorSampler, FirstOfSampler, RatioSampler, SlowSampler
+from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.telemetry.target import is_endpoint
 
 DESCRIPTION = (
     "A support agent (tools, streams, slow answers, failures, conversations of several turns) takes live traffic "
@@ -18,12 +36,18 @@ DESCRIPTION = (
     "--otlp-endpoint or OTEL_EXPORTER_OTLP_* names a Collector. Exit codes: 0 every call is accounted for and all "
     "telemetry was delivered; 1 not; 2 wrong use; 130 interrupted by Ctrl-C."
 )
+_SECONDS, _CALLS_PER_S, _REALISTIC_FROM_S, _SLOW_S = 20.0, 30, 10.0, 1.0
+_MAX_RECORDED_CHARACTERS = 1_200
+_EVALUATE_S, _EXPORT_S, _GRACE_S = 30.0, 3.0, 2.0
+_MAX_QUEUED = 256
+_VARIABLES = tuple(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "LOGS_", "METRICS_"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the subcommand."""
-    parser.add_argument("--seconds", type=_seconds, help="how long the traffic lasts (default: 20)")
-    parser.add_argument("--calls", type=_positive, help="number of calls, spread over --seconds (default: 30 a second)")
+    seconds = number_between(0.5, 3600, "a number of seconds between 0.5 and 3600")
+    parser.add_argument("--seconds", type=seconds, help="how long the traffic lasts (default: 20)")
+    parser.add_argument("--calls", type=at_least_one, help="number of calls, over --seconds (default: 30 a second)")
     parser.add_argument("--seed", type=int, default=7, help="seed of the traffic (default: %(default)s)")
     parser.add_argument("--no-drop", action="store_true", help="release a prompt that is as good as the first")
     parser.add_argument("--no-live", action="store_true", help="print lines of progress instead of the live view")
@@ -38,28 +62,124 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; gives the exit code.
-
-    Raises:
-        ConfigurationError: A wrong file or endpoint.
-    """
-    from agenteval_otel.cli.demo.session import run_demo
-
-    return run_demo(arguments)
-
-
-def _positive(text: str) -> int:
-    value = int(text) if text.isdecimal() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be a whole number, at least 1")
-    return value
-
-
-def _seconds(text: str) -> float:
+    """Run the demo; gives the exit code."""
+    if arguments.otlp_endpoint is not None and not is_endpoint(arguments.otlp_endpoint):
+        raise ConfigurationError(f"found {arguments.otlp_endpoint!r}, expected http://HOST:PORT such as "
+                                 "http://localhost:4317", path="--otlp-endpoint")  # fmt: skip
+    seconds: float | None = None
+    if arguments.traffic is None:
+        calls, seconds = extent(arguments.calls, arguments.seconds)
+        turns = plan_turns(calls=calls, seconds=seconds, seed=arguments.seed, drop=not arguments.no_drop)
+    elif arguments.seconds is not None:
+        raise ConfigurationError("a replay runs as fast as it can; --calls ends it earlier", path="--seconds")
+    else:
+        turns = list(recorded_turns(arguments.traffic))[: arguments.calls]
+        if not turns:
+            raise ConfigurationError(f"no conversation in {arguments.traffic!r}", path="--traffic")
+    # The summary reports delivery; exporters' log lines would break the view.
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0.5 <= value <= 3600:
-        raise argparse.ArgumentTypeError("must be a number of seconds between 0.5 and 3600")
-    return value
+        return _run(arguments, turns, seconds)
+    finally:
+        logging.disable(disabled)
+
+
+def extent(calls: int | None, seconds: float | None) -> tuple[int, float]:
+    """How many calls, over how many seconds: each follows from the other."""
+    if seconds is None:
+        seconds = _SECONDS if calls is None else max(0.5, calls / _CALLS_PER_S)
+    return calls or max(1, int(seconds * _CALLS_PER_S)), seconds
+
+
+def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | None) -> int:
+    """Traffic, the last evaluations, delivery, summary."""
+    console, scores, delivery = Console(highlight=False), Scores(), _delivery(arguments.otlp_endpoint)
+    telemetry = OtlpStorageProvider(endpoint=arguments.otlp_endpoint) if delivery.address else None
+    pace = 0.0 if seconds is None else min(1.0, seconds / _REALISTIC_FROM_S)
+    slow = SlowSampler(over_s=_SLOW_S * (pace or 1.0))
+    pipeline = Pipeline(
+        sampler=FirstOfSampler(samplers=(ErrorSampler(), slow, RatioSampler(ratio=0.5 if seconds else 1.0))),
+        evaluators=demo_evaluators() if seconds else demo_evaluators(max_characters=_MAX_RECORDED_CHARACTERS),
+        criteria=demo_criteria(), storage=(scores,), telemetry=telemetry, objectives=scores.objectives,
+        load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
+    )  # fmt: skip
+    show = Run(pipeline, scores, "errors, slow: all; rest: p = 0.50" if seconds else "everything", len(turns), seconds,
+               delivery.address and f"to {delivery.address}")  # fmt: skip
+    tracer = telemetry.providers.tracer() if telemetry else None
+    agent = Agent("support" if seconds else "recorded", pipeline, tracer, pace=pace)
+    try:
+        asyncio.run(_take_place(show, console, agent, turns, live=not arguments.no_live))
+        evaluated = pipeline.dispatcher.flush(_EVALUATE_S)
+        delivery.complete = pipeline.flush(_EXPORT_S)
+        if telemetry is not None:
+            lost = {signal for signal, _ in telemetry.providers.lost}
+            delivery.spans = delivery.complete or (bool(lost) and "traces" not in lost)
+        planted = seconds is not None and not arguments.no_drop and show.release == 2
+        print_summary(show, console, delivery, evaluated=evaluated, planted=planted)
+    finally:
+        pipeline.shutdown(0.5)
+    adds_up = evaluated and sum(pipeline.accounting.outcomes().values()) == show.calls
+    # Jaeger takes only spans: that is not a failure.
+    delivered = delivery.address is None or delivery.complete or delivery.spans
+    if not adds_up or not (delivered or show.interrupted):
+        return 1
+    return 130 if show.interrupted else 0
+
+
+def _delivery(endpoint: str | None) -> Delivery:
+    """Where telemetry goes; sets a service name and frequent metrics, for a short run."""
+    address = endpoint or next((os.environ[name] for name in _VARIABLES if os.environ.get(name)), None)
+    if address is None or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return Delivery(None, "OTEL_SDK_DISABLED is true" if address else "")
+    if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        os.environ.setdefault("OTEL_SERVICE_NAME", "agenteval-demo")
+    os.environ.setdefault("OTEL_METRIC_EXPORT_INTERVAL", "2000")
+    return Delivery(address, os.environ.get("OTEL_SERVICE_NAME") or "of OTEL_RESOURCE_ATTRIBUTES")
+
+
+async def _take_place(run: Run, console: Console, agent: Agent, turns: Sequence[Turn], *, live: bool) -> None:
+    """Serve the turns and show what becomes of them, until they are over or Ctrl-C ends them."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop() -> None:
+        loop.remove_signal_handler(signal.SIGINT)  # the next Ctrl-C ends the program
+        run.interrupted = True
+        stopped.set()
+
+    with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, other threads
+        loop.add_signal_handler(signal.SIGINT, stop)
+    live = live and console.is_terminal and not console.is_dumb_terminal
+    shown = asyncio.create_task(show_live(run, console) if live else print_progress(run, console))
+    run.started = time.monotonic()
+    try:
+        await _serve(run, agent, turns, stopped)
+        run.ended = time.monotonic()
+    finally:
+        shown.cancel()
+        await asyncio.gather(shown, return_exceptions=True)  # a terminal that went away does not end the run
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _serve(run: Run, agent: Agent, turns: Sequence[Turn], stopped: asyncio.Event) -> None:
+    """Start each turn at its time; recorded ones follow each other as fast as the queue takes them."""
+    requests = set[asyncio.Task[None]]()
+    for turn in turns:
+        if run.seconds is None:
+            while run.pipeline.dispatcher.state()["size"] >= _MAX_QUEUED:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        else:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), max(0.0, run.started + turn.at_s - time.monotonic()))
+        if stopped.is_set():
+            break
+        run.calls, run.release = run.calls + 1, turn.release
+        requests.add(request := asyncio.create_task(agent.serve(turn)))
+        request.add_done_callback(requests.discard)
+        if run.seconds is None:
+            await request
+    if requests:
+        _, late = await asyncio.wait(requests, timeout=_GRACE_S if stopped.is_set() else None)
+        for request in late:
+            request.cancel()
+        await asyncio.gather(*late, return_exceptions=True)

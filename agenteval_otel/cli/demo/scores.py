@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, Score
-from agenteval_otel.cli.evaluate.totals import CriterionTotals, Totals
+from agenteval_otel.cli.evaluate.totals import Target, Totals
 from agenteval_otel.cli.figures import setting
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
 from agenteval_otel.scoring.intervals import Estimate, estimate_of
-
-__all__ = ["OBJECTIVES", "Scores", "demo_criteria", "demo_evaluators"]
 
 OBJECTIVES = {
     "response_health": 0.8, "short_enough": 0.85, "courtesy": 0.8, "names_the_topic": 0.85, "next_step": 0.8,
@@ -87,81 +85,58 @@ class Verdict(NamedTuple):
     passed: bool
     weight: float
     reason: str | None
-    trace_id: str | None
 
 
 class Scores:
     """A storage provider that keeps totals, the latest verdicts, and the first breach of each criterion's objective.
 
-    `save_result` and `on_breach` run on threads of the pipeline, the screen reads on the event loop's.
+    `save_result` and `on_breach` run on threads of the pipeline; the screen reads on its own.
     """
 
     def __init__(self) -> None:
         self.totals = Totals(demo_criteria())
+        self.objectives = ObjectiveSettings(breach=_BREACH, on_breach=self.on_breach)
         self.breaches: dict[str, ObjectiveCrossing] = {}
-        self.probabilities: Counter[float | None] = Counter()
+        self.failing_trace: str | None = None
         self._verdicts: dict[str, deque[Verdict]] = {}
         self._lags_ms: deque[float] = deque(maxlen=_MAX_VERDICTS)
 
-    @property
-    def objectives(self) -> ObjectiveSettings:
-        """The pipeline's settings of objectives, which report breaches here."""
-        return ObjectiveSettings(breach=_BREACH, on_breach=self.on_breach)
-
     def on_breach(self, crossing: ObjectiveCrossing) -> None:
-        """Note a breached objective."""
+        """Keep the first breach of an objective."""
         self.breaches.setdefault(crossing.criterion, crossing)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Add the results of one answer."""
         self.totals.add(aggregated)
-        self.probabilities[aggregated.sampling_probability] += 1
         if aggregated.ended_ns is not None and aggregated.response_ended_ns is not None:
             self._lags_ms.append(max(0.0, (aggregated.ended_ns - aggregated.response_ended_ns) / 1e6))
-        trace_id = aggregated.span.trace_id if aggregated.span else None
         for result in aggregated.results:
             if result.passed is not None and result.probability:
                 self._verdicts.setdefault(result.criterion_name, deque(maxlen=_MAX_VERDICTS)).append(
-                    Verdict(result.ended_ns or 0, result.passed, 1 / result.probability, result.reason_code, trace_id)
+                    Verdict(result.ended_ns or 0, result.passed, 1 / result.probability, result.reason_code)
                 )
+            if result.passed is False and aggregated.span:
+                self.failing_trace = aggregated.span.trace_id
 
-    def targets_of(self, criterion: CriterionTotals | None) -> list[tuple[str, bool]]:
-        """The objective of a criterion, and whether it was never breached."""
-        if criterion is None or criterion.objective is None:
-            return []
-        return [(setting(criterion.objective), criterion.name not in self.breaches)]
-
-    def verdicts(self, criterion: str) -> Sequence[Verdict]:
-        """The latest results of a criterion that passed or failed, oldest first."""
-        return list(self._verdicts.get(criterion, ()))
+    def targets(self) -> list[Target]:
+        """The objectives, and whether they were never breached."""
+        return [Target(name, setting(share), name not in self.breaches) for name, share in OBJECTIVES.items()]
 
     def trends(self, levels: str, width: int) -> dict[str, str]:
         """The pass rate of each criterion over time, each sign a level from 0 to 1."""
         trends = {}
         for name in list(self._verdicts):
-            verdicts = self.verdicts(name)
+            verdicts = list(self._verdicts[name])
             count = min(width, len(verdicts) // 4)
             bins = [verdicts[i * len(verdicts) // count : (i + 1) * len(verdicts) // count] for i in range(count)]
-            rates = [rate.mean for part in bins if (rate := pass_rate(part)) is not None]
+            rates = [rate.mean for part in bins if (rate := _pass_rate(part)) is not None]
             trends[name] = "".join(levels[min(len(levels) - 1, int(rate * len(levels)))] for rate in rates)
         return trends
 
-    def position(self, breach: ObjectiveCrossing) -> int:
-        """How many results of the criterion there were when the alarm was raised."""
-        return sum(verdict.ended_ns <= breach.at_ns for verdict in self.verdicts(breach.criterion))
-
-    def around(self, breach: ObjectiveCrossing) -> tuple[Estimate | None, Sequence[Verdict]]:
-        """The pass rate before the results that raised the alarm, and these results."""
-        verdicts = self.verdicts(breach.criterion)[: self.position(breach)]
-        return pass_rate(verdicts[: -breach.count]), verdicts[-breach.count :]
-
-    def failing_trace(self) -> str | None:
-        """The trace of an answer that failed: of a breached criterion, else of any."""
-        for name in [*self.breaches, *self._verdicts]:
-            for verdict in reversed(self.verdicts(name)):
-                if not verdict.passed and verdict.trace_id:
-                    return verdict.trace_id
-        return None
+    def around(self, breach: ObjectiveCrossing) -> tuple[int, Estimate | None, Sequence[Verdict]]:
+        """Number of verdicts at the alarm, the pass rate before those that raised it, and these."""
+        verdicts = [item for item in list(self._verdicts[breach.criterion]) if item.ended_ns <= breach.at_ns]
+        return len(verdicts), _pass_rate(verdicts[: -breach.count]), verdicts[-breach.count :]
 
     def lag_ms(self) -> tuple[float, float] | None:
         """From the end of an answer to its scores: median and 95th percentile, in milliseconds."""
@@ -169,6 +144,6 @@ class Scores:
         return (statistics.median(lags), lags[int(0.95 * (len(lags) - 1))]) if lags else None
 
 
-def pass_rate(verdicts: Sequence[Verdict]) -> Estimate | None:
+def _pass_rate(verdicts: Sequence[Verdict]) -> Estimate | None:
     """The weighted share that passed, with its interval."""
     return estimate_of((1.0 if verdict.passed else 0.0, verdict.weight) for verdict in verdicts)

@@ -7,24 +7,22 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from agenteval_otel.cli.demo.scores import Scores
-from agenteval_otel.cli.evaluate.table import criteria_table
+from agenteval_otel.cli.evaluate.reports import criteria_table
 from agenteval_otel.cli.figures import Glyphs, count_of, frequencies, glyphs_of, percent, setting, with_interval
-from agenteval_otel.objectives import ObjectiveCrossing
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.semconv import NOT_SAMPLED
 
-__all__ = ["Delivery", "Run", "print_progress", "print_summary", "render", "show_live"]
-
-_EVERY_S, _PROGRESS_S = 0.25, 4.0
-_WIDE = 78
+_DRAWN_PER_S, _PROGRESS_S = 4, 4.0
 _PASS_RATE = (
     "sum by (gen_ai_evaluation_name) (rate(agenteval_evaluation_weight_total",
     '    {gen_ai_evaluation_score_label="pass"}[1m]))',
@@ -66,36 +64,25 @@ class Run:
             return f"{self.calls:,} of {self.total:,} recorded answers"
         return "prompt v1" if self.release == 1 else f"prompt v2, released at {self.seconds / 2:.1f} s"
 
-    @property
-    def accounting(self) -> str:
-        """The calls as the sum of their outcomes."""
-        outcomes = self.pipeline.accounting.outcomes()
-        parts = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
-        pending = self.calls - sum(outcomes.values())
-        parts += [f"{pending:,} under way"] if pending else []
-        return f"{self.calls:,} calls = {' + '.join(parts) or '0'}"
-
 
 @dataclass
 class Delivery:
-    """Whether all telemetry, or at least the spans, reached the address (None: nowhere), and whether it listens."""
+    """Where telemetry goes, as which service, and whether all of it, or at least the spans, arrived.
+
+    Without an address nothing is sent; then `service` says why, if there is a reason.
+    """
 
     address: str | None = None
     service: str = ""
     complete: bool = False
     spans: bool = False
-    listens: bool = False
-    disabled: bool = False
 
 
 async def show_live(run: Run, console: Console) -> None:
-    """Show the run on the terminal's alternate screen until cancelled."""
-    with Live(render(run, console), console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            began = time.perf_counter()
-            live.update(render(run, console), refresh=True)
-            # Drawing takes at most a tenth of the event loop's time.
-            await asyncio.sleep(max(_EVERY_S, 10 * (time.perf_counter() - began)))
+    """Show the run on the terminal's alternate screen until cancelled. A thread of `Live` draws it."""
+    shown = partial(render, run, console)
+    with Live(get_renderable=shown, console=console, screen=True, refresh_per_second=_DRAWN_PER_S):
+        await asyncio.Event().wait()
 
 
 async def print_progress(run: Run, console: Console) -> None:
@@ -114,11 +101,9 @@ def render(run: Run, console: Console) -> RenderableType:
     width, glyphs = console.width, glyphs_of(console)
     end = f"{run.elapsed_s:.1f}" + (f" of {run.seconds:g} s" if run.seconds else " s")
     title = Text.assemble(("agenteval-otel demo", "bold cyan"), " " * max(1, width - 19 - len(end)), end)
-    filled = int(width * run.done)
-    bar = Text.assemble((glyphs.bar * filled, "cyan"), (glyphs.rest * (width - filled), "dim"), no_wrap=True)
+    bar = ProgressBar(total=1.0, completed=run.done, width=width, complete_style="cyan", finished_style="cyan")
     return Group(
         title, bar, Text(), _lines(_facts(run, glyphs)), Text(), _table(run, width, glyphs), Text(),
-        _lines([("Outcomes", run.accounting)]),
         _lines(((f"{glyphs.down} alarm", text) for text in _breaches(run, glyphs)), style="red"),
         Text(f"\n95 % intervals {glyphs.dot} Ctrl-C ends early, with the summary", style="dim"),
     )  # fmt: skip
@@ -131,10 +116,14 @@ def _facts(run: Run, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     yield "Agent", f"{run.calls:,} calls {dot} {run.calls / max(run.elapsed_s, 0.1):,.0f} a second {dot} {run.news}"
     yield "Sampling", f"{sampled:,} of {seen:,} ({percent(sampled / max(1, seen))}) {dot} {run.sampling}"
     lag = run.scores.lag_ms()
-    delay = f" {dot} scored {lag[0]:.0f} ms after the answer" if lag else ""
+    delay = f" {dot} scored {lag[0]:.0f} ms after the answer, 95 % within {lag[1]:.0f} ms" if lag else ""
     yield "Queue", f"{queue['size']:,} calls {dot} {queue['bytes'] / 1024:,.0f} KiB{delay}"
     if run.destination:
         yield "OTLP", run.destination
+    parts = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
+    pending = run.calls - sum(outcomes.values())
+    end = f" + {pending:,} under way" if pending else f" {glyphs.good} adds up"
+    yield "Outcomes", f"{run.calls:,} calls = {' + '.join(parts) or '0'}{end}"
 
 
 def _lines(named: Iterable[tuple[str, str]], style: str = "") -> Table:
@@ -149,7 +138,7 @@ def _lines(named: Iterable[tuple[str, str]], style: str = "") -> Table:
 def _table(run: Run, width: int, glyphs: Glyphs) -> Table:
     bins = min(40, width - 50)
     return criteria_table(
-        run.scores.totals, run.scores.targets_of, width=width, glyphs=glyphs,
+        run.scores.totals, run.scores.targets(), width=width, glyphs=glyphs,
         columns=("criterion", "pass rate", "scored", "target", *(["trend"] if bins > 3 else [])),
         trends=run.scores.trends(glyphs.levels, bins),
     )  # fmt: skip
@@ -157,16 +146,13 @@ def _table(run: Run, width: int, glyphs: Glyphs) -> Table:
 
 def _breaches(run: Run, glyphs: Glyphs) -> Iterator[str]:
     for name, breach in list(run.scores.breaches.items()):
-        rate = f"{percent(breach.rate)} ({100 * breach.low:.0f}{glyphs.dash}{100 * breach.high:.0f})"
-        before, _, place = *run.scores.around(breach), _place(run, breach)
+        count, before, _ = run.scores.around(breach)
+        place = f"after {count:,} scores"
+        if run.seconds is not None:
+            place = f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
         start = f"{with_interval(before, glyphs.dash, rate=True)} {glyphs.arrow} " if before else ""
+        rate = f"{percent(breach.rate)} ({100 * breach.low:.0f}{glyphs.dash}{100 * breach.high:.0f})"
         yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
-
-
-def _place(run: Run, breach: ObjectiveCrossing) -> str:
-    if run.seconds is None:
-        return f"after {run.scores.position(breach):,} scores"
-    return f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
 
 
 def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: bool, planted: bool) -> None:
@@ -174,28 +160,24 @@ def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: 
     page, glyphs = _Page(console), glyphs_of(console)
     ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"
     page.heading(f"The traffic is {ended} {run.elapsed_s:.1f} s", "bold cyan")
-    adds_up = sum(run.pipeline.accounting.outcomes().values()) == run.calls
-    sign, verdict = (glyphs.good, "adds up") if adds_up else (glyphs.bad, "does not add up")
-    page.line(f"{run.accounting} {sign} {verdict}", "bold" if adds_up else "bold red")
-    counts = sorted(run.scores.probabilities.items(), key=lambda item: -(item[0] or 0.0))
-    by_probability = ", ".join(f"{count:,} at p = {p or 0:.2g}" for p, count in counts) or "none evaluated"
-    page.line(f"Sampling: {run.sampling} {glyphs.dot} {by_probability}")
-    if (lag := run.scores.lag_ms()) is not None:
-        page.line(f"Scored in the background: {lag[0]:.0f} ms after the answer (median), 95 % within {lag[1]:.0f} ms")
+    page.show(_lines(_facts(run, glyphs)))
     if not evaluated:
         page.line("Some answers were not evaluated in time.", "red")
     page.heading(f"Scores {glyphs.dot} weighted by 1 / probability, with 95 % intervals")
     page.show(_table(run, console.width - 2, glyphs))
     _print_breaches(page, run, glyphs, planted=planted)
-    _print_delivery(page, delivery, run.scores.failing_trace(), glyphs)
+    _print_delivery(page, delivery, run.scores, glyphs)
+    endpoint = f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}"
     page.heading("Next")
-    page.step("your handler", "from agenteval_otel import monitor", "@monitor",
-              "async def answer(question: str) -> str: ...")  # fmt: skip
-    page.step("your settings", "agenteval-otel check agenteval.yaml")
-    page.step("your stack", f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}" if delivery.address else
-              "agenteval-otel demo --otlp-endpoint http://localhost:4317")  # fmt: skip
-    page.step("your alerts", "agenteval-otel provision all --settings agenteval.yaml")
-    page.step("your recordings", "agenteval-otel demo --traffic conversations.jsonl")
+    for name, *commands in (
+        ("your handler", "from agenteval_otel import monitor", "@monitor",
+         "async def answer(question: str) -> str: ..."),
+        ("your settings", "agenteval-otel check agenteval.yaml"),
+        ("your stack", endpoint if delivery.address else "agenteval-otel demo --otlp-endpoint http://localhost:4317"),
+        ("your alerts", "agenteval-otel provision all --settings agenteval.yaml"),
+        ("your recordings", "agenteval-otel demo --traffic conversations.jsonl"),
+    ):  # fmt: skip
+        page.step(name, *commands)
 
 
 def _print_breaches(page: _Page, run: Run, glyphs: Glyphs, *, planted: bool) -> None:
@@ -210,35 +192,32 @@ def _print_breaches(page: _Page, run: Run, glyphs: Glyphs, *, planted: bool) -> 
     page.heading(f"{glyphs.down} Quality dropped: {count_of(len(breaches), 'objective')} breached{news}", "bold red")
     for breach, text in zip(list(breaches.values()), _breaches(run, glyphs), strict=False):
         page.line(text)
-        results = run.scores.around(breach)[1]
-        reasons = Counter(result.reason for result in results if not result.passed and result.reason)
+        verdicts = run.scores.around(breach)[2]
+        reasons = Counter(verdict.reason for verdict in verdicts if not verdict.passed and verdict.reason)
         if reasons:
-            page.line(f"    why: {frequencies(reasons)} of the last {len(results)}", "dim")
+            page.line(f"    why: {frequencies(reasons)} of the last {len(verdicts)}", "dim")
     kept = [item.name for item in run.scores.totals.criteria if item.name not in breaches]
     page.line(f"No breach: {', '.join(kept) or 'none'}")
 
 
-def _print_delivery(page: _Page, delivery: Delivery, trace_id: str | None, glyphs: Glyphs) -> None:
-    if delivery.disabled:
-        page.heading("Nothing was sent: OTEL_SDK_DISABLED is true", "bold yellow")
-        return
+def _print_delivery(page: _Page, delivery: Delivery, scores: Scores, glyphs: Glyphs) -> None:
     if delivery.address is None:
-        page.heading("Nothing left this process", "dim")
+        page.heading("Nothing left this process" + (f": {delivery.service}" if delivery.service else ""), "dim")
         return
     if delivery.complete:
         page.heading(f"{glyphs.good} Sent to {delivery.address} as service {delivery.service}", "bold green")
     else:
         page.heading(f"{glyphs.bad} Not everything reached {delivery.address}", "bold yellow")
         page.line(
-            "Nobody listens there. Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)?"
-            if not delivery.listens else
             "The spans did; events or metrics did not. Jaeger by itself takes only spans: send to a Collector."
             if delivery.spans else
-            "Something listens there. Does it speak gRPC (OTLP on port 4318: HTTP; on other ports set "
-            "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf), and can it take the load?"
+            "Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)? On other ports set "
+            "OTEL_EXPORTER_OTLP_PROTOCOL, to grpc or http/protobuf."
         )  # fmt: skip
         page.line("The scores above are complete all the same.")
-    if trace_id and (delivery.complete or delivery.spans):
+    breached = (breach.trace_id for breach in scores.breaches.values())
+    trace_id = next(filter(None, breached), scores.failing_trace)
+    if trace_id and delivery.spans:
         page.line("Traces: a failing answer, with its scores on its evaluation span, is")
         page.command(trace_id)
         page.command(f"http://localhost:16686/trace/{trace_id}    # in Jaeger")
@@ -271,9 +250,6 @@ class _Page:
         self._console.print(Text.assemble(label, (text, "cyan")), soft_wrap=True)
 
     def step(self, name: str, *commands: str) -> None:
-        """Print commands beside their name, or below it where the terminal is narrow."""
-        beside = self._console.width >= _WIDE
-        if not beside:
-            self.line(name)
+        """Print commands beside their name."""
         for number, command in enumerate(commands):
-            self.command(command, f"  {name if number == 0 else '':<18}" if beside else "    ")
+            self.command(command, f"  {name if number == 0 else '':<18}")

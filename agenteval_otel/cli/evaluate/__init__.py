@@ -1,17 +1,39 @@
 """``agenteval-otel evaluate``: scores a dataset with the evaluators of the live answers; reports and an exit code.
 
-`dataset` and `parsing` read inputs, `session` runs them, `totals` sums up the results, `targets` compares them with
-objectives and limits, `outputs` writes `reports`, `table`, `junit` and the results. Only the options are imported at
-start.
+`dataset` and `parsing` read inputs, this module runs them, `totals` sums up the results and compares them with
+objectives and limits, `outputs` writes the `reports` and the results.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
-__all__ = ["DESCRIPTION", "add_arguments", "run"]
+from agenteval_otel.cli.evaluate.dataset import Dataset, Row
+from agenteval_otel.cli.evaluate.outputs import Outputs
+from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, check_names, targets_of
+from agenteval_otel.cli.figures import count_of
+from agenteval_otel.cli.options import at_least_one, comma_separated
+from agenteval_otel.components import choices, near
+from agenteval_otel.config.files import read_file
+from agenteval_otel.config.load import load_settings, located
+from agenteval_otel.config.process import build_loaded
+from agenteval_otel.config.tree import Section, plain
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.offline import run_evaluations
+from agenteval_otel.engine.progress import Silence, progress_for
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
+from agenteval_otel.models.judge_calls import observed_by
+from agenteval_otel.runtime.masking import printable
 
+_RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
 DESCRIPTION = (
     "Evaluate recorded answers with the evaluators of a settings file, the same that score live answers: a regression "
     "test for CI. Each line of a JSONL file, or each row of a CSV file, is an evaluation input: response, and whatever "
@@ -29,7 +51,7 @@ examples:
       the settings' profile "ci"; exit code 1 when the mean overall score is below 0.8
   agenteval-otel evaluate *.jsonl --execution inline,thread --report junit=results.xml --report markdown=comment.md
       without the evaluators that call a model; a report for the CI server, one for the pull request, and a table here
-  agenteval-otel evaluate input.jsonl --settings run.json --results - --results-format original
+  agenteval-otel evaluate input.jsonl --settings run.json --results - --results-format agentdock
       a run configuration of AgentDock (evaluatorConfigs); results in its JSON form
   jq -c '.rows[]' export.json | agenteval-otel evaluate - --fail-under tone=0.9 --report json
       from standard input; the mean of the criterion tone must reach 0.9
@@ -43,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("datasets", nargs="+", metavar="FILE", help="inputs, .jsonl or .csv, read in this order; - for standard input")
     add("--format", choices=("jsonl", "csv"), help="of the inputs (default: by suffix, else by the first character)")
-    add("--limit", type=_at_least_one, metavar="N", help="evaluate only the first N inputs")
+    add("--limit", type=at_least_one, metavar="N", help="evaluate only the first N inputs")
     _add_what_runs(parser.add_argument_group("what runs"))
     _add_what_comes_out(parser.add_argument_group("what comes out"))
 
@@ -57,14 +79,17 @@ def _add_what_runs(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     add("--profile", metavar="NAME", help="a profile of the settings file")
     add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
-    add("--tags", action=_Several, default=[], metavar="TAG,...", help="only evaluators with one of these tags")
     add(
-        "--execution", action=_Several, default=[], metavar="MODE,...",
-        choices=("inline", "thread", "process", "async"),
+        "--tags", action="extend", type=comma_separated(), default=[], metavar="TAG,...",
+        help="only evaluators with one of these tags",
+    )  # fmt: skip
+    add(
+        "--execution", action="extend", metavar="MODE,...", default=[],
+        type=comma_separated("inline", "thread", "process", "async"),
         help="only evaluators with this execution: inline, thread, process, async (calls a model)",
     )  # fmt: skip
     add(
-        "--concurrency", type=_at_least_one, default=8, metavar="N",
+        "--concurrency", type=at_least_one, default=8, metavar="N",
         help="inputs evaluated at the same time (default: %(default)s)",
     )  # fmt: skip
 
@@ -78,7 +103,7 @@ def _add_what_comes_out(group: argparse._ArgumentGroup) -> None:
     add("--output", metavar="FILE", help="file for the report without one (default: standard output)")
     add("--results", metavar="FILE", help="write each input's result as a JSON line; - for standard output")
     add(
-        "--results-format", choices=("full", "original"), default="full",
+        "--results-format", choices=("full", "agentdock"), default="full",
         help="full, or the JSON form of AgentDock (default: %(default)s)",
     )  # fmt: skip
     add(
@@ -89,18 +114,6 @@ def _add_what_comes_out(group: argparse._ArgumentGroup) -> None:
     add("--quiet", action="store_true", help="no progress on standard error")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Evaluate; gives the exit code.
-
-    Raises:
-        ConfigurationError: It cannot run; with what is wrong, and where.
-        StorageError: A report cannot be written.
-    """
-    from agenteval_otel.cli.evaluate.session import run_session
-
-    return run_session(arguments)
-
-
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Wraps the text before the examples."""
 
@@ -109,25 +122,150 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return argparse.HelpFormatter._fill_text(self, wrapped, width, indent) + "\n" + separator + rest
 
 
-class _Several(argparse.Action):
-    """Values with commas between them, or the option several times."""
+def run(arguments: argparse.Namespace) -> int:
+    """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed."""
+    limits = [FailUnder.parse(text) for text in arguments.fail_under]
+    outputs = Outputs(arguments)
+    config, unscored = _configuration(arguments)
+    criteria = _scored_criteria(config)
+    check_names(limits, [criterion.name for criterion in criteria])
+    with Dataset(arguments.datasets, form=arguments.format, limit=arguments.limit, check=config.check_input) as dataset:
+        inputs = dataset.check()
+        if inputs == 0:
+            raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
+        if config.selection.left_out:
+            _print(f"left out: {', '.join(map(str, config.selection.left_out))}")
+        if dataset.unknown_names:
+            _print(f"unknown fields, kept in metadata: {', '.join(dataset.unknown_names)}")
+        totals = Totals(criteria)
+        began = time.monotonic()
+        with outputs:
+            with progress_for(inputs, quiet=arguments.quiet) as progress:
+                flow = _Flow(dataset, totals, outputs, progress)
+                # The reports already have standard output; what evaluators print goes to standard error.
+                with redirect_stdout(sys.stderr), observed_by(totals.judges):
+                    asyncio.run(_evaluate(flow, config, arguments.concurrency))
+            targets = list(targets_of(totals, limits))
+            summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began)
+            outputs.finish(summary)
+    if unscored:
+        _print(f"criteria that no evaluator scores: {', '.join(unscored)}")
+    return _exit_code(totals, list(map(str, summary.missed)))
 
-    def __init__(self, *args: Any, choices: Any = None, **fields: Any) -> None:
-        super().__init__(*args, **fields)
-        self._known = choices
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        items = [item.strip() for item in str(values).split(",") if item.strip()]
-        for item in items:
-            if self._known is not None and item not in self._known:
-                parser.error(f"argument {option_string}: {item!r} is none of {', '.join(self._known)}")
-        if not items:
-            parser.error(f"argument {option_string}: expected at least one value")
-        setattr(namespace, self.dest, [*getattr(namespace, self.dest), *items])
+async def _evaluate(flow: _Flow, config: EvaluationRunConfig, concurrency: int) -> None:
+    try:
+        await run_evaluations(flow.inputs(), config, concurrency=concurrency, on_result=flow.add, keep_results=False)
+    finally:
+        if hasattr(config.storage, "close"):
+            await config.storage.close()
 
 
-def _at_least_one(text: str) -> int:
-    value = int(text) if text.isdecimal() and len(text) < 10 else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be a whole number, at least 1")
-    return value
+class _Flow:
+    """Passes inputs to the runner, and its results in the order of the dataset to totals and outputs.
+
+    Results wait for those of earlier inputs; the runner bounds how many.
+    """
+
+    def __init__(self, dataset: Dataset, totals: Totals, outputs: Outputs, progress: Silence) -> None:
+        self._dataset, self._totals, self._outputs, self._progress = dataset, totals, outputs, progress
+        self._rows: dict[int, Row] = {}
+        self._ready: dict[int, AggregatedEvaluationResult] = {}
+        self._next = 0
+
+    def inputs(self) -> Iterator[EvaluationInput]:
+        """The inputs, as the runner has room for them."""
+        for position, row in enumerate(self._dataset):
+            self._rows[position] = row
+            yield row.evaluation_input
+
+    def add(self, position: int, aggregated: AggregatedEvaluationResult) -> None:
+        """Add the results of one input, in any order."""
+        self._ready[position] = aggregated
+        while self._next in self._ready:
+            row, ready = self._rows.pop(self._next), self._ready.pop(self._next)
+            self._next += 1
+            self._totals.add(ready, place=row.place, criteria=row.evaluation_input.criteria)
+            self._outputs.add(row, ready)
+        self._progress.advance(self._totals.broken)
+
+
+def _exit_code(totals: Totals, missed: Sequence[str]) -> int:
+    """The exit code, explained on standard error where it is not 0."""
+    if totals.judges:
+        _print(str(totals.judges))
+    for label, count in totals.run_errors.items():
+        _print(f"{label} failed for {count_of(count, 'input')}")
+    for line in missed:
+        _print(f"missed: {line}")
+    if not missed and totals.scored == 0:
+        details = "; ".join(f"{criterion.name}: {criterion}" for criterion in totals.criteria)
+        raise EvaluationError(f"nothing was scored ({details})")
+    return 1 if missed else 0
+
+
+def _print(text: str) -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()  # on a terminal the table comes first
+    print(printable(text), file=sys.stderr)
+
+
+def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, list[str]]:
+    """The configuration, and the criteria it names that no evaluator scores."""
+    chosen: dict[str, Any] = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
+    tree = _run_configuration(arguments.settings)
+    if tree is None:
+        fields, named = _from_settings(arguments)
+        config = EvaluationRunConfig(**fields, **chosen)
+    else:
+        for option in ("profile", "agent"):
+            if getattr(arguments, option) is not None:
+                raise ConfigurationError("only applies to settings files, not to run configurations",
+                                         path=f"--{option}")  # fmt: skip
+        tree.take("$schema")
+        overrides = {name: value for name, value in chosen.items() if value}
+        try:
+            config = EvaluationRunConfig.model_validate({**plain(tree), **overrides})
+        except ConfigurationError as error:
+            raise located(error, tree) from None
+        named = config.criteria
+    scored = sorted({criterion.name for evaluator in config.evaluators for criterion in evaluator.criteria()})
+    names = dict.fromkeys(criterion.name for criterion in named)
+    return config, [f"{name}{near(name, scored)}" for name in names if name not in scored]
+
+
+def _run_configuration(path: str | None) -> Section | None:
+    """The file's mapping, where it is a run configuration and not a settings file."""
+    if path is None:
+        return None
+    if not os.path.exists(path):
+        raise ConfigurationError("there is no such file", path=path)
+    try:
+        tree = read_file(path)
+    except ConfigurationError:
+        return None  # `load_settings` reports it together with everything else that is wrong
+    return tree if any(name in tree for name in _RUN_CONFIGURATION) else None
+
+
+def _from_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Sequence[EvaluationCriteria]]:
+    """The fields of the run configuration, and the criteria set of the file."""
+    loaded = load_settings(arguments.settings, profile=arguments.profile)
+    settings, agent = loaded.settings, arguments.agent
+    if agent is not None and agent not in settings.agents:
+        raise ConfigurationError(f"no agent {agent!r}{choices(agent, sorted(settings.agents))}", path="--agent")
+    runner = build_loaded(loaded).handler(agent or "").runner
+    fields = {
+        "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redactors,
+        "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,
+    }  # fmt: skip
+    return fields, settings.criteria_of(agent)
+
+
+def _scored_criteria(config: EvaluationRunConfig) -> list[EvaluationCriteria]:
+    """The criteria that the chosen evaluators score, each once, as the configuration defines them."""
+    configured = {criterion.name: criterion for criterion in config.criteria}
+    declared: dict[str, EvaluationCriteria] = {}
+    for evaluator in config.selection.evaluators:
+        for criterion in evaluator.criteria():
+            declared.setdefault(criterion.name, configured.get(criterion.name, criterion))
+    return list(declared.values())

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, NoReturn, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -19,8 +19,6 @@ from pydantic import BaseModel, ValidationError
 from agenteval_otel.components import choices, explain_validation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
-
-__all__ = ["MAX_LINE_BYTES", "PARSERS", "Parsed", "field_of", "input_of", "json_object", "values_of"]
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 # The columns of the specification's files with reference answers.
@@ -34,32 +32,26 @@ _FIELDS = {name.replace("_", ""): name for name in EvaluationInput.model_fields}
 _TYPOS = 0.85
 """An unknown name of at least this likeness to a field counts as misspelled."""
 
-Parsed = tuple[int, Callable[[], list[tuple[str, Any]]]]
-"""The line on which an input begins, and a function that gives its named values or raises what is wrong with them."""
+Named = list[tuple[str, Any]]
+"""The values of an input by the names in the dataset."""
+Parsed = tuple[int, Callable[[], Named]]
+"""The line on which an input begins, and a function that gives its values or raises `ConfigurationError`."""
 
 
 def parse_jsonl(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
-    """An input for each line that is not blank.
-
-    Raises:
-        ConfigurationError: It is JSON over several lines.
-    """
+    """An input for each line that is not blank."""
     if first.strip() in ("{", "["):
         raise ConfigurationError(
             "expected one JSON object on each line, found one that spans several; `jq -c . FILE` makes lines of "
             "objects, `jq -c '.[]' FILE` of a list", path=f"{source}:1",
         )  # fmt: skip
-    for number, line in enumerate(_chain(first, lines), 1):
+    for number, line in enumerate(chain([first], lines), 1):
         if line.strip():
-            yield number, partial(_items, line)
+            yield number, partial(_named_items, line)
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """The JSON object on a line.
-
-    Raises:
-        ConfigurationError: It is not valid.
-    """
+    """The JSON object on a line, or `ConfigurationError`."""
     value = _json(line.rstrip())
     if not isinstance(value, dict):
         what = "a list (`jq -c '.[]' FILE` makes lines of it)" if isinstance(value, list) else repr(value)[:40]
@@ -67,16 +59,16 @@ def json_object(line: str) -> dict[str, Any]:
     return value
 
 
-def parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
-    """An input for each row below the header; the separator is the most frequent of comma, semicolon and tab there.
+def _named_items(line: str) -> Named:
+    return list(json_object(line).items())
 
-    Raises:
-        ConfigurationError: The header is wrong, or a row is not CSV.
-    """
+
+def parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
+    """An input for each row below the header; the separator is the most frequent of comma, semicolon and tab there."""
     csv.field_size_limit(MAX_LINE_BYTES)  # of the process; by default 128 KiB a cell
     header: list[str] = []
     begins = 1
-    reader = csv.reader(_chain(first, lines), strict=True, delimiter=max(",;\t", key=first.count))
+    reader = csv.reader(chain([first], lines), strict=True, delimiter=max(",;\t", key=first.count))
     while True:
         try:
             cells = next(reader, None)
@@ -85,7 +77,12 @@ def parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]
         if cells is None:
             return
         if not header and any(cells):
-            header = _checked_header(cells, f"{source}:{begins}")
+            header = cells
+            try:
+                _check_header(header)
+            except ConfigurationError as error:
+                located = [(f"{source}:{begins}", f"{name}: {text}" if name else text) for name, text in error.problems]
+                raise ConfigurationError.of(located) from None
         elif any(cells):
             yield begins, partial(_named_cells, header, cells)
         begins = reader.line_num + 1
@@ -97,11 +94,7 @@ PARSERS: dict[str, Callable[[str, str, Iterator[str]], Iterator[Parsed]]] = {"js
 
 @lru_cache(maxsize=1024)
 def field_of(name: str) -> tuple[str, ...]:
-    """The path of a named value: its field, and the keys within. An unknown name is a key of ``metadata``.
-
-    Raises:
-        ConfigurationError: The name is nearly that of a field.
-    """
+    """The path of a named value: its field, and the keys within. An unknown name is a key of ``metadata``."""
     root, *keys = name.strip().split(".")
     plain = root.lower().replace("_", "").replace("-", "").replace(" ", "")
     if plain in _FIELDS:
@@ -115,12 +108,8 @@ def field_of(name: str) -> tuple[str, ...]:
     return "metadata", name.strip()
 
 
-def values_of(named: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of an input from named values.
-
-    Raises:
-        ConfigurationError: A misspelled name, or two names for one value.
-    """
+def values_of(named: Named) -> dict[str, Any]:
+    """The fields of an input; `ConfigurationError` for a misspelled name, or two names for one value."""
     fields: dict[str, Any] = {}
     names: dict[tuple[str, ...], str] = {}
     # Whole fields first: single keys override what they contain.
@@ -142,11 +131,7 @@ def values_of(named: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def input_of(fields: Mapping[str, Any]) -> EvaluationInput:
-    """The input with these fields.
-
-    Raises:
-        ConfigurationError: Everything that is wrong. Without an `error_type` a response is required.
-    """
+    """The input with these fields, or `ConfigurationError`. Without an `error_type` a response is required."""
     if "response" not in fields and fields.get("error_type") is None:
         raise ConfigurationError(
             "is missing: the answer to evaluate (or error_type, where the agent raised)", path="response"
@@ -155,16 +140,6 @@ def input_of(fields: Mapping[str, Any]) -> EvaluationInput:
         return EvaluationInput.model_validate(dict(fields))
     except ValidationError as error:
         raise explain_validation(error, EvaluationInput) from None
-
-
-def _chain(first: str, lines: Iterator[str]) -> Iterator[str]:
-    if first:
-        yield first
-    yield from lines
-
-
-def _items(line: str) -> list[tuple[str, Any]]:
-    return list(json_object(line).items())
 
 
 def _csv_problem(error: csv.Error) -> str:
@@ -176,32 +151,16 @@ def _csv_problem(error: csv.Error) -> str:
     return f"not CSV: {message}; write a quote within a quoted cell twice"
 
 
-def _checked_header(cells: list[str], place: str) -> list[str]:
-    """The names of the columns.
-
-    Raises:
-        ConfigurationError: Names that are misspelled or appear twice, or none for the answer.
-    """
-    problems: list[tuple[str | None, str]] = []
-    paths: set[tuple[str, ...]] = set()
-    for name in cells:
-        try:
-            path = field_of(name) if name.strip() else ()
-        except ConfigurationError as error:
-            problems += [(place, f"column {column!r}: {message}") for column, message in error.problems]
-            continue
-        if path in paths or not path:
-            problems.append((place, f"column {name!r} appears twice" if path else "a column without a name"))
-        paths.add(path)
-    if not problems and not paths & {("response",), ("error_type",)}:
+def _check_header(cells: list[str]) -> None:
+    """Refuse names that are misspelled, missing or there twice, and a header without a column for the answer."""
+    if not all(name.strip() for name in cells):
+        raise ConfigurationError("a column without a name")
+    if not values_of([(name, {}) for name in cells]).keys() & {"response", "error_type"}:
         fields = sorted(EvaluationInput.model_fields)
-        problems.append((place, f"no column 'response' with the answers to evaluate{choices('', fields)}"))
-    if problems:
-        raise ConfigurationError.of(problems)
-    return cells
+        raise ConfigurationError(f"no column 'response' with the answers to evaluate{choices('', fields)}")
 
 
-def _named_cells(header: list[str], cells: list[str]) -> list[tuple[str, Any]]:
+def _named_cells(header: list[str], cells: list[str]) -> Named:
     if len(cells) != len(header):
         raise ConfigurationError(f"{len(cells)} cells, but the header has {len(header)} columns")
     named = []
@@ -228,19 +187,12 @@ _AS_JSON = {(name,) for name, field in EvaluationInput.model_fields.items() if _
 
 
 def _json(text: str) -> Any:
-    """Strict JSON: no NaN, no number beyond a float, no key twice. Lone surrogates become question marks.
-
-    Raises:
-        ConfigurationError: It is not valid; with the place in the text.
-    """
+    """JSON without NaN and infinity. Half characters (lone surrogates) become question marks."""
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique)
-        if "\\u" in text:
+        value = json.loads(text, parse_constant=_refuse_constant)
+        if "\\ud" in text or "\\uD" in text:
             whole = json.dumps(value, ensure_ascii=False)
-            try:
-                whole.encode()
-            except UnicodeEncodeError:
-                value = json.loads(whole.encode("utf-8", "replace"))
+            value = json.loads(whole.encode("utf-8", "replace"))
         return value
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
@@ -250,21 +202,5 @@ def _json(text: str) -> Any:
         raise ConfigurationError(f"not JSON: {str(error)[:80]}") from None
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        _refuse(text)
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice[:40]!r} appears twice")
-    return value
-
-
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")

@@ -1,21 +1,22 @@
-"""Reports: the contract, and those for programs (JSON) and pull requests (Markdown)."""
+"""Reports: a table for people, JSON for programs, Markdown for pull requests, JUnit XML for CI servers."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from typing import IO, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from agenteval_otel.cli.evaluate.dataset import Row
-from agenteval_otel.cli.evaluate.targets import Summary
-from agenteval_otel.cli.evaluate.totals import CriterionTotals
-from agenteval_otel.cli.figures import count_of, duration_of, frequencies, with_interval
-from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.cli.evaluate.totals import CriterionTotals, Summary, Target, Totals, estimate_json
+from agenteval_otel.cli.figures import Glyphs, count_of, duration_of, glyphs_of, json_for_terminals, with_interval
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.scoring.intervals import Estimate
-
-__all__ = ["JsonReport", "MarkdownReport", "Report", "json_for_terminals"]
 
 
 class Report:
@@ -26,21 +27,123 @@ class Report:
 
     def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
         """Add the results of one input, in the order of the dataset. Most reports only need the totals."""
-        return
 
     def finish(self, summary: Summary) -> None:
         """Write the report. Raises `OSError` when it cannot be written."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Release what the report keeps, whether it was written or not."""
-        return
+
+def heading_of(summary: Summary) -> str:
+    """``3 inputs from answers.jsonl in 0.1 s``."""
+    sources = ", ".join(summary.sources)
+    return f"{count_of(summary.totals.inputs, 'input')} from {sources} in {duration_of(summary.duration_s)}"
 
 
-def json_for_terminals(value: Any) -> str:
-    """Indented JSON. Control characters are escaped: names come from files, and must not steer a terminal."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+_MIDDLE, _NARROW = 76, 58
+_COUNTS = ("scored", "skip", "fail")
+_COLUMNS = ("criterion", "mean", "pass rate", *_COUNTS, "target")
+_LOWEST = 5
+
+
+class TableReport(Report):
+    """A row for each criterion; narrow terminals get fewer columns, never broken ones.
+
+    Without `width`, the table is as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or file.
+    """
+
+    def __init__(self, file: IO[str], *, width: int | None = None) -> None:
+        super().__init__(file)
+        self.console = Console(file=file, width=width, highlight=False, emoji=False)
+
+    def finish(self, summary: Summary) -> None:
+        console, totals = self.console, summary.totals
+        console.print(Text(printable(heading_of(summary)), style="bold"))
+        console.print()
+        console.print(criteria_table(totals, summary.targets, width=console.width, glyphs=glyphs_of(console)))
+        lowest: list[tuple[str, ...]] = [
+            (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)) for low in totals.lowest
+        ]
+        for heading, rows in (*totals.notes(), ("Lowest", [row for row in lowest if row[-1]][:_LOWEST])):
+            if rows:
+                console.print()
+                console.print(_note(heading, rows))
+        console.print()
+        legend = "In brackets: 95 % intervals. Means leave out failed and skipped results."
+        if summary.targets:
+            legend += " A target in % applies to the pass rate, a plain number to the mean."
+        console.print(Text(legend, style="dim"))
+
+
+def criteria_table(
+    totals: Totals,
+    targets: Sequence[Target],
+    *,
+    width: int,
+    glyphs: Glyphs,
+    columns: Sequence[str] = _COLUMNS,
+    trends: Mapping[str, str] | None = None,
+) -> Table:
+    """The table; a terminal of few columns (`width`) gets fewer `columns`. `trends` is the column ``trend``."""
+    hidden = {"skip" if width < _MIDDLE else "", "scored" if width < _NARROW else "", "" if targets else "target"}
+    table = Table(box=None, padding=(0, 2 if width >= _NARROW else 1, 0, 0), pad_edge=False, header_style="dim")
+    shown = [name for name in columns if name not in hidden]
+    for name in shown:
+        if name == "criterion":
+            table.add_column(name, overflow="fold", min_width=12)
+        else:
+            table.add_column(name, no_wrap=True, justify="right" if name in _COUNTS else "left")
+    overall = totals.overall
+    rows = [_row(criterion, width, glyphs) for criterion in totals.criteria]
+    if "mean" in shown:
+        count = Text(f"{0 if overall is None else overall.scores:,}")
+        rows.append({"criterion": Text("overall score", style="bold"), "mean": _mean(overall, width, glyphs),
+                     "scored": count})  # fmt: skip
+    for row, key in zip(rows, (*(criterion.name for criterion in totals.criteria), None), strict=False):
+        own = [target for target in targets if target.criterion == key]
+        row["target"] = Text("\n").join(_target(target, glyphs) for target in own)
+        row["trend"] = Text((trends or {}).get(key or "", ""), style="cyan")
+        if key is not None and not all(target.met for target in own):
+            row["criterion"].stylize("bold red")
+        table.add_row(*(row.get(name, Text()) for name in shown))
+    return table
+
+
+def _row(criterion: CriterionTotals, width: int, glyphs: Glyphs) -> dict[str, Text]:
+    rate = criterion.pass_rate and with_interval(criterion.pass_rate, glyphs.dash, rate=True)
+    return {
+        "criterion": Text(printable(criterion.name)),
+        "mean": _mean(criterion.mean, width, glyphs),
+        "pass rate": _estimate(rate, glyphs, interval=width >= _NARROW, align=5),
+        "scored": Text(f"{criterion.scored:,}"),
+        "skip": Text(f"{criterion.skipped:,}"),
+        "fail": Text(f"{criterion.failed:,}", style="red" if criterion.failed else ""),
+    }
+
+
+def _mean(estimate: Estimate | None, width: int, glyphs: Glyphs) -> Text:
+    return _estimate(estimate and with_interval(estimate, glyphs.dash), glyphs, interval=width >= _MIDDLE)
+
+
+def _estimate(words: str | None, glyphs: Glyphs, *, interval: bool, align: int = 0) -> Text:
+    """The figure, followed by its dimmed interval."""
+    figure, bracket, rest = (words or glyphs.dash).partition(" (")
+    cell = Text(figure.rjust(align), style="" if words else "dim")
+    return cell.append(bracket + rest, style="dim") if interval else cell
+
+
+def _target(target: Target, glyphs: Glyphs) -> Text:
+    sign = (glyphs.good, "green") if target.met else (glyphs.bad, "bold red")
+    return Text.assemble(f"{target.shown} ", sign)
+
+
+def _note(heading: str, rows: Sequence[Sequence[str]]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="dim", min_width=8)
+    for _ in rows[0]:
+        grid.add_column(overflow="fold")
+    for number, cells in enumerate(rows):
+        grid.add_row(heading if number == 0 else "", *(Text(printable(cell)) for cell in cells))
+    return grid
 
 
 class JsonReport(Report):
@@ -53,37 +156,17 @@ class JsonReport(Report):
             "inputs": totals.inputs,
             "inputs_with_failures": totals.broken,
             "duration_s": round(summary.duration_s, 3),
-            "overall_score": _estimate(totals.overall),
-            "criteria": [_criterion(criterion) for criterion in totals.criteria],
+            "overall_score": estimate_json(totals.overall),
+            "criteria": [criterion.as_json() for criterion in totals.criteria],
             "fail_under": [limit._asdict() for limit in summary.limits],
-            "missed": [target._asdict() for target in summary.missed],
+            "missed": [
+                {"criterion": target.criterion, "target": target.target, "reached": target.reached}
+                for target in summary.missed
+            ],
             "lowest": [low._asdict() for low in totals.lowest],
-            **({"judges": totals.judges.as_json()} if totals.judges else {}),
+            **({"judges": vars(totals.judges)} if totals.judges else {}),
         }
         self.file.write(json_for_terminals(report) + "\n")
-
-
-def _criterion(criterion: CriterionTotals) -> dict[str, Any]:
-    return {
-        "name": criterion.name,
-        "mean": _estimate(criterion.mean),
-        "pass_rate": _estimate(criterion.pass_rate),
-        "scored": criterion.scored,
-        "skipped": criterion.skipped,
-        "failed": criterion.failed,
-        "objective": criterion.objective,
-        "objective_met": criterion.objective_met,
-        "labels": dict(criterion.labels),
-        "skip_reasons": dict(criterion.skips),
-        "error_types": dict(criterion.errors),
-    }
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, float] | None:
-    """The mean, its 95 % interval, and the number of scores."""
-    if estimate is None:
-        return None
-    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "scores": estimate.scores}
 
 
 _NONE = "\u2013"
@@ -99,35 +182,26 @@ class MarkdownReport(Report):
 
 
 def _lines(summary: Summary) -> Iterator[str]:
-    totals, missed, has_targets = summary.totals, summary.missed, summary.has_targets
-    outcome = f"{count_of(len(missed), 'target')} missed" if missed else "all targets met"
-    yield f"### {'❌ ' if missed else '✅ ' if has_targets else ''}Evaluation: " + (
-        outcome if has_targets else "no targets set"
-    )
-    yield ""
-    sources = ", ".join(map(_text, summary.sources))
-    yield f"{count_of(totals.inputs, 'input')} from {sources} in {duration_of(summary.duration_s)}."
+    totals, missed = summary.totals, summary.missed
+    outcome = "no targets set"
+    if summary.targets:
+        outcome = f"{count_of(len(missed), 'target')} missed" if missed else "all targets met"
+    yield f"### {'❌ ' if missed else '✅ ' if summary.targets else ''}Evaluation: {outcome}"
+    yield from ("", f"{_text(heading_of(summary))}.")
     yield from ("", "| criterion | mean (95 %) | pass rate (95 %) | scored | skipped | failed | target |")
     yield "|---|---|---|--:|--:|--:|---|"
     for item in totals.criteria:
-        mean, rate = item.mean, item.pass_rate
-        cells = [
-            _text(item.name), _NONE if mean is None else with_interval(mean),
-            _NONE if rate is None else with_interval(rate, rate=True),
-            f"{item.scored:,}", f"{item.skipped:,}", f"{item.failed:,}", _targets(summary, item),
-        ]  # fmt: skip
-        yield f"| {' | '.join(cells)} |"
+        mean = _NONE if item.mean is None else with_interval(item.mean)
+        rate = _NONE if item.pass_rate is None else with_interval(item.pass_rate, rate=True)
+        counts = f"{item.scored:,} | {item.skipped:,} | {item.failed:,}"
+        yield f"| {_text(item.name)} | {mean} | {rate} | {counts} | {_targets(summary, item.name)} |"
     overall = totals.overall
     shown, scored = (_NONE, 0) if overall is None else (with_interval(overall), overall.scores)
     yield f"| **overall score** | {shown} | | {scored:,} | | | {_targets(summary, None)} |"
-    for title, lines in (
-        ("Missed", list(map(str, missed))),
-        ("Failed results, which have no score",
-         [f"{item.name}: {frequencies(item.errors)}" for item in totals.criteria if item.failed]),
-        ("Skips", [f"{item.name}: {frequencies(item.skips)}" for item in totals.criteria if item.skipped]),
-    ):  # fmt: skip
+    notes = [(heading, [": ".join(row) for row in rows]) for heading, rows in totals.notes()]
+    for heading, lines in (("Missed", list(map(str, missed))), *notes):
         if lines:
-            yield from ("", f"**{title}**", "", *(f"- {_text(line)}" for line in lines))
+            yield from ("", f"**{heading}**", "", *(f"- {_text(line)}" for line in lines))
     if totals.lowest:
         yield from ("", "<details><summary>Lowest scores</summary>", "", "| input | overall score | not passed |")
         yield "|---|--:|---|"
@@ -136,11 +210,105 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield from ("", "</details>")
 
 
-def _targets(summary: Summary, criterion: CriterionTotals | None) -> str:
-    return ", ".join(f"{words} {'✅' if met else '❌'}" for words, met in summary.targets_of(criterion))
+def _targets(summary: Summary, criterion: str | None) -> str:
+    own = [target for target in summary.targets if target.criterion == criterion]
+    return ", ".join(f"{target.shown} {'✅' if target.met else '❌'}" for target in own)
 
 
 def _text(text: str) -> str:
     """The text, as code where Markdown would interpret it."""
     shown = printable(text)
     return f"`{shown.replace('`', chr(39)).replace('|', chr(92) + '|')}`" if _SPECIAL.search(shown) else shown
+
+
+_MAX_CHARACTERS = 2000
+# Characters that XML 1.0 cannot contain, escaped or not.
+_NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class JUnitReport(Report):
+    """JUnit XML: each criterion of each input is a test case, each source a suite. Keeps the cases until the end.
+
+    A result that does not pass is a ``failure``, an evaluator that failed an ``error``, a skip ``skipped``; a score
+    that neither passes nor fails is a passing case. Strict servers (Jenkins' xUnit plugin) accept every element.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        super().__init__(file)
+        self._suites: dict[str, Element] = {}
+
+    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+        by_criterion: dict[str, list[EvaluationResult]] = {}
+        for result in aggregated.results:
+            by_criterion.setdefault(result.criterion_name, []).append(result)
+        for criterion, results in by_criterion.items():
+            _add_outcome(self._case(row, criterion, results), results)
+        if not by_criterion and aggregated.run_errors:
+            messages = [error.message for error in aggregated.run_errors]
+            kind = aggregated.run_errors[0].evaluator_type or "error"
+            _add_element(self._case(row, "evaluation", []), "error", messages, kind)
+
+    def _case(self, row: Row, criterion: str, results: Iterable[EvaluationResult]) -> Element:
+        """A case; it takes as long as its evaluators, one of which may score several criteria in that time."""
+        suite = self._suites.setdefault(row.source, Element("testsuite", name=_clean(row.source)))
+        took_ns = sum(max(0, (result.ended_ns or 0) - (result.started_ns or 0)) for result in results)
+        return SubElement(
+            suite, "testcase", classname=f"{_package(row.source)}.{_package(criterion)}",
+            name=_clean(f"{criterion} at {row.place}"), time=f"{took_ns / 1e9:.6f}",
+        )  # fmt: skip
+
+    def finish(self, summary: Summary) -> None:
+        root = Element("testsuites", name="agenteval-otel")
+        root.extend(self._suites.values())
+        for element in (root, *root):
+            cases = list(element.iter("testcase"))
+            element.set("tests", str(len(cases)))
+            for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+                if element is not root or name != "skipped":
+                    element.set(name, str(sum(case.find(tag) is not None for case in cases)))
+            element.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.6f}")
+        root.set("time", f"{summary.duration_s:.6f}")
+        indent(root)
+        self.file.write(f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, encoding="unicode")}\n')
+
+
+def _add_outcome(case: Element, results: list[EvaluationResult]) -> None:
+    """The element that shows the outcome; a failed result counts before one that does not pass."""
+    failed = [result for result in results if result.status == "failed"]
+    low = [result for result in results if result.passed is False]
+    if failed:
+        _add_element(case, "error", [result.error or "" for result in failed], failed[0].error_type or "error")
+    elif low:
+        _add_element(case, "failure", [_score_text(result) for result in low], low[0].reason_code or "fail")
+    elif all(result.status == "skipped" for result in results):
+        reasons = dict.fromkeys(result.skip_reason or "" for result in results)
+        SubElement(case, "skipped", message=_clean(", ".join(reasons)))
+    else:
+        scored = [_score_text(result) for result in results if result.status == "scored"]
+        SubElement(case, "system-out").text = _clean("\n".join(scored))
+
+
+def _add_element(case: Element, tag: str, texts: list[str], kind: str) -> None:
+    text = "\n".join(texts)
+    SubElement(case, tag, message=_clean(text.partition("\n")[0][:200]), type=_clean(kind)).text = _clean(text)
+
+
+def _score_text(result: EvaluationResult) -> str:
+    words = f"score {result.score}"
+    if result.threshold is not None:
+        words += f", passes from {result.threshold:g}"
+    if result.reason_code:
+        words += f" ({result.reason_code})"
+    return f"{words}: {result.reasoning}" if result.reasoning else words
+
+
+def _package(name: str) -> str:
+    """A name as one part of a class name. Servers split class names at dots."""
+    return re.sub(r"[^\w-]", "_", name.rsplit("/", 1)[-1].removesuffix(".jsonl").removesuffix(".csv")) or "_"
+
+
+def _clean(text: str) -> str:
+    """The text as XML can contain it, cut where it is long."""
+    if len(text) > _MAX_CHARACTERS:
+        text = f"{text[:_MAX_CHARACTERS]} [and {len(text) - _MAX_CHARACTERS:,} more characters]"
+    return _NO_XML.sub("\ufffd", text)

@@ -1,19 +1,24 @@
-"""Totals: running sums of the results for each criterion. Their size does not grow with the number of inputs."""
+"""Totals: running sums of the results for each criterion, and the targets that they should reach.
+
+Their size does not grow with the number of inputs. The targets, the criteria's objectives and ``--fail-under``, decide
+the exit code.
+"""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from agenteval_otel.cli.figures import frequencies
+from agenteval_otel.cli.figures import exactly, frequencies, setting
+from agenteval_otel.components import choices
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.judge_calls import CACHED, JudgeCall
 from agenteval_otel.scoring.intervals import Estimate, WeightedSums
 from agenteval_otel.scoring.probability import weight
-
-__all__ = ["ROUNDING", "CriterionTotals", "JudgeTotals", "Low", "Totals"]
 
 ROUNDING = 1e-9
 """Tolerance for sums of floating-point numbers: a mean of 0.8 reaches a limit of 0.8."""
@@ -39,9 +44,6 @@ class CriterionTotals:
         self.errors: Counter[str] = Counter()
         self.skips: Counter[str] = Counter()
         self._scores, self._passes = WeightedSums(), WeightedSums()
-
-    def __repr__(self) -> str:
-        return f"<CriterionTotals {self.name}: {self}>"
 
     def __str__(self) -> str:
         """How many results of each kind, and why: ``0 scored, 12 failed: timeout 12``."""
@@ -87,17 +89,17 @@ class CriterionTotals:
             self.passed += result.passed
             self._passes.add(1.0 if result.passed else 0.0, represents)
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "mean": estimate_json(self.mean), "pass_rate": estimate_json(self.pass_rate),
+            "scored": self.scored, "skipped": self.skipped, "failed": self.failed, "objective": self.objective,
+            "objective_met": self.objective_met, "labels": dict(self.labels), "skip_reasons": dict(self.skips),
+            "error_types": dict(self.errors),
+        }  # fmt: skip
+
 
 class JudgeTotals:
-    """Sums over the questions to judges: a `models.judge_calls.CallObserver`.
-
-    Attributes:
-        calls: Questions that were sent, failed ones included.
-        cached: Questions answered from the cache.
-        refused: Questions that a guard rejected.
-        tokens: Of questions and answers, as far as providers report them.
-        cost_usd: US dollars, as far as prices are known; None where none is.
-    """
+    """Sums over the requests to judges: sent (`calls`), answered from the cache, refused by a guard."""
 
     def __init__(self) -> None:
         self.calls = self.cached = self.refused = self.tokens = 0
@@ -113,7 +115,6 @@ class JudgeTotals:
         return bool(self.calls or self.cached or self.refused)
 
     def on_call(self, call: JudgeCall) -> None:
-        """Add one question."""
         self.calls += call.was_sent
         self.cached += call.outcome == CACHED
         self.refused += not call.was_sent and call.outcome != CACHED
@@ -122,10 +123,6 @@ class JudgeTotals:
             self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         if call.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
-
-    def as_json(self) -> dict[str, Any]:
-        """The sums by name."""
-        return {**vars(self)}
 
 
 class Low(NamedTuple):
@@ -137,16 +134,11 @@ class Low(NamedTuple):
 
 
 class Totals:
-    """The totals of a run.
-
-    Args:
-        criteria: The scored criteria, in the order of the reports.
+    """The totals of a run, of the scored criteria in the order of the reports.
 
     Attributes:
-        inputs: How many inputs were evaluated.
         broken: Inputs with at least one failed result or run error.
         run_errors: Inputs for which another part than an evaluator failed, by its label.
-        judges: Calls of judges, and their cost.
     """
 
     def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
@@ -159,7 +151,6 @@ class Totals:
 
     @property
     def criteria(self) -> list[CriterionTotals]:
-        """The criteria, in order."""
         return list(self._by_name.values())
 
     @property
@@ -178,19 +169,22 @@ class Totals:
         return sum(criterion.scored for criterion in self.criteria)
 
     def get(self, name: str) -> CriterionTotals | None:
-        """The totals of a criterion."""
         return self._by_name.get(name)
+
+    def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """What stands below a table, where there is anything: labels without figures, reasons of failures and skips."""
+        criteria = self.criteria
+        categories = [item for item in criteria if item.labels and item.mean is None and item.pass_rate is None]
+        return [
+            ("Labels", [(item.name, frequencies(item.labels)) for item in categories]),
+            ("Failed", [(item.name, frequencies(item.errors)) for item in criteria if item.failed]),
+            ("Skipped", [(item.name, frequencies(item.skips)) for item in criteria if item.skipped]),
+        ]
 
     def add(
         self, aggregated: AggregatedEvaluationResult, *, place: str = "", criteria: Iterable[EvaluationCriteria] = ()
     ) -> None:
-        """Add the results of one input.
-
-        Args:
-            aggregated: The results.
-            place: Where the input stands.
-            criteria: The input's own; their objectives apply where the configuration sets none.
-        """
+        """Add the results of the input at `place`. The objectives of its `criteria` apply where none is configured."""
         self.inputs += 1
         for criterion in criteria:
             totals = self._by_name.get(criterion.name)
@@ -212,15 +206,22 @@ class Totals:
 
     def _add_overall(self, place: str, overall: float, results: Iterable[EvaluationResult]) -> None:
         self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
-        # The smallest of the heap is the highest score, and the latest of several equal ones.
-        key = (-overall, -self.inputs)
-        if overall >= 1.0 or (len(self._lowest) == _LOWEST and key < self._lowest[0][:2]):
+        if overall >= 1.0:
             return
-        names = dict.fromkeys(
-            _described(result) for result in results if result.passed is False or result.status == "failed"
+        low = [result for result in results if result.passed is False or result.status == "failed"]
+        # The smallest of the heap is the highest score, and the latest of several equal ones.
+        heapq.heappush(
+            self._lowest, (-overall, -self.inputs, Low(place, overall, tuple(dict.fromkeys(map(_described, low)))))
         )
-        entry = (*key, Low(place, overall, tuple(names)))
-        (heapq.heappush if len(self._lowest) < _LOWEST else heapq.heapreplace)(self._lowest, entry)
+        if len(self._lowest) > _LOWEST:
+            heapq.heappop(self._lowest)
+
+
+def estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
+    """The mean, its 95 % interval, and the number of scores."""
+    if estimate is None:
+        return None
+    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "scores": estimate.scores}
 
 
 def _described(result: EvaluationResult) -> str:
@@ -231,3 +232,95 @@ def _described(result: EvaluationResult) -> str:
 def _count(counter: Counter[str], key: str) -> None:
     if key in counter or len(counter) < _MAX_KEYS:
         counter[key] += 1
+
+
+class FailUnder(NamedTuple):
+    """A limit of the command line: for the mean of a criterion, or (None) of the overall scores."""
+
+    criterion: str | None
+    limit: float
+
+    @classmethod
+    def parse(cls, text: str) -> FailUnder:
+        """From ``criterion=0.8``, or ``0.8`` for the overall scores."""
+        name, _, number = text.rpartition("=")
+        try:
+            limit = float(number)
+        except ValueError:
+            limit = math.nan
+        if not 0 <= limit <= 1 or (not name.strip() and "=" in text):
+            raise ConfigurationError(
+                f"expected CRITERION=LIMIT or LIMIT, from 0 to 1, found {text[:60]!r}", path="--fail-under"
+            )
+        return cls(name.strip() or None, limit)
+
+
+class Target(NamedTuple):
+    """What a criterion (None: the overall scores) should reach.
+
+    Attributes:
+        shown: In tables: a percentage applies to the pass rate (an objective), a plain number to the mean.
+        met: Whether it was reached; not without any score.
+        target: In full: ``the objective is 90 %``.
+        reached: What was reached instead of a missed target.
+    """
+
+    criterion: str | None
+    shown: str
+    met: bool
+    target: str = ""
+    reached: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.criterion or 'overall score'}: {self.reached}, {self.target}"
+
+
+class Summary(NamedTuple):
+    """The results of a run: the names of its sources in order, and how long the evaluation took."""
+
+    totals: Totals
+    sources: Sequence[str]
+    limits: Sequence[FailUnder]
+    targets: Sequence[Target]
+    duration_s: float
+
+    @property
+    def missed(self) -> list[Target]:
+        return [target for target in self.targets if not target.met]
+
+
+def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
+    """Refuse limits for criteria that no evaluator scores, with the scored ones."""
+    problems: list[tuple[str | None, str]] = [
+        ("--fail-under", f"no criterion {limit.criterion!r} is scored{choices(limit.criterion, known)}")
+        for limit in limits if limit.criterion is not None and limit.criterion not in known
+    ]  # fmt: skip
+    if problems:
+        raise ConfigurationError.of(problems)
+
+
+def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
+    """Every target: objectives first, in the order of the criteria."""
+    for criterion in totals.criteria:
+        if criterion.objective is not None:
+            shown = setting(criterion.objective)
+            met = criterion.objective_met is True
+            yield Target(criterion.name, shown, met, f"the objective is {shown}", _pass_rate(criterion))
+    for limit in limits:
+        if limit.criterion is None:
+            mean = totals.overall
+            reached = "no input has one" if mean is None else exactly(mean)
+        else:
+            criterion = totals.get(limit.criterion) or CriterionTotals(limit.criterion)
+            mean = criterion.mean
+            reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
+        met = mean is not None and mean.mean >= limit.limit - ROUNDING
+        yield Target(limit.criterion, f"{limit.limit:g}", met, f"--fail-under is {limit.limit:g}", reached)
+
+
+def _pass_rate(criterion: CriterionTotals) -> str:
+    rate = criterion.pass_rate
+    if rate is not None:
+        return f"{criterion.passed:,} of {rate.scores:,} passed, {exactly(rate, rate=True)}"
+    hint = ": the criterion needs a threshold, which decides whether a score passes" if criterion.scored else ""
+    return f"no pass rate ({criterion}){hint}"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from agenteval_otel.testing.model_server.exchange import Event, Exchange
-from agenteval_otel.testing.model_server.reply import pieces
+from agenteval_otel.testing.model_server.reply import Exchange, pieces
 
-__all__ = ["events", "failure", "plain"]
-
-_CREATED: Final = 1_750_000_000
+_CREATED = 1_750_000_000
 
 
 def plain(exchange: Exchange) -> dict[str, Any]:
-    """The completion, whole, with one choice."""
     reply = exchange.reply
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": reply.refusal}
     if reply.reasoning:
@@ -24,30 +20,29 @@ def plain(exchange: Exchange) -> dict[str, Any]:
     return _head(exchange, "chat.completion") | {"choices": [choice], "usage": _usage(exchange)}
 
 
-def events(exchange: Exchange) -> list[Event]:
-    """The completion in chunks; usage in a last one without choices where it was asked for, then ``[DONE]``."""
+def events(exchange: Exchange) -> list[tuple[str | None, Any]]:
+    """The completion in chunks; the usage in a last one where the request includes it, then ``[DONE]``."""
     reply = exchange.reply
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": "", "refusal": None}]
     deltas += [{"reasoning_content": part} for part in pieces(reply.reasoning)]
     deltas += [{"content": part} for part in pieces(reply.text)]
     for index, call in enumerate(reply.tool_calls):
-        whole = _call(exchange, index)
-        begun = {**whole, "index": index, "function": {"name": call.name, "arguments": ""}}
-        deltas.append({"tool_calls": [begun]})
-        deltas += [
-            {"tool_calls": [{"index": index, "function": {"arguments": part}}]} for part in pieces(call.arguments_json)
-        ]
+        begun = {**_call(exchange, index), "index": index, "function": {"name": call.name, "arguments": ""}}
+        parts = [{"index": index, "function": {"arguments": part}} for part in pieces(call.arguments_json)]
+        deltas += [{"tool_calls": [part]} for part in (begun, *parts)]
+    choices: list[dict[str, Any]] = [
+        {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas
+    ]
+    choices.append({"index": 0, "delta": {}, "logprobs": None, "finish_reason": reply.reason})
     counted = bool((exchange.request.get("stream_options") or {}).get("include_usage"))
     head = _head(exchange, "chat.completion.chunk") | ({"usage": None} if counted else {})
-    chunks = [head | {"choices": [_choice(delta, None)]} for delta in deltas]
-    chunks.append(head | {"choices": [_choice({}, reply.reason)]})
+    chunks = [head | {"choices": [choice]} for choice in choices]
     if counted:
         chunks.append(head | {"choices": [], "usage": _usage(exchange)})
     return [*((None, chunk) for chunk in chunks), (None, "[DONE]")]
 
 
 def failure(exchange: Exchange) -> dict[str, Any]:
-    """An error by its status."""
     status = exchange.reply.status
     code = "rate_limit_exceeded" if status == 429 else None
     kind = "server_error" if status >= 500 else "invalid_request_error"
@@ -57,10 +52,6 @@ def failure(exchange: Exchange) -> dict[str, Any]:
 
 def _head(exchange: Exchange, kind: str) -> dict[str, Any]:
     return {"id": exchange.id("chatcmpl-"), "object": kind, "created": _CREATED, "model": exchange.model}
-
-
-def _choice(delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
 
 
 def _call(exchange: Exchange, index: int) -> dict[str, Any]:

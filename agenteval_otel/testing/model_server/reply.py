@@ -1,23 +1,21 @@
-"""ModelReply: what the model says next, in no wire format yet."""
+"""ModelReply: what the model answers, independent of the wire format; Exchange: a request with its reply."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from agenteval_otel.models.value import Value
 
-__all__ = ["ModelReply", "RepliedCall", "pieces"]
-
 
 class RepliedCall(Value):
-    """A tool call that the model asks for.
+    """A tool call of the model.
 
     Attributes:
         arguments: JSON data; a string is sent as it is, so that it may be no JSON at all.
-        id: Made from the reply's number where it is left out.
+        id: By default made from the reply's number.
     """
 
     name: str
@@ -26,7 +24,6 @@ class RepliedCall(Value):
 
     @property
     def arguments_json(self) -> str:
-        """The arguments as they travel."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
 
 
@@ -35,26 +32,26 @@ class ModelReply(Value):
 
     Attributes:
         finish_reason: In the words of chat completions (``stop``, ``length``, ``tool_calls``, ``content_filter``),
-            which the other formats get in their own; another word is sent as it is. By default ``tool_calls`` where
-            there are calls, else ``stop``.
-        reasoning: Text of the model's reasoning, sent as the format's own kind of part before the answer.
-        model: The model's name in the reply; by default the one that was asked for.
-        id: Id of the reply; by default one made from the reply's number.
-        status: HTTP status; from 400 on the reply is an error in the format's own shape.
+            translated for the other formats; another word is sent as it is. By default ``tool_calls`` with calls, else
+            ``stop``.
+        reasoning: The model's reasoning, sent as the format's own kind of part before the answer.
+        model: The model's name in the reply; by default that of the request.
+        id: Id of the reply; by default made from the reply's number.
+        status: HTTP status; from 400 the reply is an error in the format's own form.
         headers: Added to the response, such as ``{"Retry-After": "2"}``.
-        body: Sent instead of the format's shape: JSON data, or text as it is.
+        body: Sent instead of the format's form: JSON data, or text as it is.
         delay_s: Wait before the first byte; ends early when the server is closed.
         chunk_delay_s: Wait before each event of a stream.
-        cut_after: Break a stream off, without an end, after so many events; a plain reply breaks off in its middle.
-        refusal: The model's words of refusal, where the format has a field of its own for them (chat completions).
-        cache_read_tokens: Input tokens that the provider says it had kept, beside the `input_tokens`.
-        cache_write_tokens: Input tokens that it says it keeps from now on.
+        cut_after: Break a stream off after this many events; a plain reply breaks off in its middle.
+        refusal: The model's refusal, where the format has a field for it (chat completions).
+        cache_read_tokens: Input tokens read from the provider's cache, beside the `input_tokens`.
+        cache_write_tokens: Input tokens written to it.
         trickle_s: Wait before each byte of a plain reply's body.
         hangs: The connection stays open, and nothing more comes: ``before`` the response, after its ``headers``, or in
             the middle of the ``body``. Ends when the server is closed.
         resets: The connection is reset instead of answered.
-        padding: So many spaces stand before the body of a plain reply, which JSON allows.
-        chunked: The length of a plain reply is not said before.
+        padding: Number of spaces before the body of a plain reply, which JSON allows.
+        chunked: A plain reply is sent in chunks, without its length.
     """
 
     text: str = ""
@@ -86,6 +83,24 @@ class ModelReply(Value):
         return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
 
 
+class Exchange(NamedTuple):
+    """The request's body, the reply, and the number of the request, from which ids are made."""
+
+    request: dict[str, Any]
+    reply: ModelReply
+    number: int
+
+    @property
+    def model(self) -> str:
+        return self.reply.model or str(self.request.get("model", "model"))
+
+    def id(self, prefix: str) -> str:
+        return self.reply.id or f"{prefix}{self.number:08d}"
+
+    def call_id(self, prefix: str, index: int) -> str:
+        return self.reply.tool_calls[index].id or f"{prefix}{self.number:06d}{index:02d}"
+
+
 def pieces(text: str, size: int = 7) -> list[str]:
-    """Text cut into what a model would send at a time: pieces that do not end where words do."""
+    """The text as a model would stream it: in pieces that do not end where words do."""
     return [text[start : start + size] for start in range(0, len(text), size)]

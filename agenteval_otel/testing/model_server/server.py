@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Self
 
 from agenteval_otel.testing.model_server import completions, embeddings, messages, responses
-from agenteval_otel.testing.model_server.exchange import Exchange, Wire
-from agenteval_otel.testing.model_server.reply import ModelReply
-
-__all__ = ["ModelServer"]
+from agenteval_otel.testing.model_server.reply import Exchange, ModelReply
 
 Reply = str | ModelReply | Callable[[dict[str, Any]], "str | ModelReply"]
 
-_WIRES: Final[dict[str, Wire]] = {
-    "/messages": messages,
-    "/chat/completions": completions,
-    "/responses": responses,
-    "/embeddings": embeddings,
-}
-_CLOSE_TIMEOUT_S: Final = 5.0
-_CHUNK: Final = 16_384
-_AT_ONCE: Final = ModelReply()
+_FORMATS = {
+    "/messages": messages, "/chat/completions": completions, "/responses": responses, "/embeddings": embeddings,
+}  # fmt: skip
+_CLOSE_TIMEOUT_S = 5.0
+_CHUNK_BYTES = 16_384
 
 
 class ModelServer:
@@ -41,14 +36,15 @@ class ModelServer:
     with ``"stream": true``, and ``/embeddings``. Every connection has a daemon thread; `close` ends them all.
 
     Args:
-        replies: Text, a `ModelReply`, or a function from the request's body to one of these; given in order, the last
+        replies: Text, a `ModelReply`, or a function from the request's body to one of these; sent in order, the last
             one again and again.
 
     Attributes:
-        url: Where it listens; the version's part of the path is the client's.
-        requests: The JSON bodies that came, in order.
+        url: The address; the version's part of the path is the client's.
+        requests: The JSON bodies of the requests, in order.
         paths: Their paths.
         headers: Their headers, names in lower case.
+        connections: Number of connections so far.
     """
 
     def __init__(self, replies: Sequence[Reply] = ("Hello.",)) -> None:
@@ -57,8 +53,12 @@ class ModelServer:
         self.requests: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
-        self._replies, self._lock, self._closed = list(replies), threading.Lock(), threading.Event()
-        self._server = _Listener(self)
+        self.connections = 0
+        self._replies = list(replies)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._open: dict[socket.socket, threading.Thread] = {}
+        self._server = _Listener(("127.0.0.1", 0), partial(_Handler, self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
@@ -66,194 +66,155 @@ class ModelServer:
     def __repr__(self) -> str:
         return f"<ModelServer {self.url} requests={len(self.requests)}>"
 
-    def __enter__(self) -> ModelServer:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Stop listening, break off what is open, and end every thread. Idempotent."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._server.break_off(_CLOSE_TIMEOUT_S)
-        self._thread.join(_CLOSE_TIMEOUT_S)
-
-    def hang(self) -> None:
-        """Let time pass until the server is closed."""
-        self._closed.wait()
-
-    @property
-    def connections(self) -> int:
-        """How many connections were made so far."""
-        return self._server.accepted
-
-    def wait(self, seconds: float) -> bool:
-        """Let time pass; True when the server was closed meanwhile."""
-        return seconds > 0 and self._closed.wait(seconds)
-
-    def take(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> Exchange:
-        """Note a request, and choose the reply to it."""
+    def _exchange(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> Exchange:
+        """Record a request, and choose the reply to it."""
         with self._lock:
             number = len(self.requests)
             self.requests.append(body)
             self.paths.append(path)
             self.headers.append(headers)
-        chosen = self._replies[min(number, len(self._replies) - 1)]
-        if callable(chosen):
-            chosen = chosen(body)
-        return Exchange(body, ModelReply(text=chosen) if isinstance(chosen, str) else chosen, number + 1)
+        reply = self._replies[min(number, len(self._replies) - 1)]
+        if callable(reply):
+            reply = reply(body)
+        return Exchange(body, ModelReply(text=reply) if isinstance(reply, str) else reply, number + 1)
+
+    def close(self) -> None:
+        """Stop listening, break off open connections, and end every thread. Idempotent."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._server.shutdown()
+        self._server.server_close()
+        with self._lock:
+            left = dict(self._open)
+        for connection in left:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in (*left.values(), self._thread):
+            thread.join(_CLOSE_TIMEOUT_S)
 
 
 class _Listener(ThreadingHTTPServer):
-    """The HTTP server, which knows its connections and their threads so that both can be ended."""
-
-    block_on_close = False
     request_queue_size = 128
-
-    def __init__(self, owner: ModelServer) -> None:
-        self.owner = owner
-        self._open: dict[socket.socket, threading.Thread] = {}
-        self._guard = threading.Lock()
-        self.accepted = 0
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
-        with self._guard:
-            self._open[request] = thread
-            self.accepted += 1
-        thread.start()
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._guard:
-                self._open.pop(request, None)
-
-    def cut(self, connection: socket.socket) -> None:
-        """Close a connection this moment."""
-        with self._guard:
-            self._open.pop(connection, None)
-        connection.close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is none of ours to print."""
-
-    def break_off(self, timeout_s: float) -> None:
-        """End every connection, and wait for its thread."""
-        with self._guard:
-            left = dict(self._open)
-        for connection in left:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
-        for thread in left.values():
-            thread.join(timeout_s)
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Listener
+
+    def __init__(self, owner: ModelServer, *arguments: Any) -> None:
+        self._owner, self._closed = owner, owner._closed
+        super().__init__(*arguments)
+
+    def setup(self) -> None:
+        super().setup()
+        with self._owner._lock:
+            self._owner.connections += 1
+            self._owner._open[self.connection] = threading.current_thread()
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # the client went away, or the connection was reset
+            super().handle()
+
+    def finish(self) -> None:
+        with self._owner._lock:
+            self._owner._open.pop(self.connection, None)
+        super().finish()
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
+        pass
 
     def do_GET(self) -> None:
-        self._send(404, {}, b'{"error": {"message": "this server only answers POST", "type": "not_found"}}')
+        self._refuse(404)
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.partition("?")[0]
-        wire = next((wire for end, wire in _WIRES.items() if path.endswith(end)), None)
+        wire = next((module for end, module in _FORMATS.items() if path.endswith(end)), None)
         try:
             body = json.loads(raw)
         except ValueError:
             body = None
         if wire is None or not isinstance(body, dict):
-            status = 404 if wire is None else 400
-            self._send(status, {}, b'{"error": {"message": "no known path or no JSON object", "type": "not_found"}}')
+            self._refuse(404 if wire is None else 400)
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        exchange = self.server.owner.take(path, headers, body)
-        if self.server.owner.wait(exchange.reply.delay_s) or self._is_silent(exchange.reply):
-            self.close_connection = True
-            return
-        self._answer(wire, exchange)
+        exchange = self._owner._exchange(path, headers, body)
+        if not self._is_silent(exchange.reply):
+            self._answer(wire, exchange)
+
+    def _refuse(self, status: int) -> None:
+        text = "expected POST to a known path, with a JSON object"
+        self._send(ModelReply(status=status), json.dumps({"error": {"message": text, "type": "not_found"}}).encode())
 
     def _is_silent(self, reply: ModelReply) -> bool:
+        """Wait, and end the connection where the reply is that there is none."""
+        if reply.delay_s > 0:
+            self._closed.wait(reply.delay_s)
         if reply.hangs == "before":
-            self.server.owner.hang()
-        if reply.resets:  # closed with something left to send, and no time for it: the client sees a reset
+            self._closed.wait()
+        if reply.resets:  # closed with data left to send and no time for it, so that the client sees a reset
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.server.cut(self.connection)
-        return reply.hangs == "before" or reply.resets
+            self.connection.close()
+        self.close_connection = reply.resets or self._closed.is_set()
+        return self.close_connection
 
-    def _answer(self, wire: Wire, exchange: Exchange) -> None:
-        reply = exchange.reply
-        if reply.status < 400 and reply.body is None and exchange.request.get("stream"):
-            self._stream(wire, exchange)
+    def _answer(self, wire: ModuleType, exchange: Exchange) -> None:
+        reply, body = exchange.reply, exchange.reply.body
+        if reply.status < 400 and body is None and exchange.request.get("stream"):
+            self._stream(reply, wire.events(exchange))
             return
-        body = reply.body
         if body is None:
-            body = wire.failure(exchange) if reply.status >= 400 else wire.plain(exchange)
+            # Embeddings have the errors of chat completions, and so do responses.
+            body = (
+                getattr(wire, "failure", completions.failure)(exchange) if reply.status >= 400 else wire.plain(exchange)
+            )
         text = body if isinstance(body, str) else json.dumps(body)
-        self._send(reply.status, reply.headers, b" " * reply.padding + text.encode(), reply)
+        self._send(reply, b" " * reply.padding + text.encode())
 
-    def _send(self, status: int, headers: dict[str, str], body: bytes, reply: ModelReply = _AT_ONCE) -> None:
-        self.send_response(status)
-        length = {"Transfer-Encoding": "chunked"} if reply.chunked else {"Content-Length": str(len(body))}
-        for name, value in {"Content-Type": "application/json", **length, **headers}.items():
-            self.send_header(name, value)
+    def _begin(self, reply: ModelReply, **headers: str) -> None:
+        self.send_response(reply.status)
+        for name, value in {**headers, **reply.headers}.items():
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
+
+    def _send(self, reply: ModelReply, body: bytes) -> None:
+        length = {"Transfer_Encoding": "chunked"} if reply.chunked else {"Content_Length": str(len(body))}
+        self._begin(reply, Content_Type="application/json", **length)
         breaks_off = reply.cut_after is not None or reply.hangs is not None
         if breaks_off:
             body = b"" if reply.hangs == "headers" else body[: len(body) // 2]
-        self._write(body, reply)
+        size = 1 if reply.trickle_s else _CHUNK_BYTES
+        for start in range(0, len(body), size):
+            if reply.trickle_s and self._closed.wait(reply.trickle_s):
+                break
+            part = body[start : start + size]
+            self._chunk(part) if reply.chunked else self.wfile.write(part)
         if reply.hangs is not None:
-            self.wfile.flush()
-            self.server.owner.hang()
+            self._closed.wait()
         if reply.chunked and not breaks_off:
             self._chunk(b"")
-        self.close_connection = self.close_connection or breaks_off
+        self.close_connection = self.close_connection or breaks_off or self._closed.is_set()
 
-    def _write(self, body: bytes, reply: ModelReply) -> None:
-        """The body as it is, in chunks, or byte by byte with time between."""
-        size = 1 if reply.trickle_s else _CHUNK if reply.chunked else max(1, len(body))
-        for start in range(0, len(body), size):
-            if self.server.owner.wait(reply.trickle_s):
-                self.close_connection = True
-                return
-            part = body[start : start + size]
-            if reply.chunked:
-                self._chunk(part)
-            else:
-                self.wfile.write(part)
-
-    def _stream(self, wire: Wire, exchange: Exchange) -> None:
-        reply = exchange.reply
-        self.send_response(reply.status)
-        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Transfer-Encoding": "chunked", **reply.headers}
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        for sent, (event, data) in enumerate(wire.events(exchange)):
-            cut = reply.cut_after is not None and sent >= reply.cut_after
-            if cut or self.server.owner.wait(reply.chunk_delay_s):
-                self.close_connection = True
-                return
+    def _stream(self, reply: ModelReply, events: list[tuple[str | None, Any]]) -> None:
+        self._begin(reply, Content_Type="text/event-stream; charset=utf-8", Transfer_Encoding="chunked")
+        for event, data in events[: reply.cut_after]:
+            if reply.chunk_delay_s and self._closed.wait(reply.chunk_delay_s):
+                break
             text = data if isinstance(data, str) else json.dumps(data)
-            line = f"event: {event}\ndata: {text}\n\n" if event else f"data: {text}\n\n"
-            self._chunk(line.encode())
-        self._chunk(b"")
+            name = f"event: {event}\n" if event else ""
+            self._chunk(f"{name}data: {text}\n\n".encode())
+        self.close_connection = reply.cut_after is not None or self._closed.is_set()
+        if not self.close_connection:
+            self._chunk(b"")
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))

@@ -10,9 +10,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from agenteval_otel import semconv as names
@@ -20,14 +23,13 @@ from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import mask_text, split_address
 
-__all__ = ["MAX_BYTES", "Counts", "counts_from", "counts_of"]
-
 MAX_BYTES = 16 * 1024 * 1024
 TIMEOUT_S = 5.0
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class Counts(NamedTuple):
+@dataclass
+class Counts:
     """Counts, summed over the processes of a page.
 
     Attributes:
@@ -35,37 +37,29 @@ class Counts(NamedTuple):
         failures: By the part that failed.
         results: ``scored``, ``skipped``, ``failed``.
         errors: Failed results by criterion and `error.type`.
-        queue: ``size``, ``bytes``, ``max_bytes``.
-        last_success: Unix time of the last delivered result.
         lost: Telemetry that was lost, by signal and reason.
+        queue: ``size``, ``bytes``, ``max_bytes``.
         reach: Signals by how far they are known to get: ``delivered``, ``handed_over``.
+        last_success: Unix time of the last delivered result.
     """
 
-    outcomes: dict[str, dict[str, int]]
-    failures: dict[str, int]
-    results: dict[str, int]
-    errors: dict[tuple[str, str], int]
-    queue: dict[str, int]
+    outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    failures: Counter[str] = field(default_factory=Counter)
+    results: Counter[str] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    lost: Counter[tuple[str, str]] = field(default_factory=Counter)
+    queue: Counter[str] = field(default_factory=Counter)
+    reach: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     last_success: float | None = None
-    lost: dict[tuple[str, str], int] = {}
-    reach: dict[str, set[str]] = {}
 
     @property
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> Counter[str]:
         """Calls by outcome, all agents together."""
-        totals: dict[str, int] = {}
-        for cell in self.outcomes.values():
-            for outcome, count in cell.items():
-                totals[outcome] = totals.get(outcome, 0) + count
-        return totals
+        return sum(self.outcomes.values(), Counter())
 
 
 def counts_from(source: str) -> Counts:
-    """The counts of a file, of standard input (``-``) or of an ``http`` address. Blocks for at most five seconds.
-
-    Raises:
-        ConfigurationError: It cannot be read, or contains no counts.
-    """
+    """The counts of a file, of standard input (``-``) or of an ``http`` address. Blocks for at most five seconds."""
     try:
         if source == "-":
             content = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -82,11 +76,7 @@ def counts_from(source: str) -> Counts:
 
 
 def counts_of(text: str) -> Counts:
-    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a Prometheus page.
-
-    Raises:
-        ConfigurationError: It contains none.
-    """
+    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a Prometheus page."""
     return _of_json(text) if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")) else _of_page(text)
 
 
@@ -101,6 +91,13 @@ def _reason(error: Exception) -> str:
     return mask_text(str(reason))[:200] or type(error).__name__
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would send the credentials along."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
 def _fetched(address: str) -> bytes:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -109,15 +106,9 @@ def _fetched(address: str) -> bytes:
     request = urllib.request.Request(plain, headers={"Accept": "text/plain;version=0.0.4"})
     if user is not None:
         request.add_header("Authorization", user)
-    # The default opener would follow redirects and send the credentials along.
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler({} if parts.hostname in _LOOPBACK else None), urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(), urllib.request.HTTPDefaultErrorHandler(), urllib.request.HTTPErrorProcessor(),
-    ):  # fmt: skip
-        opener.add_handler(handler)
+    proxies = urllib.request.ProxyHandler({} if parts.hostname in _LOOPBACK else None)
     deadline, content = time.monotonic() + TIMEOUT_S, b""
-    with opener.open(request, timeout=TIMEOUT_S) as response:
+    with urllib.request.build_opener(proxies, _NoRedirects).open(request, timeout=TIMEOUT_S) as response:
         # The timeout applies to each read, and a page may arrive one byte at a time.
         while len(content) <= MAX_BYTES and (piece := response.read1(65_536)):
             content += piece
@@ -143,10 +134,10 @@ def _of_json(text: str) -> Counts:
         if name not in sections:
             raise _wrong(f"unknown field{choices(name, sections)}", path=name)
     counts = {name: _numbers(value.get(name, {}), name, allowed) for name, allowed in sections.items()}
-    return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"], {}, {})
+    return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"])
 
 
-def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> dict[str, int]:
+def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> Counter[str]:
     if not isinstance(value, Mapping):
         raise _wrong(f"expected a mapping of counts, found {type(value).__name__}", path=path)
     for name, count in value.items():
@@ -154,7 +145,7 @@ def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> dict[str
             raise _wrong(f"unknown{choices(name, allowed)}", path=f"{path}.{name}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise _wrong(f"expected a whole number from 0, found {count!r}"[:200], path=f"{path}.{name}")
-    return dict(value)
+    return Counter(value)
 
 
 _LINE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)', re.ASCII)
@@ -164,34 +155,33 @@ _QUEUE = {"size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_B
 
 
 def _of_page(text: str) -> Counts:
-    counts = Counts({}, {}, {}, {}, {}, None, {}, {})
-    last_success: list[float] = []
-    series = 0
+    counts, series = Counts(), 0
     for name, labels, value in _samples(text):
         series += 1
-
-        def label(attribute: str, labels: dict[str, str] = labels) -> str:
-            return labels.get(attribute.replace(".", "_"), "")
-
+        label = partial(_label, labels)
         if _is(name, names.METRIC_RESPONSES):
-            _add(counts.outcomes.setdefault(label(names.AGENT_NAME), {}), label(names.OUTCOME), value)
+            counts.outcomes[label(names.AGENT_NAME)][label(names.OUTCOME)] += int(value)
         elif _is(name, names.METRIC_ERRORS):
-            _add(counts.errors, (label(names.EVALUATION_NAME), label(names.ERROR_TYPE)), value)
+            counts.errors[label(names.EVALUATION_NAME), label(names.ERROR_TYPE)] += int(value)
         elif _is(name, names.METRIC_EXPORT_LOST):
-            _add(counts.lost, (label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)), value)
+            counts.lost[label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)] += int(value)
         elif _is(name, names.METRIC_EXPORT_SIGNALS):
-            counts.reach.setdefault(label(names.EXPORT_REACH), set()).add(label(names.EXPORT_SIGNAL))
+            counts.reach[label(names.EXPORT_REACH)].add(label(names.EXPORT_SIGNAL))
         elif _is(name, names.METRIC_LAST_SUCCESS):
-            last_success.append(value)
+            counts.last_success = max(value, counts.last_success or 0.0)
         elif part := next((part for part, instrument in _QUEUE.items() if _is(name, instrument)), None):
-            _add(counts.queue, part, value)
+            counts.queue[part] += int(value)
     if not counts.outcomes:
         raise _wrong(
             f"{series} series, and no {names.METRIC_RESPONSES.prometheus_name} among them: is it a page with metrics, "
             "and have the application's arrived there? They come with the first evaluated answer, then every 60 s "
             "(OTEL_METRIC_EXPORT_INTERVAL)"
         )
-    return counts._replace(last_success=max(last_success, default=None))
+    return counts
+
+
+def _label(labels: dict[str, str], attribute: str) -> str:
+    return labels.get(attribute.replace(".", "_"), "")
 
 
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -213,7 +203,3 @@ def _is(name: str, instrument: names.Instrument) -> bool:
     """Whether a series is the instrument's, with a prefix of the Collector or without suffixes too."""
     forms = (instrument.prometheus_name, instrument.name.replace(".", "_"))
     return name.endswith(forms) and any(name == form or name.endswith(f"_{form}") for form in forms)
-
-
-def _add(counts: dict[Any, int], key: Any, value: float) -> None:
-    counts[key] = counts.get(key, 0) + int(value)

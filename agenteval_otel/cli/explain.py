@@ -1,16 +1,22 @@
-"""Explains counts as lines of text: shares first, then losses and failures in full."""
+"""``agenteval-otel explain``: why there is no score. Shares of the outcomes first, then losses and failures in full.
+
+`counts` reads the counts; the explanations are those of `telemetry.reference`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-from agenteval_otel.cli.explain.counts import Counts
+from agenteval_otel.cli.counts import Counts, counts_from
 from agenteval_otel.cli.figures import percent
 from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.runtime.masking import printable
 from agenteval_otel.telemetry.reference import (
     ERROR_TYPES,
     FAILURES,
@@ -22,8 +28,12 @@ from agenteval_otel.telemetry.reference import (
     explanation_of_failure,
 )
 
-__all__ = ["full", "overview", "report"]
-
+DESCRIPTION = (
+    "Explain what became of calls: outcomes, failed parts, error types of evaluators. Without arguments, print every "
+    "outcome in one sentence; with --from, the counts of a process with their shares, likely causes and remedies. "
+    "Exit codes: 0 success; 2 an unknown name, or a source that cannot be read."
+)
+Key = TypeVar("Key")
 _MAX_AGENTS = 20
 _REACH = {
     "delivered": "delivered by our own exporters; flush() returns whether the receiver accepted them",
@@ -31,6 +41,33 @@ _REACH = {
 }
 _CROWDED = 0.8
 _WIDEST = max(map(len, OUTCOMES))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the subcommand."""
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME",
+        help="explain in full: an outcome (not_sampled), a part (storage:json_file), an error.type (timeout)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--from", dest="source", metavar="SOURCE",
+        help="counts to explain: a file, - for standard input, or the address of a Prometheus page such as "
+        "http://127.0.0.1:8889/metrics (the Collector's). A file contains such a page, the result of accounting() as "
+        'JSON or as printed, or {"outcomes": ..., "failures": ..., "results": ...}',
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain; gives the exit code."""
+    counts = None if arguments.source is None else counts_from(arguments.source)
+    if arguments.names:
+        lines = full(arguments.names, counts)
+    elif counts is None:
+        lines = overview()
+    else:
+        lines = report(counts)
+    print("\n".join(map(printable, lines)))
+    return 0
 
 
 def overview() -> list[str]:
@@ -43,11 +80,7 @@ def overview() -> list[str]:
 
 
 def full(names: Sequence[str], counts: Counts | None) -> list[str]:
-    """The names explained in full, with their share of the calls where there are counts.
-
-    Raises:
-        ConfigurationError: An unknown name.
-    """
+    """The names explained in full, with their share of the calls where there are counts."""
     totals = counts.totals if counts is not None else {}
     blocks = []
     for name in names:
@@ -65,21 +98,22 @@ def report(counts: Counts) -> list[str]:
     calls = sum(totals.values())
     if not calls:
         return [NO_CALLS.means, *_causes_and_remedies(NO_CALLS)]
-    blocks = [[f"{calls:,} calls of monitored handlers", "", *_table(totals)], _by_agent(counts), _state(counts)]
-    lost = [name for name, count in totals.items() if count and not (name in OUTCOMES and OUTCOMES[name].harmless)]
-    for name in sorted(lost, key=lambda name: -totals[name]):
+    table = [f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}" for name, count in _descending(totals)]
+    blocks = [[f"{calls:,} calls of monitored handlers", "", *table], _by_agent(counts), _state(counts)]
+    lost = [name for name, _ in _descending(totals) if not (name in OUTCOMES and OUTCOMES[name].harmless)]
+    for name in lost:
         title = f"{name}: {_of_calls(totals[name], totals)}"
         outcome = OUTCOMES.get(name)
         blocks.append([title, *(_in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."])])
-    for part, count in sorted(counts.failures.items(), key=lambda item: -item[1]):
-        if count:
-            failure = explanation_of_failure(part)
-            blocks.append([f"{part} failed {_times(count)}", *(_in_full(failure) if failure else [])])
-    blocks += _lost_on_the_way(counts)
-    for (criterion, error_type), count in sorted(counts.errors.items(), key=lambda item: -item[1]):
-        if count:
-            title = f"{criterion or 'an evaluator'} failed {_times(count)} with {error_type or 'an error'}"
-            blocks.append([title, *_in_full(explanation_of_error(error_type))])
+    for part, count in _descending(counts.failures):
+        failure = explanation_of_failure(part)
+        blocks.append([f"{part} failed {_times(count)}", *(_in_full(failure) if failure else [])])
+    for (signal, reason), count in _descending(counts.lost):
+        means = LOST_REASONS.get(reason, "Not known to this version.")
+        blocks.append([f"{count:,} {signal} lost in export: {reason}", *_wrapped(means, first="  ", rest="  ")])
+    for (criterion, error_type), count in _descending(counts.errors):
+        title = f"{criterion or 'an evaluator'} failed {_times(count)} with {error_type or 'an error'}"
+        blocks.append([title, *_in_full(explanation_of_error(error_type))])
     failed = counts.results.get("failed", 0)
     if failed:
         hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
@@ -93,26 +127,6 @@ def report(counts: Counts) -> list[str]:
     return _joined([block for block in blocks if block])
 
 
-def _lost_on_the_way(counts: Counts) -> list[list[str]]:
-    return [
-        [
-            f"{count:,} {signal} lost during export: {reason}",
-            *_wrapped(LOST_REASONS.get(reason, "Not known to this version."), first="  ", rest="  "),
-        ]
-        for (signal, reason), count in sorted(counts.lost.items(), key=lambda item: -item[1])
-        if count
-    ]
-
-
-def _table(totals: dict[str, int]) -> list[str]:
-    calls = sum(totals.values())
-    return [
-        f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}"
-        for name, count in _descending(totals)
-        if count
-    ]
-
-
 def _by_agent(counts: Counts) -> list[str]:
     if len(counts.outcomes) < 2:
         return []
@@ -120,7 +134,7 @@ def _by_agent(counts: Counts) -> list[str]:
     by_calls = sorted(counts.outcomes.items(), key=lambda item: -sum(item[1].values()))
     for agent, cell in by_calls[:_MAX_AGENTS]:
         calls = sum(cell.values())
-        shares = ", ".join(f"{percent(count / calls, 1)} {name}" for name, count in _descending(cell) if count)
+        shares = ", ".join(f"{percent(count / calls, 1)} {name}" for name, count in _descending(cell))
         lines += _wrapped(f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}", first="  ", rest="    ")
     if len(by_calls) > _MAX_AGENTS:
         lines.append(f"  and {len(by_calls) - _MAX_AGENTS} more")
@@ -158,8 +172,9 @@ def _causes_and_remedies(explanation: Explanation) -> list[str]:
     return lines
 
 
-def _descending(counted: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(counted.items(), key=lambda item: -item[1])
+def _descending(counts: Mapping[Key, int]) -> list[tuple[Key, int]]:
+    """The counts above 0, the largest first."""
+    return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: -item[1])
 
 
 def _of_calls(count: int, totals: dict[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""RecordedTelemetry: real SDK providers that keep everything in memory; the globals are never touched."""
+"""Doubles: time that a test moves, and telemetry that stays in memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,32 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel.storage import OtlpStorageProvider
 
-__all__ = ["RecordedTelemetry"]
+
+class ManualClock:
+    """Monotonic seconds that stand still until `advance` is called; for every ``clock`` parameter."""
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now_s = start_s
+
+    def __call__(self) -> float:
+        return self._now_s
+
+    def __repr__(self) -> str:
+        return f"<ManualClock {self._now_s:g} s>"
+
+    def advance(self, seconds: float) -> None:
+        """Move on.
+
+        Raises:
+            ValueError: For a negative step, which monotonic time does not have.
+        """
+        if seconds < 0:
+            raise ValueError("monotonic time does not go back")
+        self._now_s += seconds
 
 
 class RecordedTelemetry:
-    """Records spans, events and metrics.
+    """Records spans, events and metrics with SDK providers in memory, and leaves the global providers alone.
 
         telemetry = RecordedTelemetry()
         configure(storage=[telemetry.storage()], dispatcher=InlineDispatcher())
@@ -64,20 +85,18 @@ class RecordedTelemetry:
 
     def points(self, metric: str) -> list[Any]:
         """The data points of a metric as collected now; empty when there is none."""
-        data = self._reader.get_metrics_data()
         return [
-            point
-            for resource in (data.resource_metrics if data else ())
-            for scope in resource.scope_metrics
-            for metric_found in scope.metrics if metric_found.name == metric
-            for point in metric_found.data.data_points
-        ]  # fmt: skip
+            point for collected in self._collected() if collected.name == metric for point in collected.data.data_points
+        ]
 
     def metrics(self) -> set[str]:
         """Names of all metrics that have data."""
+        return {collected.name for collected in self._collected()}
+
+    def _collected(self) -> list[Any]:
         data = self._reader.get_metrics_data()
         scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
-        return {metric.name for scope in scopes for metric in scope.metrics}
+        return [metric for scope in scopes for metric in scope.metrics]
 
     def shutdown(self) -> None:
         """Release the providers."""

@@ -1,0 +1,269 @@
+"""Supervisor: a thread that has evaluations done in a worker process, and sees to it that there is one.
+
+The jobs that wait leave as one batch, and each answer is delivered when it comes. Where none comes within the limit, or
+the worker ends, the evaluation that was under way has failed, and the rest of the batch goes to the next worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.execution.jobs import Job, Outcome
+from agenteval_otel.execution.launch import ForkServer, Unavailable, Worker, readable
+from agenteval_otel.execution.portable import NotPortable, RunsHere
+from agenteval_otel.execution.wire import Gone, answer_of, encode_input, line
+from agenteval_otel.runtime.reentrancy import EvaluationThread
+
+_MAX_BATCH, _MAX_BATCH_BYTES = 256, 1 << 20
+_GATHER_S = 0.002
+_STARVED_AT_MOST = 4
+_MAX_FAILED_LOADS = 3
+_MAX_PAUSE_S = 30.0
+_END_S = 1.0
+
+
+class Supervisor:
+    """The fork server and the worker process of one executor. Nothing is started before the first job.
+
+    Args:
+        deliver: Takes a job and its outcome, from the supervisor's thread; `RunsHere` where it needs another place.
+    """
+
+    def __init__(self, deliver: Callable[[Job, Outcome], None]) -> None:
+        self._deliver = deliver
+        self._reset()
+
+    def _reset(self) -> None:
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self.server: ForkServer | None = None
+        self._worker: Worker | None = None
+        self._failures, self._not_before = 0, 0.0
+
+    def __repr__(self) -> str:
+        return f"<Supervisor {'not started' if self.server is None else 'running'}>"
+
+    def submit(self, job: Job) -> None:
+        """Take a job.
+
+        Raises:
+            RuntimeError: No thread can be started now.
+        """
+        with self._lock:
+            if self._thread is None:
+                thread = EvaluationThread(target=self._run, name="agenteval-supervisor")
+                thread.start()
+                self._thread = thread
+            self._jobs.put(job)
+
+    def close(self) -> None:
+        """End the processes after the jobs that wait; returns at once. Later jobs are still done."""
+        self._closing = True
+        self._jobs.put(None)
+
+    def forget(self) -> None:
+        """In a forked child of the host: let go of what belongs to the parent."""
+        for part in (self.server, self._worker):
+            if part is not None:
+                with contextlib.suppress(OSError):
+                    os.close(part.channel.detach())
+        self._reset()
+
+    def leave(self) -> None:
+        """At the host's end: the processes end with it, and nothing is started any more."""
+        self._not_before = math.inf
+        for part in (self.server, self._worker):
+            if part is not None:
+                part.channel.detach()  # Python would warn of a socket that stays open
+
+    def _run(self) -> None:
+        while True:
+            self._serve(self._next_batch())
+            if self._closing and self._jobs.empty():
+                self._end()
+                with self._lock:
+                    if self._jobs.empty():
+                        self._thread = None
+                        return
+
+    def _next_batch(self) -> deque[Job]:
+        jobs = [self._jobs.get()]
+        with contextlib.suppress(queue.Empty):
+            while len(jobs) < _MAX_BATCH:
+                jobs.append(self._jobs.get_nowait())
+        return deque(job for job in jobs if job is not None)
+
+    def _serve(self, jobs: deque[Job]) -> None:
+        """Have these jobs done; each of them is delivered whatever happens."""
+        while jobs:
+            try:
+                server = self._running_server()
+                self._load(server, jobs)
+                if jobs:
+                    self._exchange(server, self._worker_for(server, jobs), jobs)
+            except Unavailable as error:
+                while jobs:
+                    self._deliver(jobs.popleft(), error)
+            except Exception:  # mostly `Gone`
+                self._lose_server()
+
+    def _running_server(self) -> ForkServer:
+        if self.server is None:
+            if time.monotonic() < self._not_before:
+                raise Unavailable("the worker process ended again and again; it is tried again later")
+            try:
+                self.server = ForkServer()
+            except OSError as error:  # the machine is short of something, which passes
+                self._pause()
+                raise Unavailable(f"no process can be started at present ({type(error).__name__})") from None
+            self.server.wait_until_up()
+        return self.server
+
+    def _load(self, server: ForkServer, jobs: deque[Job]) -> None:
+        """Have the evaluators of these jobs loaded; jobs of those that cannot be loaded run elsewhere."""
+        for job in list(jobs):
+            state = job.state
+            if state.number not in server.problems:
+                if state.failed_loads < _MAX_FAILED_LOADS:
+                    state.failed_loads += 1  # until it is loaded: the server may end meanwhile
+                    server.load(state.number, state.recipe(job.evaluator))
+                    state.failed_loads = 0
+                else:
+                    server.problems[state.number] = "it ends the process that imports it"
+            if problem := server.problems[state.number]:
+                jobs.remove(job)
+                self._deliver(job, NotPortable(f"it cannot be loaded in another process ({problem})"))
+
+    def _worker_for(self, server: ForkServer, jobs: deque[Job]) -> Worker:
+        worker = self._worker
+        if worker is not None:
+            has_ended = readable(worker.channel, 0.0)
+            if has_ended or not all(job.state.number in worker.evaluators for job in jobs):
+                self._end_worker(server)
+        if self._worker is None:
+            self._worker = server.fork()
+            self._worker.wait_until_ready()
+        return self._worker
+
+    def _exchange(self, server: ForkServer, worker: Worker, jobs: deque[Job]) -> None:
+        """Send jobs and deliver their answers, until all are answered or the worker is lost."""
+        for left in range(self._send(worker, jobs), 0, -1):
+            job, began = jobs[0], time.monotonic()
+            try:
+                worker.cpu_s, kind, body = self._answer(worker, job, has_more=left > 1)
+                outcome = answer_of(kind, body)
+            except (Gone, EvaluationError) as error:
+                outcome = error
+                # Where the fork server has ended too, the evaluation is not to blame: this raises, and it is repeated.
+                self._end_worker(server)
+            if isinstance(outcome, Gone):
+                job.state.strike("its process ended")
+                outcome = EvaluationError("its process ended while it was evaluating", error_type="crashed")
+            job.seconds = time.monotonic() - began
+            jobs.popleft()
+            self._failures = 0
+            self._deliver(job, outcome)
+            if self._worker is None:
+                return
+
+    def _send(self, worker: Worker, jobs: deque[Job]) -> int:
+        """Send the first of these jobs, and say how many; leave out those that were cancelled or have no JSON form."""
+        messages: list[bytes] = []
+        size = 0
+        before: Job | None = None
+        for job in list(jobs):
+            if size > _MAX_BATCH_BYTES:
+                break
+            try:
+                message = None if job.done is None else _message(job, before)
+            except Exception:
+                self._deliver(job, RunsHere())
+                message = None
+            if message is None:
+                jobs.remove(job)
+                continue
+            messages.append(message)
+            size += len(message)
+            before = job
+        try:
+            worker.channel.sendall(b"%d\n%b" % (len(messages), b"".join(messages)))
+        except OSError:
+            pass  # it has ended, which shows when its answer is read
+        return len(messages)
+
+    def _answer(self, worker: Worker, job: Job, *, has_more: bool) -> Any:
+        """The answer to a job.
+
+        Raises:
+            Gone: The worker has ended.
+            EvaluationError: The job overran its limit. The worker runs at the lowest priority: while it waits for the
+                processor it gets up to four times the limit.
+        """
+
+        def wait() -> bool:
+            if not readable(worker.channel, job.limit_s, lambda: job.done is None):
+                return False
+            if has_more:
+                time.sleep(_GATHER_S)  # one wake-up of this thread takes several answers
+            return True
+
+        for _ in range(_STARVED_AT_MOST):
+            answer = worker.lines.read(wait)
+            if answer is not None:
+                return answer
+            if job.done is None or not worker.is_starved(job.limit_s):
+                break
+        if job.done is not None:
+            job.state.strike("it overran its time limit")
+        raise job.timeout()
+
+    def _end_worker(self, server: ForkServer) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.channel.close()
+            server.end_worker()
+
+    def _lose_server(self) -> None:
+        """The fork server ended, or does not answer: the next one is started at once, later ones after a pause."""
+        self._end(patience_s=0.0)
+        self._pause()
+
+    def _pause(self) -> None:
+        self._failures += 1
+        pause_s = 0.0 if self._failures == 1 else min(_MAX_PAUSE_S, 2.0 ** min(self._failures - 2, 10))
+        self._not_before = max(self._not_before, time.monotonic() + pause_s)
+
+    def _end(self, patience_s: float = _END_S) -> None:
+        server, worker = self.server, self._worker
+        self.server = self._worker = None
+        if worker is not None:
+            worker.channel.close()
+        if server is not None:
+            server.end(patience_s)
+
+
+def _message(job: Job, before: Job | None) -> bytes:
+    """A job as three lines (see `wire`).
+
+    Raises:
+        Exception: Its input has no JSON form.
+    """
+    criteria, encoded = b"", b""
+    if before is None or job.evaluation_input is not before.evaluation_input:
+        encoded = encode_input(job.evaluation_input)
+    if job.criteria is job.evaluation_input.criteria:
+        criteria = b"null"
+    elif before is None or job.criteria is not before.criteria:
+        criteria = line([criterion.model_dump(mode="json") for criterion in job.criteria]).rstrip()
+    return b"%d\n%b\n%b\n" % (job.state.number, criteria, encoded)
