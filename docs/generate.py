@@ -24,7 +24,7 @@ from agenteval_otel.config.schema import json_schema, summary_of, writable_field
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.evaluators import Evaluator, LLMJudge, RuleCheck
-from agenteval_otel.evaluators.catalogue import entry_of, names, rubric_fields, scales_of
+from agenteval_otel.evaluators.llm_judge.catalogue import entry_of, names, rubric_fields, scales_of
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judges import Judge, JudgeRequest
@@ -305,6 +305,20 @@ def digest_of(request: JudgeRequest) -> str:
     return hashlib.sha256(f"{request.system}\n{request.prompt}".encode()).hexdigest()[:12]
 
 
+def evaluator_index() -> str:
+    """A row for each page of an evaluator, of its title and its ``<!-- index: ... -->``."""
+    rows = []
+    for page in sorted((DOCS / "evaluators").glob("*.md")):
+        match = _INDEX.match(page.read_text(encoding="utf-8"))
+        if match is not None:
+            rows.append((f"[{match[1]}]({page.name})", *match[2].split(" | ")))
+    return _lines(_INDEX_HEADS, rows)
+
+
+_INDEX = re.compile(r"# (.+)\n\n<!-- index: (.+) -->\n")
+_INDEX_HEADS = ("evaluator", "what it measures", "score", "needs", "execution", "microseconds, 1 KB", "100 KB", "extra")
+
+
 def catalogue() -> str:
     """The criteria of the catalogue by their groups, and the sets of them."""
     measured = json.loads(TOKENS.read_text(encoding="utf-8"))["questions"]
@@ -405,6 +419,7 @@ PARTS: dict[str, Callable[[], str]] = {
     for part in (
         configuration, event_attributes, crossing_attributes, spans, run_span_attributes, evaluated_span_attributes,
         metrics, boundaries, no_calls, outcomes, failures, error_types, catalogue,
+        evaluator_index,
     )
 }  # fmt: skip
 """The generated parts, by the name in their document."""

@@ -34,11 +34,11 @@ VENDORS = {
     "torch": ("embedders.sentence_transformers",),
     "tqdm": ("embedders.sentence_transformers",),
     "transformers": ("embedders.sentence_transformers",),
-    "numpy": ("embedders", "evaluators.similarity"),
-    "rapidfuzz": ("evaluators.similarity.lexical", "ground_truth"),
+    "numpy": ("embedders", "evaluators.lexical_similarity", "evaluators.nlp_accuracy"),
+    "rapidfuzz": ("evaluators.lexical_similarity", "ground_truth"),
     "jsonschema_rs": ("evaluators.json_schema",),
     "re2": ("runtime.patterns",),
-    "regex": ("runtime.patterns", "runtime.text"),
+    "regex": ("runtime.patterns", "runtime.text", "evaluators.words"),
     "grafana_foundation_sdk": ("provisioning.grafana",),
     "grpc": ("telemetry.senders", "telemetry.target", "testing"),
     "google.rpc": ("telemetry.senders",),
@@ -50,7 +50,7 @@ VENDORS = {
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
     "sqlalchemy": ("storage.sql_database",),
     "rich": ("cli", "engine.progress"),
-    "yaml": ("config", "provisioning", "evaluators.catalogue"),
+    "yaml": ("config", "provisioning", "evaluators.llm_judge"),
 }  # fmt: skip
 FREE = {"pydantic", "structlog", "agenteval_otel"}
 

@@ -10,13 +10,11 @@ from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.compat.gogrid import is_rubric_judge, judge_defaults
-from agenteval_otel.compat.rules import flat_rules
+from agenteval_otel.compat.javascript import python_pattern
 from agenteval_otel.components import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, as_evaluator
-
-__all__ = ["ENTRIES", "SETTINGS_OF", "load_entries", "load_evaluator", "marked"]
+from agenteval_otel.evaluators import Evaluator, RuleCheck, as_evaluator
+from agenteval_otel.evaluators.built_in import ROOTS
 
 ENTRIES: Final = "evaluatorConfigs"
 """The field by which a document is AgentDock's."""
@@ -90,7 +88,7 @@ def _with_defaults(fields: Fields, **defaults: Any) -> Fields:
 
 def _known_place(place: str, *, keywords: bool) -> str:
     """AgentDock takes any place; one that it does not know has nothing in it, which fails each evaluation."""
-    known = ("config", *_ROOTS[2:]) if keywords else _ROOTS
+    known = ("config", *ROOTS[2:]) if keywords else ROOTS
     return place if not place or place.partition(".")[0] in known else f"context.{place}"
 
 
@@ -115,12 +113,13 @@ def _sentiment(fields: Fields) -> Fields:
 
 
 def _judge(fields: Fields) -> Fields:
-    """AgentDock's judge: texts stand in the template, the reply is a score with its reasoning, nothing is skipped."""
+    """AgentDock's judge: the template holds the texts, the reply is a score with its reasoning, nothing is skipped."""
     known = _names_of("LLMJudge") | {"llm", "provider", "type"}
     fields = {name: value for name, value in fields.items() if name in known and value is not None}
     template = fields.get("promptTemplate", fields.get("prompt_template"))
-    if is_rubric_judge(fields):
-        return _with_defaults(fields, **judge_defaults(has_template=template is not None))
+    if fields.get("rubric") is not None:  # GoGrid's judge: two lines of reply, and a template holds the texts itself
+        placement = "data" if template is None else "inline"
+        return _with_defaults(fields, refuse_degenerate=False, needs=(), reply_form="lines", placement=placement)
     required = {
         "criterion_name": fields.get("criterionName", fields.get("criterion_name")),
         "prompt_template": template,
@@ -154,12 +153,78 @@ def _rule_based(fields: Fields) -> Fields:
     return {**fields, "rules": flat_rules(fields["rules"])} if "rules" in fields else fields
 
 
+def flat_rules(rules: Any) -> Any:
+    """The rules in our form; others than AgentDock's are returned as they are.
+
+    AgentDock is lenient: it ignores unknown fields, and a rule that it cannot run fails in every evaluation.
+    """
+    return [_flat(rule) for rule in rules] if isinstance(rules, list | tuple) else rules
+
+
+def _flat(rule: Any) -> Any:
+    if not isinstance(rule, Mapping) or "config" not in rule:
+        return rule
+    config = rule["config"]
+    source = _field(rule, "source_text_field") or (isinstance(config, Mapping) and _field(config, "source_field"))
+    common = {"criterion": _field(rule, "criterion_name"), "source_text_field": source}
+    common = {name: value for name, value in common.items() if value}
+    if not isinstance(config, Mapping):
+        return _checked(common, {"type": config})
+    kind = config.get("type")
+    if isinstance(kind, str) and kind in RuleCheck.registry and kind not in _RULE_FIELDS:
+        # Not a check of AgentDock's: strict.
+        return {**{key: config[key] for key in config if key not in ("sourceField", "source_field")}, **common}
+    check = {name: _field(config, name) for name in _RULE_FIELDS.get(kind if isinstance(kind, str) else "", ())}
+    check = {name: value for name, value in check.items() if value is not None}
+    return _checked(common, {"type": kind, **check})
+
+
+def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
+    """The rule, or one that fails in every evaluation."""
+    try:
+        check = _translated(check)
+        resolve(RuleCheck, {**common, **check, "criterion": "any"})
+        return {**common, **check}
+    except ConfigurationError as error:
+        problem = "; ".join(message for _, message in error.problems)
+    except ValueError as error:
+        problem = str(error)
+    return {**common, "type": "InvalidCheck", "source_text_field": "response", "problem": problem}
+
+
+def _translated(check: dict[str, Any]) -> dict[str, Any]:
+    """The check with AgentDock's meaning of wrong bounds and outcomes, and its pattern in our syntax."""
+    outcome = check.get("expected_outcome")
+    if check["type"] == "regex":
+        check |= {"expected_outcome": "match" if outcome == "match" else "no_match"}
+        pattern, flags = check.get("pattern"), check.get("flags", "")
+        if isinstance(pattern, str) and isinstance(flags, str):
+            check["pattern"], check["flags"] = python_pattern(pattern, flags)
+    if check["type"] == "includes" and isinstance(check.get("keywords"), list | tuple):
+        return check if outcome in ("all", "any", "none") else _NEVER_PASSES
+    if check["type"] == "length" and _is_above(check.get("min"), check.get("max")):
+        return _NEVER_PASSES
+    return check
+
+
+def _is_above(low: Any, high: Any) -> bool:
+    return isinstance(low, int | float) and isinstance(high, int | float) and low > high
+
+
+def _field(mapping: Mapping[str, Any], name: str) -> Any:
+    return mapping.get(to_camel(name), mapping.get(name))
+
+
 def _names_of(kind: str) -> set[str]:
     return {name for field in Evaluator.registry[kind].model_fields for name in (field, to_camel(field))}
 
 
+_RULE_FIELDS: Final[dict[Any, tuple[str, ...]]] = {
+    "length": ("min", "max"), "regex": ("pattern", "flags", "expected_outcome"),
+    "includes": ("keywords", "case_sensitive", "expected_outcome"), "json_parse": (),
+}  # fmt: skip
+_NEVER_PASSES: Final = {"type": "includes", "keywords": [], "expected_outcome": "any"}
 _DECIDING: Final = ("expected_tool_name", "forbidden_tools", "sequence", "min_calls", "max_calls")
-_ROOTS: Final = ("response", "prompt", "groundTruth", "ground_truth", "context")
 _PLACES: Final = {
     "KeywordCoverage": ("keywordsSourceField", "keywords_source_field", "sourceTextField", "sourceField"),
     "LexicalSimilarity": ("sourceField", "referenceField"),

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["python_pattern"]
-
 _SPACE: Final = "\\s\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _HEX: Final = "[0-9a-fA-F]"
 _TOKENS: Final = re.compile(

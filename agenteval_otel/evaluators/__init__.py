@@ -50,20 +50,23 @@ if TYPE_CHECKING:
         CostWithin as CostWithin,
         ExactMatch as ExactMatch,
     )
-    from agenteval_otel.evaluators.rules.base import RuleCheck as RuleCheck, RuleFailure as RuleFailure
-    from agenteval_otel.evaluators.rules.rule_based import RuleBased as RuleBased
-    from agenteval_otel.evaluators.rules.structure import Json as Json, JsonSchema as JsonSchema
-    from agenteval_otel.evaluators.rules.text import (
+    from agenteval_otel.evaluators.rules.base import (
+        RuleBased as RuleBased,
+        RuleCheck as RuleCheck,
+        RuleFailure as RuleFailure,
+    )
+    from agenteval_otel.evaluators.rules.checks import (
         Includes as Includes,
+        Json as Json,
+        JsonSchema as JsonSchema,
         KeywordCount as KeywordCount,
         Length as Length,
         Regex as Regex,
     )
-    from agenteval_otel.evaluators.sentiment.evaluator import Sentiment as Sentiment
-    from agenteval_otel.evaluators.similarity.lexical import LexicalSimilarity as LexicalSimilarity
-    from agenteval_otel.evaluators.similarity.semantic import NLPAccuracy as NLPAccuracy
-    from agenteval_otel.evaluators.tools.tool_usage import ToolUsage as ToolUsage
-    from agenteval_otel.evaluators.tools.tool_use import ToolUse as ToolUse
+    from agenteval_otel.evaluators.sentiment import Sentiment as Sentiment
+    from agenteval_otel.evaluators.lexical_similarity import LexicalSimilarity as LexicalSimilarity
+    from agenteval_otel.evaluators.nlp_accuracy import NLPAccuracy as NLPAccuracy
+    from agenteval_otel.evaluators.tools.tool_usage import ToolUsage as ToolUsage, ToolUse as ToolUse
     from agenteval_otel.evaluators.toxicity import Toxicity as Toxicity
 
 # A new evaluator is added here, by its module and its name, which is its type, and to the imports for type checkers.
@@ -77,12 +80,11 @@ _EVALUATORS = {
         "UngroundedAttributes", "Violence",
     ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
-    "rules.rule_based": ("RuleBased",),
-    "similarity.semantic": ("NLPAccuracy",),
-    "sentiment.evaluator": ("Sentiment",),
-    "similarity.lexical": ("LexicalSimilarity",),
-    "tools.tool_usage": ("ToolUsage",),
-    "tools.tool_use": ("ToolUse",),
+    "rules.base": ("RuleBased",),
+    "nlp_accuracy": ("NLPAccuracy",),
+    "sentiment": ("Sentiment",),
+    "lexical_similarity": ("LexicalSimilarity",),
+    "tools.tool_usage": ("ToolUsage", "ToolUse"),
     "toxicity": ("Toxicity",),
 }  # fmt: skip
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names}
@@ -91,8 +93,7 @@ for _name, _module in _MODULE_OF.items():
 _PARTS = {
     "llm_judge.rubric": ("Rubric",),
     "rules.base": ("RuleCheck", "RuleFailure"),
-    "rules.structure": ("Json", "JsonSchema"),
-    "rules.text": ("Includes", "KeywordCount", "Length", "Regex"),
+    "rules.checks": ("Includes", "Json", "JsonSchema", "KeywordCount", "Length", "Regex"),
 }  # fmt: skip
 _MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names}
 __all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth", "as_evaluator"])

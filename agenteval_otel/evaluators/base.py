@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,11 +17,10 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.imports import MAIN, importable, imported
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import made
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
-
-__all__ = ["CriterionEvaluator", "Evaluator", "EvaluatorKind", "Execution", "failure_of", "find_criterion", "result_of"]
 
 Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
@@ -66,8 +65,8 @@ class Evaluator(Component, contract="evaluator"):
     def preferred_execution(self) -> Execution | None:
         """Where the class wants to run when the field `execution` is left out.
 
-        None says that nobody knows how long it takes: it begins in a thread with a time limit, and runs inline once it
-        has proved cheap.
+        None means that its time is unknown: it begins in a thread with a time limit, and runs inline once it has
+        proved cheap.
         """
         return None
 
@@ -120,19 +119,33 @@ class Evaluator(Component, contract="evaluator"):
     def to_child(self) -> dict[str, Any]:
         """Its configuration as JSON, secrets included, from which `from_child` makes an equal evaluator.
 
-        That is how an evaluator reaches a worker process; one that holds what has no JSON form, or whose class cannot
-        be imported there, runs in a thread of this process.
+        That is how an evaluator reaches a worker process. One that has a value without a JSON form, or a class that
+        cannot be imported there, runs in a thread of this process.
 
         Raises:
             Exception: A field has no JSON form.
+            LookupError: A part of it (an embedder, a check) is of a class that cannot be imported there.
         """
         dump = self.model_dump(mode="json", context={"secrets": True})
-        return {name: value for name, value in dump.items() if name != "type"}
+        del dump["type"]
+        places = sorted({importable(type(part)) for part in self._parts()})
+        if any(module == MAIN for module, _ in places):
+            raise LookupError("a part of it is defined in the program's own file")
+        return {**dump, "parts": places} if places else dump
+
+    def _parts(self) -> Iterator[Component]:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            yield from (
+                part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Component)
+            )
 
     @classmethod
     def from_child(cls, fields: Mapping[str, Any]) -> Self:
         """The evaluator that `to_child` wrote down."""
-        return cls.model_validate(dict(fields))
+        for place in fields.get("parts", ()):
+            imported(*place)
+        return cls.model_validate({name: value for name, value in fields.items() if name != "parts"})
 
     def prepare(self) -> None:
         """Load what is heavy; called in the fork server, before a worker is forked and before any time limit.
@@ -254,19 +267,14 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         "reason_code": score.reason_code,
         **evaluator.signature,
     }
-    kinds = tuple(map(type, fields.values()))
-    if kinds in _VALIDATED:
+    if type(value) in _PLAIN:  # validated with the score already
         return made(EvaluationResult, fields)
-    result = EvaluationResult(**fields)
-    if len(_VALIDATED) < 256 and kinds == tuple(type(getattr(result, name)) for name in fields):
-        _VALIDATED.add(kinds)
-    return result
+    return EvaluationResult(**fields)
 
 
 _BARE = Score(value=False)
-"""What else a `Score` says where an evaluator returns the value alone: nothing."""
-_VALIDATED: set[tuple[type, ...]] = set()
-"""Types of a result's fields that validation took as they are: it would do so again, and takes its time."""
+"""The other fields of a score that an evaluator returns as a value alone."""
+_PLAIN = (bool, int, float, str)
 
 
 def failure_of(
@@ -284,3 +292,8 @@ def failure_of(
     return EvaluationResult(
         criterion_name=criterion_name, error=error, error_type=error_type, filler=filler, **evaluator.signature
     )
+
+
+def skipped_of(evaluator: Evaluator, criterion_name: str, reason: str) -> EvaluationResult:
+    """A skipped result: no score, and the reason."""
+    return EvaluationResult(criterion_name=criterion_name, skip_reason=reason or "skipped", **evaluator.signature)

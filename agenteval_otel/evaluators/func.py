@@ -15,8 +15,6 @@ from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Execut
 from agenteval_otel.evaluators.imports import importable, imported, qualified_name
 from agenteval_otel.models import EvaluationInput, ScoreLike
 
-__all__ = ["EvaluatorLike", "Func", "as_evaluator"]
-
 EvaluatorLike: TypeAlias = (
     Evaluator | Callable[[EvaluationInput], ScoreLike | Awaitable[ScoreLike]] | str | Mapping[str, Any]
 )

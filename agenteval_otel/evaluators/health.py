@@ -9,8 +9,6 @@ from typing import Any, ClassVar, Literal, get_args
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution
 from agenteval_otel.models import EvaluationInput, Score
 
-__all__ = ["ResponseHealth", "is_refusal"]
-
 _LOOKED_AT = 360
 _APOSTROPHES = str.maketrans({"\u2019": "'", "\u02bc": "'", "\u2018": "'", "\u00b4": "'"})
 

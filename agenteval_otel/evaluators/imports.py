@@ -6,8 +6,6 @@ import importlib
 import sys
 from typing import Any
 
-__all__ = ["MAIN", "importable", "imported", "qualified_name"]
-
 MAIN = "__main__"
 
 

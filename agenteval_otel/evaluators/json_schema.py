@@ -17,27 +17,23 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 
-__all__ = ["Definition", "compiled"]
-
-# Beyond its depth the library would stop looking, and say nothing of it.
+# Beyond its depth the library would stop looking, without an error.
 _MAX_DEPTH = 200
 _MAX_VALUES = 1_000_000
-# It gathers all problems before it gives the first: of a value that may have many only the first is asked for.
-_FEW_VALUES = 1_000
 _MAX_PROBLEMS = 8
 _MAX_CHARACTERS = 200
 _REGEX_BYTES = 1024 * 1024
 
 
 def compiled(definition: Any) -> Callable[[Any], list[str]]:
-    """What tells the problems of a value by this schema: a list of at most eight short texts, empty when it is valid.
+    """A function from a value to its problems: a list of at most eight short texts, empty when the value is valid.
 
     The draft is the one that ``$schema`` names, else 2020-12. ``format`` is a remark, as the draft has it. References
     lead into the schema itself or to the drafts' own schemas, never to a file or an address. The texts name places and
     keywords of the schema, and properties that it does not know, but no values.
 
-    What it gives may be called on any thread, and raises `EvaluationError` for what it cannot judge: ``too_deep``,
-    ``too_large``, ``invalid_value`` for what JSON does not have.
+    Any thread may call the function. It raises `EvaluationError` for values without a verdict: ``too_deep``,
+    ``too_large``, and ``invalid_value`` for what JSON does not have.
 
     Args:
         definition: The schema: a mapping, true or false.
@@ -62,10 +58,13 @@ def compiled(definition: Any) -> Callable[[Any], list[str]]:
             pattern_options=library.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES),
         )  # fmt: skip
     except library.ValidationError as error:
-        raise ConfigurationError(f"not a JSON Schema: {_schema_problem(error)}") from None
+        problem = _problem(error)
+        if problem.endswith('is not a "regex"'):
+            problem += " that can be searched in linear time (no look-around, no references to groups)"
+        raise ConfigurationError(f"not a JSON Schema: {problem}") from None
     except ValueError as error:
         raise ConfigurationError(f"not a JSON Schema: {_cut(str(error))}") from None
-    return lambda value: _problems(validator, library.ValidationError, value)
+    return lambda value: _problems(validator, value)
 
 
 def _as_text(value: Any) -> Any:
@@ -95,33 +94,26 @@ Definition = Annotated[
 ]
 """Type of a field that holds a schema: a mapping, true, false or JSON text, checked at load and kept as JSON text.
 
-Text, because a dump masks what stands deep inside of it or is called like a secret: a schema would not come back from
-it, and the fingerprint would not know all of it.
+Text, because a dump masks deep values and those that are named like a secret: the schema would be lost.
 """
 
 
-def _problems(validator: Any, invalid: type[Exception], value: Any) -> list[str]:
-    few = _size(value) <= _FEW_VALUES
+def _problems(validator: Any, value: Any) -> list[str]:
+    _check(value)
     try:
-        return _problems_of(validator, invalid, value, few=few)
-    except ValueError:  # half a character, a key that is no text, or no JSON
-        return _problems_of(validator, invalid, _plain(value), few=few)
+        return _messages(validator, value)
+    except ValueError:  # a lone surrogate, a key that is no text, or no JSON
+        return _messages(validator, _as_json(value))
 
 
-def _problems_of(validator: Any, invalid: type[Exception], value: Any, *, few: bool) -> list[str]:
+def _messages(validator: Any, value: Any) -> list[str]:
     if validator.is_valid(value):
         return []
-    if few:
-        return [_problem(error) for error in islice(validator.iter_errors(value), _MAX_PROBLEMS)]
-    try:
-        validator.validate(value)
-    except invalid as error:
-        return [_problem(error)]
-    return []
+    return [_problem(error) for error in islice(validator.iter_errors(value), _MAX_PROBLEMS)]
 
 
-def _size(value: Any) -> int:
-    """How many values there are in it, itself included; the library reads NaN and infinity as null."""
+def _check(value: Any) -> None:
+    """Refuse what the library reads without an error: NaN as null, and nothing beyond a depth."""
     level, size = [value], 0
     for _ in range(_MAX_DEPTH):
         size += len(level)
@@ -136,12 +128,12 @@ def _size(value: Any) -> int:
             elif isinstance(item, float) and not math.isfinite(item):
                 raise EvaluationError("a number that JSON does not have", error_type="invalid_value")
         if not inner:
-            return size
+            return
         level = inner
     raise EvaluationError(f"nested deeper than {_MAX_DEPTH} levels", error_type="too_deep")
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     try:
         return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (TypeError, ValueError):
@@ -151,13 +143,6 @@ def _plain(value: Any) -> Any:
 def _problem(error: Any) -> str:
     where = "".join(f"/{part}" for part in error.instance_path)
     return _cut(f"{where}: {error.message}" if where else str(error.message))
-
-
-def _schema_problem(error: Any) -> str:
-    problem = _problem(error)
-    if problem.endswith('is not a "regex"'):
-        return f"{problem} that can be searched in linear time (no look-around, no references to groups)"
-    return problem
 
 
 def _cut(text: str) -> str:

@@ -11,21 +11,16 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import CriterionEvaluator, Execution, failure_of
-from agenteval_otel.evaluators.fields import TextField
-from agenteval_otel.evaluators.whitespace import WHITESPACE, collapsed
-from agenteval_otel.evaluators.words import Terms, folded, has_word
-from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
-
-__all__ = ["KeywordCoverage", "has_word"]
+from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, TextField, listed, text_at
+from agenteval_otel.evaluators.words import WHITESPACE, Terms, collapsed, folded
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
 
 _SHOWN_CHARACTERS = 200
-_SHOWN_KEYWORDS = 20
-_SHORT_LIST = 100
 _SEPARATORS = re.compile(f"[{WHITESPACE},]+")
 
 
-class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
+class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
     """Fraction of the wanted keywords that occur in the text, 0 to 1; 1.0 when only empty keywords were configured.
 
     A whole word ends where letters, marks, digits and underscores of any language end; a keyword's own punctuation
@@ -81,89 +76,64 @@ class KeywordCoverage(CriterionEvaluator, type="KeywordCoverage"):
         return self
 
     def preferred_execution(self) -> Execution | None:
-        """``inline`` for a short configured list; how many keywords an input brings nobody knows before."""
+        """``inline`` for a short configured list; inputs may bring any number of keywords."""
         configured = self.keywords_source_field == "config"
-        return "inline" if configured and len(self.expected_keywords or ()) <= _SHORT_LIST else None
+        return "inline" if configured and len(self.expected_keywords or ()) <= SHORT_LIST else None
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        return "error"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Look for the keywords; see `evaluate` for what cannot be looked for."""
-        keywords = self._keywords(evaluation_input)
+        """Search the keywords.
+
+        Raises:
+            EvaluationError: There is no text (``missing_text``), or ground truth or context have no keywords
+                (``missing_keywords``); `evaluate` makes it a failed result.
+        """
+        if self.keywords_source_field == "config":
+            keywords, terms = self._configured, self._configured_terms
+        else:
+            keywords = self._keywords_of(evaluation_input)
+            terms = Terms(keywords, whole_words=self.match_whole_word)
         if not keywords:
             return Score(value=1.0, reasoning="no keywords to look for")
-        text = evaluation_input.text_at(self.source_text_field)
-        if text is None:
-            raise EvaluationError(f"no text at {self.source_text_field}", error_type="missing_text")
-        text = self._prepared_text(text)
-        matched = self._terms(keywords).terms_in(text)
-        return _score_of(
-            [keyword for keyword in keywords if keyword in matched],
-            [keyword for keyword in keywords if keyword not in matched],
-            text,
+        text = text_at(evaluation_input, self.source_text_field)
+        if self.normalize_whitespace_for_source:
+            text = collapsed(text)
+        text = folded(text, case_sensitive=self.case_sensitive)
+        matches = terms.terms_in(text)
+        matched = [keyword for keyword in keywords if keyword in matches]
+        missed = [keyword for keyword in keywords if keyword not in matches]
+        share = len(matched) / len(keywords)
+        return Score(
+            value=share,
+            reason_code="missing_keyword" if missed else None,
+            reasoning=(
+                f"{len(matched)} of {len(keywords)} keywords ({100 * share:.0f}%); found: {listed(matched)}; "
+                f"missed: {listed(missed)}; text: {text[:_SHOWN_CHARACTERS]}"
+            ),
+            metadata={"foundKeywords": matched, "missedKeywords": missed},
         )
 
-    async def evaluate(self, evaluation_input: EvaluationInput, criteria: Sequence[Any]) -> list[EvaluationResult]:
-        """One result; a failed one when there is no text, or nothing to look for in ground truth or context."""
-        try:
-            return await super().evaluate(evaluation_input, criteria)
-        except EvaluationError as error:
-            return [failure_of(self, self.criterion_name, str(error), error_type=error.error_type, filler="error")]
-
-    def _keywords(self, evaluation_input: EvaluationInput) -> Sequence[str]:
+    def _keywords_of(self, evaluation_input: EvaluationInput) -> Sequence[str]:
         source = self.keywords_source_field
-        if source == "config":
-            return self._configured
-        is_ground_truth = source in ("groundTruth", "ground_truth")
         value = evaluation_input.value_at(source)
         if isinstance(value, str):
-            exact = is_ground_truth and self.ground_truth_keyword_mode == "exact"
-            candidates: Sequence[Any] = (value.strip(WHITESPACE),) if exact else _SEPARATORS.split(value)
-        else:
-            candidates = value if isinstance(value, list | tuple) else ()
-        keywords = self._prepared_keywords(candidates)
+            exact = not source.startswith("context.") and self.ground_truth_keyword_mode == "exact"
+            value = [value.strip(WHITESPACE)] if exact else _SEPARATORS.split(value)
+        keywords = self._folded(value if isinstance(value, list | tuple) else ())
         if not keywords:
             raise EvaluationError(f"no keywords at {source}", error_type="missing_keywords")
         return keywords
 
     @cached_property
-    def _configured(self) -> tuple[str, ...]:
-        return self._prepared_keywords(self.expected_keywords or ())
+    def _configured(self) -> Sequence[str]:
+        return self._folded(self.expected_keywords or ())
 
     @cached_property
     def _configured_terms(self) -> Terms:
         return Terms(self._configured, whole_words=self.match_whole_word)
 
-    def _terms(self, keywords: Sequence[str]) -> Terms:
-        if keywords is self._configured:
-            return self._configured_terms
-        return Terms(keywords, whole_words=self.match_whole_word)
-
-    def _prepared_keywords(self, keywords: Sequence[Any]) -> tuple[str, ...]:
-        return tuple(
-            folded(keyword, case_sensitive=self.case_sensitive)
-            for keyword in keywords
-            if isinstance(keyword, str) and keyword
-        )
-
-    def _prepared_text(self, text: str) -> str:
-        if self.normalize_whitespace_for_source:
-            text = collapsed(text)
-        return folded(text, case_sensitive=self.case_sensitive)
-
-
-def _score_of(matched: list[str], missed: list[str], text: str) -> Score:
-    wanted = len(matched) + len(missed)
-    lists = f"found: {_listed(matched)}; missed: {_listed(missed)}"
-    return Score(
-        value=len(matched) / wanted,
-        reason_code="missing_keyword" if missed else None,
-        reasoning=(
-            f"{len(matched)} of {wanted} keywords ({100 * len(matched) / wanted:.0f}%); {lists}; "
-            f"text: {text[:_SHOWN_CHARACTERS]}"
-        ),
-        metadata={"foundKeywords": matched, "missedKeywords": missed},
-    )
-
-
-def _listed(keywords: list[str]) -> str:
-    more = len(keywords) - _SHOWN_KEYWORDS
-    return ", ".join(keywords[:_SHOWN_KEYWORDS] + ([f"{more} more"] if more > 0 else [])) or "none"
+    def _folded(self, keywords: Sequence[Any]) -> Sequence[str]:
+        texts = (keyword for keyword in keywords if isinstance(keyword, str) and keyword)
+        return [folded(text, case_sensitive=self.case_sensitive) for text in texts]

@@ -12,15 +12,11 @@ import yaml
 from .faults import LOOPBACK
 from .process import BackendProcess, Ports
 
-__all__ = ["Alert", "Alertmanager", "AlertmanagerPorts"]
-
 NOBODY: Mapping[str, Any] = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
 
 
 @dataclass(frozen=True)
 class AlertmanagerPorts(Ports):
-    """Where an Alertmanager listens on 127.0.0.1."""
-
     web: int
 
 
@@ -61,7 +57,6 @@ class Alertmanager(BackendProcess):
 
     @property
     def url(self) -> str:
-        """What `amtool --alertmanager.url` takes."""
         return f"http://{self.address}"
 
     def alerts(self) -> list[Alert]:

@@ -21,20 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from .recipes import PROGRAMS, Program, Step, go_program
-
-__all__ = [
-    "BUILD_COMMAND",
-    "PROGRAMS",
-    "BuildError",
-    "Program",
-    "Step",
-    "build",
-    "cache_root",
-    "go_program",
-    "installed",
-    "main",
-]
+from .recipes import PROGRAMS, Program
 
 BUILD_COMMAND = "uv run python -m tests.backends.build"
 PROGRESS_EVERY_S = 15.0
@@ -53,7 +40,6 @@ def cache_root() -> Path:
 
 
 def executable_path(program: Program, root: Path | None = None) -> Path:
-    """Where the program is, or will be once it is built."""
     kept = Path(program.executable).relative_to(program.keeps) if program.keeps else Path(program.executable).name
     return (root or cache_root()) / program.key / kept
 
@@ -156,16 +142,6 @@ def _move_into_place(program: Program, work: Path, target: Path) -> None:
             raise BuildError(f"{program.name} {program.version}: cannot be put at {place}: {error}") from error
 
 
-def _check(root: Path) -> int:
-    """Prints what the cache holds of `PROGRAMS`; exit code 1 when something is missing."""
-    absent = 0
-    for program in PROGRAMS:
-        path = executable_path(program, root)
-        absent += not path.is_file()
-        print(f"{program.name} {program.version}: {path if path.is_file() else f'missing, build it: {BUILD_COMMAND}'}")
-    return 1 if absent else 0
-
-
 def _print_path(name: str) -> int:
     """Prints the executable's path alone, for use in a shell; exit code 1 when it is not built."""
     path = installed(name)
@@ -174,14 +150,11 @@ def _print_path(name: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: builds what is missing, or with `--check` or `--path` only says what is there."""
+    """The command: builds what is missing, or with `--path` only prints where a program is."""
     parser = argparse.ArgumentParser(prog="python -m tests.backends.build", description="Build the real test backends.")
-    parser.add_argument("--check", action="store_true", help="print what is built, build nothing; 1 if any is missing")
     parser.add_argument("--path", choices=[program.name for program in PROGRAMS], help="print where a built program is")
     chosen = parser.parse_args(arguments)
     root = cache_root()
-    if chosen.check:
-        return _check(root)
     if chosen.path:
         return _print_path(chosen.path)
     try:

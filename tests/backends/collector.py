@@ -17,8 +17,6 @@ from .faults import LOOPBACK
 from .process import BackendProcess, Ports
 from .received import Log, Metric, Received, Span
 
-__all__ = ["Collector", "CollectorPorts"]
-
 R = TypeVar("R", Span, Log, Metric)
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -26,8 +24,6 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 @dataclass(frozen=True)
 class CollectorPorts(Ports):
-    """Where a Collector listens on 127.0.0.1."""
-
     grpc: int
     http: int
     health: int
@@ -83,7 +79,6 @@ class Collector(BackendProcess):
         return f"http://{LOOPBACK}:{self.ports.http}"
 
     def spans(self, service: str | None = None) -> list[Span]:
-        """Spans received so far, oldest first."""
         return _of(self._read().spans, service)
 
     def logs(self, service: str | None = None) -> list[Log]:
@@ -138,7 +133,6 @@ class Collector(BackendProcess):
 
 
 def _of(records: list[R], service: str | None) -> list[R]:
-    """The records of one service, or all."""
     return [record for record in records if service is None or record.resource.get("service.name") == service]
 
 

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["Answering", "BlackHole", "answering", "black_hole", "free_ports", "refused_port"]
-
 LOOPBACK = "127.0.0.1"
 
 
@@ -33,9 +31,6 @@ class BlackHole:
         self._taken: list[socket.socket] = []
         self.port: int = server.getsockname()[1]
         self.endpoint = f"http://{LOOPBACK}:{self.port}"
-
-    def __repr__(self) -> str:
-        return f"BlackHole(port={self.port}, taken={len(self._taken)})"
 
     def wait_for_connection(self, timeout_s: float) -> bool:
         """Whether somebody has connected, or does so within the time; each call tells of one more connection."""
@@ -91,9 +86,6 @@ class Answering:
         self.server = ThreadingHTTPServer((LOOPBACK, 0), _handler(self))
         self.server.daemon_threads = True
         self.endpoint = f"http://{LOOPBACK}:{self.server.server_port}"
-
-    def __repr__(self) -> str:
-        return f"Answering(status={self.status}, taken={self.taken})"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,27 +20,6 @@ from .jaeger import Jaeger
 from .loki import Loki
 from .postgresql import PostgreSQL
 from .process import BackendProcess
-
-__all__ = [
-    "alertmanager_binary_fixture",
-    "amtool_binary_fixture",
-    "collector_binary_fixture",
-    "collector_fixture",
-    "compose_binary_fixture",
-    "jaeger_binary_fixture",
-    "jaeger_fixture",
-    "kubernetes_validate_fixture",
-    "loki_binary_fixture",
-    "loki_fixture",
-    "own_collector_fixture",
-    "postgresql_binary_fixture",
-    "postgresql_fixture",
-    "postgresql_server_fixture",
-    "prometheus_binary_fixture",
-    "promtool_binary_fixture",
-    "require",
-    "running",
-]
 
 P = TypeVar("P", bound=BackendProcess)
 
@@ -58,10 +37,20 @@ def require(program: str) -> Path:
     pytest.skip(message)
 
 
-@pytest.fixture(scope="session", name="collector_binary")
-def collector_binary_fixture() -> Path:
-    """The built Collector program."""
-    return require("collector")
+def _program(program: str) -> Any:
+    @pytest.fixture(scope="session", name=f"{program.replace('-', '_')}_binary")
+    def fixture() -> Path:
+        return require(program)
+
+    return fixture
+
+
+collector_binary_fixture, jaeger_binary_fixture, loki_binary_fixture = map(_program, ("collector", "jaeger", "loki"))
+prometheus_binary_fixture, promtool_binary_fixture = map(_program, ("prometheus", "promtool"))
+alertmanager_binary_fixture, amtool_binary_fixture = map(_program, ("alertmanager", "amtool"))
+compose_binary_fixture, postgresql_binary_fixture = map(_program, ("compose", "postgresql"))
+kubernetes_validate_fixture = _program("kubernetes-validate")
+"""The executables of the built programs, `kubernetes-validate` is a Python with the schemas of Kubernetes."""
 
 
 @pytest.fixture(scope="session", name="collector")
@@ -78,59 +67,11 @@ def own_collector_fixture(collector_binary: Path, tmp_path: Path) -> Iterator[Co
         yield started
 
 
-@pytest.fixture(scope="session", name="jaeger_binary")
-def jaeger_binary_fixture() -> Path:
-    """The built Jaeger program."""
-    return require("jaeger")
-
-
 @pytest.fixture(scope="session", name="jaeger")
 def jaeger_fixture(jaeger_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
     """One running Jaeger for the whole session: read it by service, do not stop it."""
     with running(Jaeger(jaeger_binary, tmp_path_factory.mktemp("jaeger"))) as started:
         yield started
-
-
-@pytest.fixture(scope="session", name="prometheus_binary")
-def prometheus_binary_fixture() -> Path:
-    """The built Prometheus program; what it scrapes is each test's own business."""
-    return require("prometheus")
-
-
-@pytest.fixture(scope="session", name="promtool_binary")
-def promtool_binary_fixture() -> Path:
-    """The built promtool, which checks Prometheus configurations and rules."""
-    return require("promtool")
-
-
-@pytest.fixture(scope="session", name="alertmanager_binary")
-def alertmanager_binary_fixture() -> Path:
-    """The built Alertmanager program; whom it tells is each test's own business."""
-    return require("alertmanager")
-
-
-@pytest.fixture(scope="session", name="amtool_binary")
-def amtool_binary_fixture() -> Path:
-    """The built amtool, which checks Alertmanager configurations and routes."""
-    return require("amtool")
-
-
-@pytest.fixture(scope="session", name="compose_binary")
-def compose_binary_fixture() -> Path:
-    """The built reader of Compose files."""
-    return require("compose")
-
-
-@pytest.fixture(scope="session", name="kubernetes_validate")
-def kubernetes_validate_fixture() -> Path:
-    """The Python with the schemas of Kubernetes."""
-    return require("kubernetes-validate")
-
-
-@pytest.fixture(scope="session", name="loki_binary")
-def loki_binary_fixture() -> Path:
-    """The built Loki program."""
-    return require("loki")
 
 
 @pytest.fixture(scope="session", name="loki")
@@ -140,17 +81,10 @@ def loki_fixture(loki_binary: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield started
 
 
-@pytest.fixture(scope="session", name="postgresql_binary")
-def postgresql_binary_fixture() -> Path:
-    """The PostgreSQL program of this machine, or of Debian's packages."""
-    return require("postgresql")
-
-
 @pytest.fixture(scope="session", name="postgresql_server")
 def postgresql_server_fixture(
     postgresql_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PostgreSQL]:
-    """One running PostgreSQL for the whole session."""
     server = PostgreSQL(postgresql_binary, tmp_path_factory.mktemp("postgresql"))
     try:
         with running(server) as started:

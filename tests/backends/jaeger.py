@@ -17,15 +17,11 @@ from typing import Any
 from .faults import LOOPBACK
 from .process import BackendError, BackendProcess, Ports
 
-__all__ = ["Jaeger", "JaegerPorts", "JaegerSpan", "JaegerTrace"]
-
 TRACE_LIMIT = 1_500
 
 
 @dataclass(frozen=True)
 class JaegerPorts(Ports):
-    """Where a Jaeger listens on 127.0.0.1."""
-
     otlp_grpc: int
     otlp_http: int
     query_http: int
@@ -66,7 +62,6 @@ class JaegerTrace:
     spans: tuple[JaegerSpan, ...]
 
     def warnings(self) -> list[str]:
-        """All warnings, each behind the name of its span."""
         return [f"{span.name}: {warning}" for span in self.spans for warning in span.warnings]
 
     def orphans(self) -> list[str]:
@@ -99,7 +94,6 @@ class Jaeger(BackendProcess):
         return f"{LOOPBACK}:{self.ports.otlp_grpc}"
 
     def services(self) -> list[str]:
-        """The names of the services that have sent spans."""
         return self._get_json(self.ports.query_http, "/api/services")["data"] or []
 
     def traces(

@@ -17,16 +17,12 @@ import yaml
 from .faults import LOOPBACK
 from .process import BackendProcess, Ports
 
-__all__ = ["Loki", "LokiPorts", "LokiRecord"]
-
 SHIPPED_LOKI = Path(__file__).resolve().parents[2] / "collector-config" / "loki" / "loki.yaml"
 RECORD_LIMIT = 5_000
 
 
 @dataclass(frozen=True)
 class LokiPorts(Ports):
-    """Where a Loki listens on 127.0.0.1."""
-
     http: int
     grpc: int
 
@@ -65,7 +61,6 @@ class Loki(BackendProcess):
 
     @property
     def url(self) -> str:
-        """Where Grafana would find it."""
         return f"http://{LOOPBACK}:{self.ports.http}"
 
     @property
@@ -103,7 +98,6 @@ class Loki(BackendProcess):
         return sorted(records, key=lambda record: record.time_unix_nano)
 
     def labels(self, *, since_s: float = 3600.0) -> list[str]:
-        """The names of all streams' labels."""
         start = str(time.time_ns() - int(since_s * 1e9))
         return self._get_json(self.ports.http, "/loki/api/v1/labels", {"start": start}).get("data") or []
 

@@ -22,7 +22,6 @@ from .process import BackendError, BackendProcess, Ports
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PASSWORD", "PostgreSQL", "PostgreSQLPorts"]
 
 USER, PASSWORD, DATABASE = "agenteval", "pass/w@rd-canary", "results"
 _UNPRIVILEGED = ("postgres", "nobody")
@@ -67,7 +66,6 @@ class PostgreSQL(BackendProcess):
             return list(found.fetchall()) if found.description else []
 
     def empty(self) -> None:
-        """Take all tables away."""
         self.query("DROP SCHEMA public CASCADE")
         self.query("CREATE SCHEMA public")
 
@@ -80,7 +78,6 @@ class PostgreSQL(BackendProcess):
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let them go on."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
@@ -94,7 +91,6 @@ class PostgreSQL(BackendProcess):
         super().stop()
 
     def remove(self) -> None:
-        """Stop it for good, and delete its data."""
         self.stop()
         shutil.rmtree(self._home, ignore_errors=True)
 

@@ -21,8 +21,6 @@ from urllib.parse import urlencode
 
 from .faults import LOOPBACK, free_ports
 
-__all__ = ["BackendError", "BackendProcess", "Ports", "bare_environment", "http_get"]
-
 T = TypeVar("T")
 
 POLL_EVERY_S = 0.05
@@ -42,7 +40,6 @@ class Ports:
 
     @classmethod
     def free(cls) -> Self:
-        """Different ports that were free a moment ago."""
         return cls(*free_ports(len(fields(cls))))
 
 
@@ -79,7 +76,6 @@ class BackendProcess(ABC):
         """Port and path that answer 200 once the program can be used."""
 
     def _environment(self) -> dict[str, str]:
-        """Variables beside the inherited ones."""
         return {}
 
     def _as_user(self) -> dict[str, Any]:
@@ -87,12 +83,10 @@ class BackendProcess(ABC):
         return {}
 
     def _state(self) -> str:
-        """What `repr` shows behind the ports."""
         return ""
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
@@ -112,7 +106,6 @@ class BackendProcess(ABC):
         raise AssertionError("unreachable")
 
     def stop(self) -> None:
-        """Ends the own process: asks, waits, then kills."""
         process, self._process = self._process, None
         if process is None:
             return

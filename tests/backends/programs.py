@@ -11,8 +11,6 @@ from .process import bare_environment
 from .prometheus import Prometheus
 from .sdk import sdk_to
 
-__all__ = ["finish", "started", "wait_for_what_was_sent"]
-
 ROOT = Path(__file__).resolve().parents[2]
 END_LIMIT_S = 240.0
 ARRIVAL_LIMIT_S = 30.0

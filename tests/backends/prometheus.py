@@ -15,15 +15,11 @@ from .faults import LOOPBACK
 from .process import BackendProcess, Ports
 from .received import Exemplar
 
-__all__ = ["Prometheus", "PrometheusPorts", "Sample", "prometheus_names", "scraping"]
-
 _UNITS = {"s": "seconds", "By": "bytes", "1": ""}
 
 
 @dataclass(frozen=True)
 class PrometheusPorts(Ports):
-    """Where a Prometheus listens on 127.0.0.1."""
-
     web: int
 
 
@@ -54,7 +50,6 @@ class Prometheus(BackendProcess):
 
     @property
     def url(self) -> str:
-        """What `promtool query` takes."""
         return f"http://{LOOPBACK}:{self.ports.web}"
 
     @property

@@ -7,25 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-__all__ = ["Exemplar", "Link", "Log", "Metric", "Point", "Received", "Span"]
-
 Attributes = dict[str, Any]
 _Json = Mapping[str, Any]
 T = TypeVar("T")
-
-_STATUS = {0: "UNSET", 1: "OK", 2: "ERROR"}
-_SPAN_KIND = {1: "INTERNAL", 2: "SERVER", 3: "CLIENT", 4: "PRODUCER", 5: "CONSUMER"}
-_METRIC_KINDS = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
-_TEMPORALITY = {1: "delta", 2: "cumulative"}
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A span's link; ids in lower-case hexadecimal."""
-
-    trace_id: str
-    span_id: str
-    attributes: Attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +20,26 @@ class Span:
     trace_id: str
     span_id: str
     parent_span_id: str
-    kind: str
-    status: str
-    status_message: str
     attributes: Attributes
-    links: tuple[Link, ...]
-    start_ns: int
-    end_ns: int
     resource: Attributes
-    scope: str
-    scope_version: str
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log record as it arrived; an event is one with an `event_name`. `severity` is its text, often left empty."""
+    """A log record as it arrived; an event is one with an `event_name`."""
 
     event_name: str
     trace_id: str
     span_id: str
-    severity: str
     severity_number: int
     body: Any
     attributes: Attributes
     time_unix_nano: int
     resource: Attributes
-    scope: str
-    scope_version: str
 
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """One measured value with the span it was measured in."""
-
     value: float
     trace_id: str
     span_id: str
@@ -76,32 +47,23 @@ class Exemplar:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One data point: `value` for gauges and sums; `count`, `sum`, `bucket_counts`, `bounds` for histograms."""
+    """One data point: `value` for gauges and sums; `count` and `bounds` for histograms."""
 
     attributes: Attributes
     value: float | None
     count: int
-    sum: float | None
-    bucket_counts: tuple[int, ...]
     bounds: tuple[float, ...]
     exemplars: tuple[Exemplar, ...]
-    start_ns: int
-    time_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric of one export; `kind` is `gauge`, `sum` or `histogram`, `temporality` empty for a gauge."""
+    """One metric of one export."""
 
     name: str
     unit: str
-    kind: str
-    temporality: str
-    monotonic: bool
     points: tuple[Point, ...]
     resource: Attributes
-    scope: str
-    scope_version: str
 
     def point(self, attributes: Attributes) -> Point | None:
         """The first point that carries at least these attributes."""
@@ -111,8 +73,6 @@ class Metric:
 
 @dataclass(slots=True)
 class Received:
-    """Everything read so far, in the order of arrival."""
-
     spans: list[Span] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)
@@ -125,67 +85,42 @@ class Received:
 
 
 def _each(batch: _Json, resources: str, scopes: str, items: str, decode: Callable[..., T]) -> Iterator[T]:
-    """Walks resource, scope, item; gives every item decoded with its origin."""
+    """Walks resource, scope, item; gives every item decoded with its resource's attributes."""
     for resource in batch.get(resources, ()):
-        resource_attributes = _attributes(resource.get("resource", {}))
+        attributes = _attributes(resource.get("resource", {}))
         for scope in resource.get(scopes, ()):
-            named = scope.get("scope", {})
-            origin = {
-                "resource": resource_attributes,
-                "scope": named.get("name", ""),
-                "scope_version": named.get("version", ""),
-            }
-            for item in scope.get(items, ()):
-                yield decode(item, origin)
+            yield from (decode(item, attributes) for item in scope.get(items, ()))
 
 
-def _span(item: _Json, origin: dict[str, Any]) -> Span:
-    status = item.get("status", {})
+def _span(item: _Json, resource: Attributes) -> Span:
     return Span(
         name=item.get("name", ""),
         trace_id=item["traceId"],
         span_id=item["spanId"],
         parent_span_id=item.get("parentSpanId", ""),
-        kind=_SPAN_KIND.get(item.get("kind", 0), "UNSPECIFIED"),
-        status=_STATUS[status.get("code", 0)],
-        status_message=status.get("message", ""),
         attributes=_attributes(item),
-        links=tuple(
-            Link(trace_id=link["traceId"], span_id=link["spanId"], attributes=_attributes(link))
-            for link in item.get("links", ())
-        ),
-        start_ns=int(item.get("startTimeUnixNano", 0)),
-        end_ns=int(item.get("endTimeUnixNano", 0)),
-        **origin,
+        resource=resource,
     )
 
 
-def _log(item: _Json, origin: dict[str, Any]) -> Log:
+def _log(item: _Json, resource: Attributes) -> Log:
     return Log(
         event_name=item.get("eventName", ""),
         trace_id=item.get("traceId", ""),
         span_id=item.get("spanId", ""),
-        severity=item.get("severityText", ""),
         severity_number=int(item.get("severityNumber", 0)),
         body=_value(item.get("body", {})),
         attributes=_attributes(item),
         time_unix_nano=int(item.get("timeUnixNano", 0)),
-        **origin,
+        resource=resource,
     )
 
 
-def _metric(item: _Json, origin: dict[str, Any]) -> Metric:
-    kind = next((kind for kind in _METRIC_KINDS if kind in item), "")
-    data = item.get(kind, {})
-    return Metric(
-        name=item["name"],
-        unit=item.get("unit", ""),
-        kind=kind,
-        temporality=_TEMPORALITY.get(data.get("aggregationTemporality", 0), ""),
-        monotonic=data.get("isMonotonic", False),
-        points=tuple(_point(point) for point in data.get("dataPoints", ())),
-        **origin,
-    )
+def _metric(item: _Json, resource: Attributes) -> Metric:
+    kinds = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
+    data = next((item[kind] for kind in kinds if kind in item), {})
+    points = tuple(_point(point) for point in data.get("dataPoints", ()))
+    return Metric(item["name"], item.get("unit", ""), points, resource)
 
 
 def _point(item: _Json) -> Point:
@@ -193,17 +128,11 @@ def _point(item: _Json) -> Point:
         attributes=_attributes(item),
         value=_number(item),
         count=int(item.get("count", 0)),
-        sum=float(item["sum"]) if "sum" in item else None,
-        bucket_counts=tuple(int(count) for count in item.get("bucketCounts", ())),
         bounds=tuple(float(bound) for bound in item.get("explicitBounds", ())),
         exemplars=tuple(
-            Exemplar(
-                value=_number(exemplar) or 0.0, trace_id=exemplar.get("traceId", ""), span_id=exemplar.get("spanId", "")
-            )
-            for exemplar in item.get("exemplars", ())
+            Exemplar(_number(found) or 0.0, found.get("traceId", ""), found.get("spanId", ""))
+            for found in item.get("exemplars", ())
         ),
-        start_ns=int(item.get("startTimeUnixNano", 0)),
-        time_ns=int(item.get("timeUnixNano", 0)),
     )
 
 

@@ -6,8 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PROGRAMS", "Program", "Step", "go_program", "python_program"]
-
 HERE = Path(__file__).resolve().parent
 PROMETHEUS = "github.com/prometheus/prometheus/cmd"
 ALERTMANAGER = "github.com/prometheus/alertmanager/cmd"
@@ -53,7 +51,6 @@ class Program:
         return f"{self.name}-{self.version}-{decides.hexdigest()[:12]}"
 
     def command(self, step: Step) -> list[str]:
-        """The step's command with the placeholders filled in."""
         return [part.format(version=self.version, recipe=self.recipe) for part in step.command]
 
 

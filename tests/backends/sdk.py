@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from opentelemetry import trace
+from opentelemetry._logs import SeverityNumber
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpans
@@ -22,13 +25,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from .collector import Collector
 
-__all__ = ["Sdk", "sdk_to"]
+SHIPPED = Path(__file__).resolve().parents[2] / "collector-config" / "otel-collector.yaml"
+SCORE = 0.75
 
 
 @dataclass(frozen=True)
 class Sdk:
-    """One provider for each signal."""
-
     tracers: TracerProvider
     loggers: LoggerProvider
     meters: MeterProvider
@@ -63,3 +65,31 @@ def _exporters(collector: Collector, protocol: str) -> tuple[SpanExporter, LogRe
         )
     base = f"{collector.http_endpoint}/v1"
     return HttpSpans(f"{base}/traces"), HttpLogs(f"{base}/logs"), HttpMetrics(f"{base}/metrics")
+
+
+@dataclass(frozen=True)
+class Sent:
+    trace_id: str
+    span_id: str
+
+
+def send_one_of_each(sdk: Sdk, *, when_ns: int = 0) -> Sent:
+    """One span, and in its context one event and one histogram value."""
+    with sdk.tracers.get_tracer("harness", "1.2").start_as_current_span("invoke_agent shop") as span:
+        span.set_attribute("answer.tokens", 42)
+        span.set_attribute("answer.tools", ["search", "pay"])
+        span.set_status(trace.StatusCode.ERROR, "refused")
+        sdk.loggers.get_logger("harness").emit(
+            event_name="gen_ai.evaluation.result",
+            timestamp=when_ns,
+            severity_number=SeverityNumber.INFO,
+            severity_text="INFO",
+            body="relevance 0.75",
+            attributes={"gen_ai.evaluation.score.value": SCORE, "passed": True},
+        )
+        scores = sdk.meters.get_meter("harness").create_histogram(
+            "gen_ai.evaluation.score", unit="1", explicit_bucket_boundaries_advisory=[0.0, 0.5, 1.0]
+        )
+        scores.record(SCORE, {"gen_ai.evaluation.name": "relevance"})
+    context = span.get_span_context()
+    return Sent(trace_id=f"{context.trace_id:032x}", span_id=f"{context.span_id:016x}")

@@ -24,7 +24,6 @@ REQUEST_NS = 2_000_000_000
 
 
 def is_polite(evaluation_input: EvaluationInput) -> bool:
-    """Whether the answer says please."""
     return "please" in evaluation_input.response_text.lower()
 
 

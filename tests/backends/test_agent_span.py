@@ -24,7 +24,7 @@ from .collector import Collector
 from .fixtures import running
 from .jaeger import Jaeger, JaegerSpan
 from .programs import finish, started
-from .test_collector_harness import SHIPPED
+from .sdk import SHIPPED
 from .watched import ANSWERS
 
 pytestmark = pytest.mark.backend

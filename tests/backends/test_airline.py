@@ -28,7 +28,6 @@ CRITERIA = ("response_health", "short_enough", "courtesy", "calls_or_answers")
 
 
 def calls_or_answers(evaluation_input: EvaluationInput) -> Score:
-    """Whether the turn did something: a tool call or text."""
     acted = bool(evaluation_input.tool_calls) or bool(evaluation_input.response_text.strip())
     return Score(value=acted, reason_code=None if acted else "idle")
 
@@ -192,14 +191,6 @@ def test_the_histogram_has_exemplars_of_real_traces(seen: dict[str, Any]) -> Non
         assert {exemplar.trace_id for exemplar in exemplars} <= traces
     assert metric.unit == "1"
     assert metric.points[0].bounds == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
-
-
-def test_no_content_left_the_process(seen: dict[str, Any]) -> None:
-    """By default nothing of what was said reaches the Collector, on any signal."""
-    said = json.dumps([[span.attributes for span in seen["spans"]], [log.attributes for log in seen["logs"]]])
-    assert "@example.com" not in said
-    assert "certificate" not in said
-    assert all(log.body.startswith(CRITERIA) for log in seen["logs"])
 
 
 def test_outcomes_and_counters_arrive_as_metrics(seen: dict[str, Any]) -> None:

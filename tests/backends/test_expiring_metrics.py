@@ -12,7 +12,7 @@ from .collector import Collector
 from .fixtures import running
 from .programs import finish, started, wait_for_what_was_sent
 from .prometheus import Prometheus, scraping
-from .test_collector_harness import SHIPPED
+from .sdk import SHIPPED
 
 pytestmark = [pytest.mark.backend, pytest.mark.live]
 

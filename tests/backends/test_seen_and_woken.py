@@ -28,7 +28,7 @@ from .jaeger import Jaeger
 from .loki import Loki
 from .programs import finish, started, wait_for_what_was_sent
 from .prometheus import Prometheus, scraping
-from .test_collector_harness import SHIPPED
+from .sdk import SHIPPED
 from .webhook import Webhook
 
 pytestmark = [pytest.mark.backend, pytest.mark.live]
@@ -205,7 +205,6 @@ def test_an_exemplar_leads_to_the_trace_and_to_its_events(stack: Stack) -> None:
     assert found
     trace_id = min((exemplar for _, exemplar in found), key=lambda one: one.value).trace_id
     trace = stack.jaeger.wait_for(lambda jaeger: jaeger.trace(trace_id), ARRIVAL_LIMIT_S)
-    assert trace is not None
     asked = f'{{service_name="{FALLING}"}} | event_name="{semconv.EVENT_RESULT}" | trace_id="{trace_id}"'
     events = stack.loki.wait_for(lambda loki: loki.query(asked), ARRIVAL_LIMIT_S)
     assert FELL in {event.labels[CRITERION] for event in events}

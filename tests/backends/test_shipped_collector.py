@@ -24,10 +24,7 @@ from .collector import Collector
 from .fixtures import running
 from .jaeger import Jaeger
 from .loki import Loki
-from .sdk import Sdk, sdk_to
-from .test_collector_harness import SHIPPED, Sent, send_one_of_each
-
-__all__ = ["EVENTS", "LIMIT_S", "send_logs", "shipped_to"]
+from .sdk import SHIPPED, Sdk, Sent, sdk_to, send_one_of_each
 
 pytestmark = pytest.mark.backend
 
@@ -154,9 +151,7 @@ def test_each_signal_arrives_where_it_belongs(shipped: Collector, jaeger: Jaeger
     asked = EVENTS.format(service="each-signal") + f' | trace_id="{sent.trace_id}"'
     (event,) = loki.wait_for(lambda seen: seen.query(asked), LIMIT_S)
 
-    assert trace is not None
     assert [span.name for span in trace.spans] == ["invoke_agent shop"]
-    assert isinstance(page, str)
     assert f'trace_id="{sent.trace_id}"' in page
     assert (event.line, event.labels["span_id"]) == ("relevance 0.75", sent.span_id)
     assert event.labels["gen_ai_evaluation_score_value"] == "0.75"
@@ -172,13 +167,11 @@ def test_what_people_wrote_does_not_leave(shipped: Collector, jaeger: Jaeger, lo
         lambda seen: len(found := seen.query('{service_name="with-content"}')) == 2 and found, LIMIT_S
     )
 
-    assert trace is not None
     (span,) = trace.spans
     assert CONTENT.keys().isdisjoint(span.tags)
     assert KEPT.items() <= dict(span.tags).items()
     assert SECRET not in jaeger.raw_trace(sent.trace_id)
     assert KEPT["gen_ai.evaluation.tone.label"] in jaeger.raw_trace(sent.trace_id)
-    assert isinstance(events, list)
     assert not any(SECRET in f"{event.line} {event.labels}" for event in events)
     assert events[0].labels["gen_ai_response_id"] == "r1"
     assert {event.line for event in events} == {"tone 0.2", "content removed"}
@@ -198,7 +191,6 @@ def test_content_passes_where_it_is_asked_for(
         trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
         (event,) = loki.wait_for(lambda seen: seen.query(EVENTS.format(service="kept-content")), LIMIT_S)
 
-    assert trace is not None
     assert CONTENT.items() <= dict(trace.spans[0].tags).items()
     assert event.labels["gen_ai_output_messages"] == SECRET
 
@@ -207,8 +199,16 @@ def test_what_leaves_can_be_had_as_a_file(shipped: Collector) -> None:
     """The file exporter, named in a pipeline by the environment, writes what the backends get."""
     with sdk_to(shipped, service="to-the-file") as sdk:
         send_with_content(sdk)
-
     logs = shipped.wait_for(lambda seen: len(found := seen.logs("to-the-file")) == 2 and found)
-
-    assert isinstance(logs, list)
     assert logs[0].attributes == {**KEPT, "event_name": "gen_ai.evaluation.result"}
+
+
+def test_an_instance_makes_no_stream_of_loki(loki: Loki) -> None:
+    """Processes come and go: their ids are with the records and not among the labels of streams."""
+    send_logs(loki.otlp_endpoint, service="one-of-many", resource={"service.instance.id": "4711"})
+    (found,) = loki.wait_for(
+        lambda seen: seen.query('{service_name="one-of-many"} | service_instance_id="4711"'), LIMIT_S
+    )
+    assert found.line == "relevance 0.75"
+    assert "service_name" in loki.labels()
+    assert "service_instance_id" not in loki.labels()

@@ -24,8 +24,7 @@ from .collector import Collector
 from .fixtures import running
 from .jaeger import Jaeger, JaegerTrace
 from .loki import Loki
-from .sdk import Sdk, sdk_to
-from .test_collector_harness import SHIPPED, send_one_of_each
+from .sdk import SHIPPED, Sdk, sdk_to, send_one_of_each
 from .test_shipped_collector import EVENTS, LIMIT_S, shipped_to
 
 pytestmark = pytest.mark.backend
@@ -68,7 +67,6 @@ def send_span(
     below: SpanContext | None = None,
     status: StatusCode | None = None,
 ) -> SpanContext:
-    """One span, below another where one is given."""
     parent = set_span_in_context(api.NonRecordingSpan(below)) if below else None
     span = sdk.tracers.get_tracer("fleet").start_span(name, context=parent, attributes=attributes)
     if status is not None:
@@ -100,7 +98,6 @@ def test_an_evaluation_is_kept_with_what_it_judged(
         jaeger.wait_for(lambda seen: "evaluation support" in names(stored(seen, request)), LIMIT_S)
 
     kept = stored(jaeger, request)
-    assert kept is not None
     assert len(kept.spans) == 3
     assert kept.orphans() == []
 

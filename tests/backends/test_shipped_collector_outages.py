@@ -5,23 +5,38 @@ What the package does while the Collector is away is tested in tests/promises; h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from .collector import Collector
 from .faults import answering, black_hole
 from .fixtures import running
 from .jaeger import Jaeger
 from .loki import Loki
 from .process import http_get
-from .sdk import sdk_to
-from .test_collector_harness import Sent, send_one_of_each
+from .sdk import Sent, sdk_to, send_one_of_each
 from .test_shipped_collector import EVENTS, LIMIT_S, shipped_to
 
 pytestmark = pytest.mark.backend
 
 LOG = "collector.log"
+
+
+@contextmanager
+def with_logs_to(endpoint: str, binary: Path, jaeger: Jaeger, folder: Path) -> Iterator[Collector]:
+    """The shipped Collector, whose traces go to Jaeger and whose events go there."""
+    environment = {"COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint, "COLLECTOR_LOGS_ENDPOINT": endpoint}
+    with running(shipped_to(binary, folder / "collector", **environment)) as collector:
+        yield collector
+
+
+def send(collector: Collector, service: str) -> Sent:
+    with sdk_to(collector, service=service) as sdk:
+        return send_one_of_each(sdk)
 
 
 def arrived(sent: Sent, jaeger: Jaeger) -> bool:
@@ -40,8 +55,7 @@ def test_traces_and_events_outlive_a_restart_of_the_collector(
         COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_ENDPOINT=loki.otlp_endpoint,
     )  # fmt: skip
     with running(collector):
-        with sdk_to(collector, service="patient") as sdk:
-            sent = send_one_of_each(sdk)
+        sent = send(collector, "patient")
         collector.wait_for(lambda seen: "patient" in seen.scrape())
         assert http_get(collector.ports.health, "/")[0] == 200
         collector.wait_for(lambda _: "Will retry" in (tmp_path / "collector" / LOG).read_text(), LIMIT_S)
@@ -52,7 +66,6 @@ def test_traces_and_events_outlive_a_restart_of_the_collector(
             trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
             (event,) = loki.wait_for(lambda seen: seen.query(EVENTS.format(service="patient")), LIMIT_S)
 
-    assert trace is not None
     assert len(trace.spans) == 1
     assert event.labels["trace_id"] == sent.trace_id
 
@@ -66,121 +79,69 @@ def test_a_jaeger_that_is_restarted_misses_nothing(collector_binary: Path, jaege
         COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_TO="[debug]",
     )  # fmt: skip
     with running(collector), running(jaeger):
-        with sdk_to(collector, service="before") as sdk:
-            before = send_one_of_each(sdk)
+        before = send(collector, "before")
         assert jaeger.wait_for(lambda seen: seen.trace(before.trace_id), LIMIT_S)
         jaeger.stop()
-        with sdk_to(collector, service="between") as sdk:
-            between = send_one_of_each(sdk)
+        between = send(collector, "between")
         jaeger.start()
         assert jaeger.wait_for(lambda seen: seen.trace(between.trace_id), LIMIT_S)
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_what_a_backend_refuses_for_now_is_sent_again(
-    collector_binary: Path, jaeger: Jaeger, tmp_path: Path, status: int
-) -> None:
-    """Too many requests, not available: tried until it is taken; the traces go their own way meanwhile."""
-    with answering(status) as backend:
-        collector = shipped_to(
-            collector_binary, tmp_path / "collector",
-            COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_ENDPOINT=backend.endpoint,
-        )  # fmt: skip
-        with running(collector):
-            with sdk_to(collector, service=f"refused-{status}") as sdk:
-                sent = send_one_of_each(sdk)
+@pytest.mark.parametrize("status", [429, 503, 400, 413])
+def test_what_a_backend_refuses(collector_binary: Path, jaeger: Jaeger, tmp_path: Path, status: int) -> None:
+    """For now: tried until it is taken; for good: tried once and said in the log. What comes after it is delivered."""
+    with answering(status) as backend, with_logs_to(backend.endpoint, collector_binary, jaeger, tmp_path) as collector:
+        sent = send(collector, f"refused-{status}")
+        assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S), "traces go their own way meanwhile"
+        if status in (429, 503):
             collector.wait_for(lambda _: backend.taken.get(status, 0) >= 2, LIMIT_S)
-            assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
-
             backend.status = 200
-            collector.wait_for(lambda _: backend.taken.get(200), LIMIT_S)
-
-    assert backend.taken[200] == 1
-
-
-@pytest.mark.parametrize("status", [400, 413])
-def test_what_a_backend_refuses_for_good_is_given_up(
-    collector_binary: Path, jaeger: Jaeger, tmp_path: Path, status: int
-) -> None:
-    """A wrong or too large request is tried once and said in the log; what comes after it is delivered."""
-    with answering(status) as backend:
-        collector = shipped_to(
-            collector_binary, tmp_path / "collector",
-            COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_ENDPOINT=backend.endpoint,
-        )  # fmt: skip
-        with running(collector):
-            with sdk_to(collector, service=f"wrong-{status}") as sdk:
-                send_one_of_each(sdk)
+        else:
             collector.wait_for(lambda _: "Dropping data" in (tmp_path / "collector" / LOG).read_text(), LIMIT_S)
             assert backend.taken == {status: 1}
-
             backend.status = 200
-            with sdk_to(collector, service=f"right-{status}") as sdk:
-                send_one_of_each(sdk)
-            collector.wait_for(lambda _: backend.taken.get(200), LIMIT_S)
-
-    assert backend.taken == {status: 1, 200: 1}
+            send(collector, f"right-{status}")
+        collector.wait_for(lambda _: backend.taken.get(200), LIMIT_S)
+    assert backend.taken[200] == 1
 
 
 def test_a_slow_backend_delays_nobody_else(collector_binary: Path, jaeger: Jaeger, tmp_path: Path) -> None:
     """Events that take seconds each: spans and metrics are where they belong long before the first is taken."""
-    with answering(200, delay_s=3.0) as backend:
-        collector = shipped_to(
-            collector_binary, tmp_path / "collector",
-            COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_ENDPOINT=backend.endpoint,
-        )  # fmt: skip
-        with running(collector):
-            for number in range(3):
-                with sdk_to(collector, service=f"slow-{number}") as sdk:
-                    sent = send_one_of_each(sdk)
-                assert jaeger.wait_for(partial(arrived, sent), LIMIT_S)
-            collector.wait_for(lambda seen: "slow-2" in seen.scrape(), LIMIT_S)
-            collector.wait_for(lambda _: backend.taken.get(200) == 3, LIMIT_S)
+    with (
+        answering(200, delay_s=3.0) as backend,
+        with_logs_to(backend.endpoint, collector_binary, jaeger, tmp_path) as collector,
+    ):
+        for number in range(3):
+            sent = send(collector, f"slow-{number}")
+            assert jaeger.wait_for(partial(arrived, sent), LIMIT_S)
+        collector.wait_for(lambda seen: "slow-2" in seen.scrape(), LIMIT_S)
+        collector.wait_for(lambda _: backend.taken.get(200) == 3, LIMIT_S)
 
 
 def test_a_backend_that_never_answers_delays_nobody_else(
     collector_binary: Path, jaeger: Jaeger, tmp_path: Path
 ) -> None:
     """Connections to the events' backend are made and stay without an answer: spans and metrics arrive all the same."""
-    with black_hole() as hole:
-        collector = shipped_to(
-            collector_binary, tmp_path / "collector",
-            COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_ENDPOINT=hole.endpoint,
-        )  # fmt: skip
-        with running(collector):
-            with sdk_to(collector, service="half-open") as sdk:
-                sent = send_one_of_each(sdk)
-            assert hole.wait_for_connection(LIMIT_S)
-            assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
-            collector.wait_for(lambda seen: "half-open" in seen.scrape(), LIMIT_S)
+    with black_hole() as hole, with_logs_to(hole.endpoint, collector_binary, jaeger, tmp_path) as collector:
+        sent = send(collector, "half-open")
+        assert hole.wait_for_connection(LIMIT_S)
+        assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
+        collector.wait_for(lambda seen: "half-open" in seen.scrape(), LIMIT_S)
 
 
-def test_of_two_backends_for_traces_one_may_be_away(collector_binary: Path, jaeger: Jaeger, tmp_path: Path) -> None:
-    """With Tempo in the pipeline and nobody where it should be, Jaeger has its traces."""
+@pytest.mark.parametrize("second", ["there", "away"])
+def test_both_backends_for_traces_have_them(
+    collector_binary: Path, jaeger: Jaeger, jaeger_binary: Path, tmp_path: Path, second: str
+) -> None:
+    """What goes to Tempo is the same OTLP: a second Jaeger in its place has the trace too; it may be away."""
+    (tmp_path / "second").mkdir()
+    tempo = Jaeger(jaeger_binary, tmp_path / "second")
     collector = shipped_to(
         collector_binary, tmp_path / "collector",
-        COLLECTOR_TRACES_TO="[debug, otlp_grpc/jaeger, otlp_grpc/tempo]", COLLECTOR_LOGS_TO="[debug]",
-        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_TEMPO_ENDPOINT="127.0.0.1:9",
+        COLLECTOR_TRACES_TO="[otlp_grpc/jaeger, otlp_grpc/tempo]", COLLECTOR_LOGS_TO="[debug]",
+        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_TEMPO_ENDPOINT=tempo.otlp_endpoint,
     )  # fmt: skip
-    with running(collector):
-        with sdk_to(collector, service="without-tempo") as sdk:
-            sent = send_one_of_each(sdk)
+    with running(tempo) if second == "there" else nullcontext(), running(collector):
+        sent = send(collector, f"twice-{second}")
         assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
-
-
-def test_both_backends_for_traces_have_them(
-    collector_binary: Path, jaeger: Jaeger, jaeger_binary: Path, tmp_path: Path
-) -> None:
-    """What goes to Tempo is the same OTLP: a second Jaeger in its place has the trace too."""
-    (tmp_path / "second").mkdir()
-    with running(Jaeger(jaeger_binary, tmp_path / "second")) as second:
-        collector = shipped_to(
-            collector_binary, tmp_path / "collector",
-            COLLECTOR_TRACES_TO="[otlp_grpc/jaeger, otlp_grpc/tempo]", COLLECTOR_LOGS_TO="[debug]",
-            COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_TEMPO_ENDPOINT=second.otlp_endpoint,
-        )  # fmt: skip
-        with running(collector):
-            with sdk_to(collector, service="twice") as sdk:
-                sent = send_one_of_each(sdk)
-            assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
-            assert second.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
+        assert second == "away" or tempo.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)

@@ -45,7 +45,6 @@ def set_providers() -> None:
 
 
 def main(providers: str, file: str | None = None) -> None:
-    """Answers, and ends without a flush of its own."""
     if providers == "host":
         set_providers()
     configure(

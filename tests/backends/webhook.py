@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from .faults import LOOPBACK
 
-__all__ = ["PostedAlert", "Webhook"]
-
 
 class PostedAlert(NamedTuple):
     """One alert of one post.
@@ -60,7 +58,6 @@ class Webhook:
         ]
 
     def firing(self, **labels: str) -> list[PostedAlert]:
-        """The alerts that began to fire and have these labels."""
         return [one for one in self.alerts if one.status == "firing" and labels.items() <= dict(one.labels).items()]
 
 

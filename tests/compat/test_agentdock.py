@@ -94,7 +94,7 @@ def test_a_judges_template_may_hold_other_braces() -> None:
     judge = entry("LLMJudge", llm=generate, promptTemplate="{{response}} {{mood}}", unknown=1)
     assert isinstance(judge, LLMJudge)
     assert (judge.reply_form, judge.placement, judge.needs) == ("score", "inline", ())
-    with pytest.raises(ConfigurationError, match=r"prompt_template: \{\{mood\}\} stands for nothing"):
+    with pytest.raises(ConfigurationError, match=r"prompt_template: \{\{mood\}\} is no placeholder"):
         LLMJudge(judge=generate, prompt_template="{{response}} {{mood}}")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.compat.agentdock import flat_rules
 from agenteval_otel.compat.javascript import python_pattern
-from agenteval_otel.compat.rules import flat_rules
 from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Length, RuleBased

@@ -12,8 +12,7 @@ from pydantic_core import PydanticUndefined
 from agenteval_otel import Suite
 from agenteval_otel.components import Component, resolve
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
-from agenteval_otel.evaluators.llm_judge import presets
-from agenteval_otel.evaluators.llm_judge.presets import CatalogueJudge
+from agenteval_otel.evaluators.llm_judge.presets import CatalogueJudge, Coherence
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "evaluators"
 BUILT_IN: dict[str, type] = {
@@ -24,7 +23,7 @@ BUILT_IN: dict[str, type] = {
     },
     "Suite": Suite,
 }
-CATALOGUE = sorted(set(presets.__all__) - {"CatalogueJudge"})
+CATALOGUE = sorted(name for name, kind in Evaluator.registry.items() if issubclass(kind, CatalogueJudge))
 EVERYBODYS = set(CriterionEvaluator.model_fields)
 SECTIONS = ["What it measures", "How it works", "What it needs", "Cost", "Options", "Example", "Weaknesses"]
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -153,7 +152,7 @@ def test_the_catalogue_has_a_row_for_each_of_its_types(name: str) -> None:
 def test_the_catalogue_names_the_options_of_its_types() -> None:
     """Each field that settings may say, with its default, and none that is refused."""
     section = CATALOGUE_PAGE.split("## Options\n")[1].split("\n## ")[0]
-    fields = presets.Coherence.model_fields
+    fields = Coherence.model_fields
     named = [(option, row[1]) for row in first_table(section) for option in _NAMED.findall(row[0])]
     assert {option for option, _ in named} == set(fields)
     for option, told in named:

@@ -11,17 +11,16 @@ from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_
 from agenteval_otel.components import resolve
 from agenteval_otel.config.schema import json_schema
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Coherence, Evaluator, LLMJudge, Rubric, Toxicity, ToxicLanguage
-from agenteval_otel.evaluators.catalogue import entry_of, names, rubric_fields, scales_of
+from agenteval_otel.evaluators import Coherence, Evaluator, LLMJudge
 from agenteval_otel.evaluators.llm_judge import presets as types
-from agenteval_otel.evaluators.llm_judge.inputs import FIELDS
+from agenteval_otel.evaluators.llm_judge.case import FIELDS
+from agenteval_otel.evaluators.llm_judge.catalogue import entry_of, rubric_fields
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES as READ_AS
-from agenteval_otel.judges import AnthropicJudge, JudgeRequest
-from agenteval_otel.testing import ModelServer, ScriptedJudge
+from agenteval_otel.judges import JudgeRequest
+from agenteval_otel.testing import ScriptedJudge
 from agenteval_otel.testing.checks import check_component, check_evaluator
 from tests.evaluators.catalogue import FULL, NAMES, SETS, built, results, said
-from tests.judges.payloads import CANARY, PAYLOADS
-from tests.judges.test_prompt import joined, taken_apart
+from tests.judges.test_prompt import taken_apart
 
 each = pytest.mark.parametrize("name", NAMES)
 WITHOUT = {
@@ -42,9 +41,8 @@ def lacking(*fields: str) -> EvaluationInput:
 
 def test_every_file_is_a_type_and_every_type_has_its_file() -> None:
     """What settings can name is what is written down; the sets are made of what is."""
-    written = {name for name in types.__all__ if name != "CatalogueJudge"}
+    written = {name for name, kind in Evaluator.registry.items() if issubclass(kind, types.CatalogueJudge)}
     assert written == set(NAMES) | set(SETS)
-    assert written <= set(Evaluator.registry)
     for name in SETS:
         assert set(getattr(types, name).criteria_names) <= set(NAMES)
 
@@ -120,21 +118,6 @@ def test_its_form_from_0_to_1(name: str) -> None:
     assert result.passed is True
     assert result.threshold == (0.75 if likert else entry_of(name).get("threshold", 1.0))
     assert evaluator.criteria()[0].scale == "numeric"
-
-
-@each
-def test_the_real_sdk_asks_for_it(name: str) -> None:
-    """Over the wire, through the `anthropic` SDK: question and form go out, the score and what it took come back."""
-    with ModelServer([json.dumps(said(name)), '{"score": "many"}']) as server:
-        judge = AnthropicJudge(model="judge-1", base_url=server.url, api_key="k", max_retries=0)
-        evaluator = built(name, judge)
-        (scored,), (failed,) = results(evaluator), results(evaluator)
-        asked = json.dumps(server.requests)
-    assert scored.passed is True
-    assert (scored.metadata or {})["judge"]["outputTokens"] > 0
-    assert (failed.status, failed.error_type) == ("failed", "malformed_answer")
-    assert "additionalProperties" in asked
-    assert json.dumps(evaluator.all_rubrics[0].steps[0], ensure_ascii=True)[1:-1] in asked.replace("\\\\", "\\")
 
 
 @pytest.mark.parametrize(
@@ -258,52 +241,6 @@ def test_the_schema_knows_the_types_and_the_names() -> None:
     assert "description" not in definitions["evaluator.Coherence"]["properties"]
     assert '"ToolCallAccuracy"' in json.dumps(definitions["evaluator.LLMJudge"]["properties"]["rubrics"])
     assert definitions["evaluator.Coherence"]["required"] == ["type", "judge"]
-
-
-def test_the_lexical_evaluator_keeps_its_name() -> None:
-    """`Toxicity` looks for a list's words and asks nobody; the judged one is called `ToxicLanguage`."""
-    assert Toxicity(criterion_name="t", toxic_terms=["x"]).resolved_execution == "inline"
-    assert ToxicLanguage(judge=ScriptedJudge()).resolved_execution == "async"
-
-
-@each
-def test_scales_that_it_can_be_given_on(name: str) -> None:
-    """Its own first; the form from 0 to 1 is there for each."""
-    scales = scales_of(name)
-    assert scales[0] == entry_of(name)["scale"]
-    assert "numeric" in scales
-    for scale in scales:
-        assert Rubric(**rubric_fields(name, {"scale": scale})).criterion.scale == scale
-
-
-@pytest.mark.parametrize(("at", "name"), list(enumerate([*NAMES, *SETS])))
-def test_no_payload_leaves_its_field(at: int, name: str) -> None:
-    """Whatever stands in any field of the case: around the data each rubric stays word for word what it is.
-
-    Each rubric meets a quarter of the payloads; the next one meets others.
-    """
-    evaluator = built(name)
-    before, _, after = taken_apart(evaluator.question_for(FULL)[0].prompt)
-    for payload in PAYLOADS[at % 4 :: 4]:
-        changed = EvaluationInput.model_validate({
-            "response": payload, "prompt": payload, "ground_truth": payload, "context": {"documents": [payload]},
-            "message_history": [{"role": "user", "content": payload}],
-            "tool_calls": [{"name": payload, "arguments": {payload: payload}, "result": payload}],
-            "agent_config": {"tools": [{"name": payload}]},
-        })  # fmt: skip
-        asked = evaluator.question_for(changed)[0]
-        same, data, again = taken_apart(asked.prompt)
-        assert (same, again) == (before, after)
-        assert CANARY not in same + again + asked.system + asked.purpose + json.dumps(asked.answer_form)
-        assert all(CANARY in json.dumps(value) for value in data.values())
-        assert {value for value in data.values() if isinstance(value, str)} <= {joined(payload)}
-
-
-def test_names_are_given_by_the_files() -> None:
-    """A file's name in words is the type's name."""
-    assert "HateAndUnfairness" in names()
-    assert "ToolCallAccuracy" in names()
-    assert len(names()) == 21
 
 
 def test_a_retrieval_is_judged_whatever_the_answer_was() -> None:

@@ -74,18 +74,3 @@ def test_without_ground_truth_two_are_judged_and_two_are_skipped(kept: Keeping, 
     (request,) = judge.requests
     assert list(request.answer_form["properties"]) == ["Coherence", "Fluency"]
     assert found["Coherence"].passed is True
-
-
-def test_all_of_them_from_0_to_1(kept: Keeping, tmp_path: Path) -> None:
-    """On request the same judgements as shares."""
-    found = asked(kept, ScriptedJudge(answer=answered), tmp_path, QUESTION, scale="numeric")
-    assert [result.score for result in found.values()] == [1.0, 1.0, 0.75, 0.5]
-
-
-def test_a_judge_that_fails_scores_nothing(kept: Keeping, tmp_path: Path) -> None:
-    """Its word stands on what it was asked for; what was not asked is skipped all the same."""
-    found = asked(kept, ScriptedJudge(error="overloaded"), tmp_path, "How much is a stamp for a letter?")
-    assert [(result.status, result.error_type) for result in found.values()] == [
-        ("failed", "overloaded"), ("failed", "overloaded"), ("skipped", None), ("skipped", None),
-    ]  # fmt: skip
-    assert all(result.score is None for result in found.values())

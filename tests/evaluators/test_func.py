@@ -1,16 +1,16 @@
-"""Func, and the door for everything that may stand for an evaluator."""
+"""Func, and everything that may stand for an evaluator."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from typing import Any
 
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, as_evaluator
-from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
+from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth, as_evaluator
+from agenteval_otel.models import EvaluationInput, Score
+from tests.evaluators.support import result_of
 
 
 def is_short(evaluation_input: EvaluationInput) -> bool:
@@ -26,16 +26,11 @@ class Judge:
         return 1
 
 
-def run(evaluator: Evaluator, response: str = "text") -> EvaluationResult:
-    (result,) = asyncio.run(evaluator.evaluate(EvaluationInput(response=response), evaluator.criteria()))
-    return result
-
-
 def test_a_function_names_its_criterion() -> None:
     """The criterion has the function's name; a boolean counts on the numeric scale too."""
     evaluator = Func.of(is_short)
     assert (evaluator.label, evaluator.name, evaluator.resolved_execution) == ("Func:is_short", "is_short", "thread")
-    result = run(evaluator)
+    result = result_of(evaluator)
     assert (result.score, result.normalized, result.label) == (True, 1.0, "pass")
 
 
@@ -43,15 +38,19 @@ def test_an_async_function_awaits_a_model() -> None:
     """Async functions, and objects with an async call, are ``async``."""
     evaluator = Func.of(politeness, threshold=0.5)
     assert evaluator.resolved_execution == "async"
-    assert (run(evaluator).score, run(evaluator).label, run(evaluator).reasoning) == (0.25, "fail", "gruff")
+    assert (result_of(evaluator).score, result_of(evaluator).label, result_of(evaluator).reasoning) == (
+        0.25,
+        "fail",
+        "gruff",
+    )
     judge = Func(name="judge", function=Judge())
-    assert (judge.resolved_execution, judge.criterion_name, run(judge).score) == ("async", "judge", 1)
+    assert (judge.resolved_execution, judge.criterion_name, result_of(judge).score) == ("async", "judge", 1)
 
 
 @pytest.mark.parametrize("value", [True, 3, 0.5, "good"])
 def test_values_stand_for_scores(value: Any) -> None:
     """A boolean, a number or a category is a score's value with its type."""
-    found = run(Func.of(lambda _: value, criterion_name="c", scale="any")).score
+    found = result_of(Func.of(lambda _: value, criterion_name="c", scale="any")).score
     assert found == value
     assert type(found) is type(value)
 
@@ -59,13 +58,13 @@ def test_values_stand_for_scores(value: Any) -> None:
 def test_what_is_no_score_is_refused() -> None:
     """A function that returns nothing has failed, it has not scored zero."""
     with pytest.raises(EvaluationError, match="expected a Score, a boolean, a number or text, found NoneType"):
-        run(Func.of(lambda _: None, criterion_name="c"))
+        result_of(Func.of(lambda _: None, criterion_name="c"))
 
 
 def test_errors_pass_through() -> None:
     """What the function raises reaches the runner unchanged."""
     with pytest.raises(ZeroDivisionError):
-        run(Func.of(lambda _: 1 / 0, criterion_name="c"))
+        result_of(Func.of(lambda _: 1 / 0, criterion_name="c"))
 
 
 def test_the_function_is_in_the_fingerprint_and_not_in_the_dump() -> None:

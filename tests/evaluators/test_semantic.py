@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig, run_evaluation_sync
-from agenteval_otel.components import resolve
 from agenteval_otel.embedders import Embedder, HashingEmbedder
-from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators import Evaluator, NLPAccuracy
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.evaluators import NLPAccuracy
 from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
-from agenteval_otel.models import EvaluationResult, Message
-from agenteval_otel.testing.checks import check_component, check_evaluator
+from agenteval_otel.models import Message
+from tests.evaluators.support import result_of
 
 ROWS = {"x": [1.0, 0.0], "y": [0.0, 1.0], "z": [0.0, 0.0], "-x": [-1.0, 0.0], "3-4": [3.0, 4.0], "long": [1, 2, 3]}
 
@@ -41,21 +36,8 @@ def table(texts: list[str]) -> list[list[float]]:
 def run(response: Any, ground_truth: Any, *, embedder: Any = table, scale: str = "numeric", **fields: Any) -> Any:
     model = SimpleNamespace(embed=embedder) if callable(embedder) else embedder
     evaluator = NLPAccuracy(criterion_name="N", embedder=model, **fields)
-    evaluation_input = EvaluationInput(response=response, ground_truth=ground_truth)
-    (result,) = asyncio.run(evaluator.evaluate(evaluation_input, [EvaluationCriteria(name="N", scale=scale)]))
-    assert isinstance(result, EvaluationResult)
-    return result
-
-
-def test_it_is_a_component() -> None:
-    """Its dump builds it again, the embedder with its settings; the contract of evaluators holds."""
-    evaluator = NLPAccuracy(criterion_name="N", embedder={"type": "hashing", "dimensions": 64}, similarity_threshold=0)
-    check_component(evaluator, Evaluator)
-    check_evaluator(evaluator)
-    assert resolve(Evaluator, evaluator.model_dump(mode="json", by_alias=True)) == evaluator
-    assert evaluator.model_dump()["embedder"]["dimensions"] == 64
-    assert evaluator.fingerprint != NLPAccuracy(criterion_name="N", similarity_threshold=0).fingerprint
-    assert (evaluator.resolved_execution, evaluator.kind, evaluator.label) == ("process", "embedding", "NLPAccuracy:N")
+    criteria = [EvaluationCriteria(name="N", scale=scale)]
+    return result_of(evaluator, response, criteria=criteria, ground_truth=ground_truth)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +67,7 @@ def test_elsewhere_the_cosine_stays() -> None:
     mentioned = run("x", "3-4", similarity_threshold=0.9)
     assert mentioned.score == 0.6
     assert mentioned.reasoning == "cosine 0.6000 (CallableEmbedder), threshold 0.9 not reached"
-    with pytest.raises(EvaluationError, match=r"0\.6 lies outside of the scale 'binary'"):
-        run("x", "3-4", scale="binary")
+    assert run("x", "3-4", scale="binary").error_type == "invalid_score"
 
 
 @pytest.mark.parametrize(("response", "ground_truth"), [("", "x"), ("x", ""), ("x", None), (None, "x")])
@@ -147,10 +128,6 @@ BROKEN = {
     "none": (lambda texts: None, "invalid_embedding"), "words": (lambda texts: ["a", "b"], "invalid_embedding"),
     "empty": (lambda texts: [[], []], "invalid_embedding"), "nan": (lambda t: [[math.nan], [1]], "invalid_embedding"),
     "numbers": (lambda texts: [1, 2], "invalid_embedding"), "lengths": (table, "invalid_embedding"),
-    "truths": (lambda texts: [[True], [False]], "invalid_embedding"),
-    "complex": (lambda texts: np.array([[1j, 2], [1, 2]]), "invalid_embedding"),
-    "digits": (lambda texts: [["1"], ["2"]], "invalid_embedding"),
-    "days": (lambda texts: np.array([["2020-01-01"], ["2020-01-02"]], "datetime64[D]"), "invalid_embedding"),
     "beyond": (lambda texts: [[10**400], [1]], "invalid_embedding"),
 }  # fmt: skip
 
@@ -222,16 +199,3 @@ def test_it_runs_by_name() -> None:
     far = run_evaluation_sync(EvaluationInput(response="Rome", ground_truth="Paris"), config)
     assert near.overall_score == pytest.approx(1.0)
     assert far.results[0].score < 0.3  # type: ignore[operator]
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.text(min_size=1), st.recursive(st.text() | st.integers(), st.lists, max_leaves=4))
-def test_any_text_has_a_cosine_or_a_failure(response: str, ground_truth: Any) -> None:
-    """Whatever Unicode: between -1 and 1, the same from both sides, 1 (or nothing) beside itself."""
-    result = run(response, ground_truth, embedder=HashingEmbedder())
-    if ground_truth == "":
-        assert result.error_type == "missing_text"
-        return
-    assert -1.0 <= result.score <= 1.0
-    again = run(response, response, embedder=HashingEmbedder())
-    assert again.score == pytest.approx(1.0) or again.score == 0.0

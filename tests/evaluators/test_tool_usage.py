@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +17,8 @@ from agenteval_otel.evaluators import CostWithin, Evaluator, ExactMatch, ToolUsa
 from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.scoring import AgentDockCriteria
-from agenteval_otel.testing import RecordedTelemetry, check_component, check_evaluator
+from agenteval_otel.testing import RecordedTelemetry
+from tests.evaluators.support import results_of
 
 SEARCH = {"name": "search", "arguments": {"query": "Paris", "limit": 5, "user": {"city": "Lyon"}, "tags": ["a", 1]}}
 
@@ -30,13 +30,12 @@ def usage(**rule: Any) -> ToolUsage:
 def run(
     evaluator: ToolUsage, *calls: dict[str, Any], scale: str = "binary", original: bool = False, **fields: Any
 ) -> list[EvaluationResult]:
-    made = EvaluationInput.model_validate({"response": "r", "tool_calls": list(calls) or None, **fields})
     criteria: Sequence[EvaluationCriteria] = [
-        EvaluationCriteria(name=one.name, scale=scale) for one in evaluator.criteria()
+        EvaluationCriteria(name=criterion.name, scale=scale) for criterion in evaluator.criteria()
     ]
     if original:
         criteria = AgentDockCriteria.reading(criteria)
-    return asyncio.run(evaluator.evaluate(made, criteria))
+    return results_of(evaluator, "r", criteria=criteria, tool_calls=list(calls) or None, **fields)
 
 
 def only(evaluator: ToolUsage, *calls: dict[str, Any], **fields: Any) -> EvaluationResult:
@@ -56,25 +55,6 @@ async def awaited(arguments: Any) -> bool:
     return True
 
 
-EXAMPLES = [
-    usage(expected_tool_name="search", is_required=True),
-    usage(expected_tool_name="search", argument_checks={"query": {"type": "string", "pattern": "^[A-Z]"}}),
-    usage(expected_tool_name="search", arguments_schema={"required": ["query"]}, checked_calls="all"),
-    usage(forbidden_tools=["delete"], sequence=["search", "answer"]),
-    usage(min_calls=1, max_calls=3),
-]
-
-
-@pytest.mark.parametrize("evaluator", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_it_keeps_the_contract(evaluator: ToolUsage) -> None:
-    """It survives awkward inputs, comes back from its dump, and can be made again in the child process."""
-    check_evaluator(evaluator)
-    check_component(evaluator, Evaluator)
-    again = load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator))))
-    assert again == evaluator
-    assert again.fingerprint == evaluator.fingerprint
-
-
 def test_what_was_not_said_stays_unsaid_in_a_dump() -> None:
     """That an argument has to be null survives a dump, and that nothing is said of its value does too."""
     evaluator = usage(expected_tool_name="s", argument_checks={"a": {"equals": None}, "b": {}})
@@ -88,15 +68,10 @@ def test_what_was_not_said_stays_unsaid_in_a_dump() -> None:
 
 SECRETIVE: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"argument_checks": {"page_token": {"type": "string"}}}, {"argument_checks": {"page_token": {"type": "integer"}}}),
-    ({"argument_checks": {"headers": {"min_length": 1}}}, {"argument_checks": {"headers": {"min_length": 2}}}),
-    ({"argument_checks": {"token": {"pattern": "^a+$"}}}, {"argument_checks": {"token": {"pattern": "^b+$"}}}),
-    ({"argument_checks": {"a": {"type": ["string", "null"]}}}, {"argument_checks": {"a": {"type": ["array", "null"]}}}),
     ({"argument_checks": {"a": {"equals": {"b": {"c": {"d": [1]}}}}}},
      {"argument_checks": {"a": {"equals": {"b": {"c": {"d": [2]}}}}}}),
     ({"arguments_schema": {"properties": {"token": {"maxLength": 1}}}},
      {"arguments_schema": {"properties": {"token": {"maxLength": 2}}}}),
-    ({"arguments_schema": {"properties": {"a": {"properties": {"b": {"properties": {"c": {"maxLength": 1}}}}}}}},
-     {"arguments_schema": {"properties": {"a": {"properties": {"b": {"properties": {"c": {"maxLength": 2}}}}}}}}),
 ]  # fmt: skip
 
 
@@ -465,16 +440,12 @@ def test_a_wrong_schema_is_refused() -> None:
         usage(expected_tool_name="s", arguments_schema={"type": "nope"})
 
 
-def test_functions_reach_the_child_process_by_name() -> None:
-    """A function of a module can be made again there; a lambda cannot, and keeps the evaluator here."""
+def test_functions_stay_in_this_process() -> None:
+    """An evaluator with a function runs in a thread; the function's name is part of the fingerprint."""
     evaluator = usage(expected_tool_name="search", argument_checks=has_query)
-    again = load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator))))
-    assert isinstance(again, ToolUsage)
-    assert again.fingerprint == evaluator.fingerprint
-    assert only(again, SEARCH).score is True
     assert evaluator.fingerprint != usage(expected_tool_name="search", argument_checks=lambda _: True).fingerprint
-    with pytest.raises(NotPortable, match="<lambda>"):
-        serialize_evaluator(usage(expected_tool_name="search", argument_checks=lambda _: True))
+    with pytest.raises(NotPortable, match="one of its rules is a function"):
+        serialize_evaluator(evaluator)
 
 
 TOLD: dict[str, tuple[dict[str, Any], dict[str, float | None]]] = {
@@ -550,26 +521,3 @@ def test_arguments_nested_beyond_reading_are_judged_as_text() -> None:
     evaluator = usage(expected_tool_name="s", argument_checks={"a": {"type": "object"}})
     for text in ("[" * 100_000, '{"a": ' * 100_000, '{"a": 1' + "0" * 10_000 + "}"):
         assert only(evaluator, {"name": "s", "arguments": text}).score is False
-
-
-@settings(deadline=None)
-@given(
-    parts=st.lists(st.dictionaries(st.sampled_from(["toolName", "name", "args", "arguments", "toolCallId"]), JSON)),
-    listed=st.lists(st.dictionaries(st.sampled_from(["toolName", "args", "toolArguments", "toolCallId"]), JSON)) | JSON,
-    own=st.lists(st.fixed_dictionaries({"name": st.sampled_from(["s", ""]), "arguments": JSON, "id": st.none()})),
-    source=st.sampled_from(["messageHistory", "context", "toolCalls"]),
-)
-def test_any_history_is_judged(parts: list[Any], listed: Any, own: list[Any], source: str) -> None:
-    """Whatever stands in parts, context and calls: each rule gives a verdict, and nothing raises."""
-    rules = [
-        {"criterion_name": "a", "expected_tool_name": "s", "is_required": True, "argument_checks": {"a": {}}},
-        {"criterion_name": "b", "forbidden_tools": ["s"], "sequence": ["t"], "max_calls": 2},
-    ]
-    history = [{"role": "assistant", "contentParts": [{**part, "type": "tool_call"} for part in parts]}]
-    results = run(
-        ToolUsage.load({"rules": rules, "tool_data_source": source}),
-        *own,
-        messageHistory=history,
-        context={"toolCalls": listed},
-    )
-    assert [result.status for result in results] == ["scored", "scored"]

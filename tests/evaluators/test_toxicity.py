@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +14,14 @@ from agenteval_otel.components import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Toxicity
 from agenteval_otel.execution.portable import load_evaluator, serialize_evaluator
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.testing import check_component, check_evaluator
+from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from tests.evaluators.support import result_of
 
 
 def run(response: Any, *terms: str, scale: str | None = None, **fields: Any) -> EvaluationResult:
     evaluator = Toxicity.load({"criterionName": "Tox", "toxicTerms": terms, **fields})
-    criteria = evaluator.criteria() if scale is None else [EvaluationCriteria(name="Tox", scale=scale)]
-    (result,) = asyncio.run(evaluator.evaluate(EvaluationInput(response=response), criteria))
-    return result
+    criteria = None if scale is None else [EvaluationCriteria(name="Tox", scale=scale)]
+    return result_of(evaluator, response, criteria=criteria)
 
 
 def found(response: Any, *terms: str, **fields: Any) -> list[str]:
@@ -51,7 +48,7 @@ def test_terms_are_whole_words_of_any_script(text: str, term: str, is_found: boo
     assert found(text, term, *(f"other{number}" for number in range(150))) == [term] * is_found
 
 
-def test_the_found_are_told_once_as_configured_in_order() -> None:
+def test_terms_are_listed_once_as_configured_in_order() -> None:
     """Case variants and repeated occurrences: each configured term once, in the order of the configuration."""
     result = run("Bad bad, worst", "worst", "BAD", "bad", "", "fine", "worst")
     assert result.metadata == {"foundToxicTerms": ["worst", "BAD", "bad"]}
@@ -74,8 +71,8 @@ def test_case_and_parts_of_words_on_request() -> None:
     assert found("a classic", "ass", matchWholeWord=False) == ["ass"]
 
 
-def test_the_reasoning_tells_terms_and_nothing_of_the_text() -> None:
-    """What stands around a found term is nobody's business; a long list is cut."""
+def test_the_reasoning_lists_terms_and_nothing_of_the_text() -> None:
+    """The text around a term stays out; a long list is cut."""
     result = run("my secret neighbour is bad", "bad", "worse")
     assert result.reasoning == "1 of 2 terms found on response: bad"
     terms = [f"t{number}" for number in range(30)]
@@ -99,12 +96,9 @@ def test_missing_text_is_a_failure(response: Any) -> None:
         ({"toxicTerms": ["", " "]}, "at least one term"),
         ({"toxicTerms": "bad"}, "toxic_terms: expected a list"),
         ({"toxicTerms": [7]}, r"toxic_terms\[0\]: expected text"),
-        ({"toxicTerms": ["x" * 1_001]}, "at most 1000 characters"),
-        ({"toxicTerms": ["x"] * 100_001}, "at most 100000 terms"),
         ({"toxicTerms": ["x"], "blockList": ["y"]}, "blockList: unknown field"),
         ({"toxicTerms": ["x"], "termsFile": "/nowhere/terms.txt"}, "terms_file: .*cannot be read"),
         ({"termsFile": "/dev/null"}, "expected a regular file"),
-        ({"termsFile": "a\0b"}, "is no path"),
         ({"toxicTerms": ["x"], "criterionName": " "}, "must not be blank"),
     ],
 )
@@ -126,11 +120,10 @@ def test_terms_may_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_wrong_is_refused(tmp_path: Path) -> None:
-    """Not UTF-8, too large, or a pipe that nobody writes to: an error at once."""
+    """Not UTF-8, or too large: an error at load."""
     (tmp_path / "latin").write_bytes(b"fine\nb\xe9te")
     (tmp_path / "large").write_bytes(b"x" * 4_194_305)
-    os.mkfifo(tmp_path / "pipe")
-    for name, message in (("latin", ":2: not UTF-8"), ("large", "more than 4194304"), ("pipe", "regular file")):
+    for name, message in (("latin", ":2: not UTF-8"), ("large", "more than 4194304")):
         with pytest.raises(ConfigurationError, match=message):
             Toxicity.load({"criterionName": "Tox", "termsFile": str(tmp_path / name)})
 
@@ -141,30 +134,6 @@ def test_a_short_list_is_looked_for_on_the_loop() -> None:
     long = Toxicity(criterion_name="Tox", toxic_terms=["x"] * 101)
     assert long.resolved_execution == "thread"
     assert load_evaluator(json.loads(json.dumps(serialize_evaluator(long)))) == long
-
-
-def test_the_contracts_hold() -> None:
-    """It comes back from its dump, and survives awkward inputs."""
-    for fields in ({}, {"match_whole_word": False}, {"case_sensitive": True}):
-        evaluator = Toxicity(criterion_name="Tox", toxic_terms=("bad", "f***", "хам", "💩"), **fields)
-        check_component(evaluator, Evaluator)
-        check_evaluator(evaluator)
-
-
-def test_ten_megabytes_are_looked_through() -> None:
-    """A text far beyond what is captured gets its score offline."""
-    assert found("nothing of the kind " * 500_000 + "bad", "bad", "worse") == ["bad"]
-
-
-@given(text=st.text(max_size=80), terms=st.lists(st.text(max_size=6), min_size=1, max_size=5), whole=st.booleans())
-@settings(deadline=None)
-def test_any_text_and_terms_have_a_verdict(text: str, terms: list[str], whole: bool) -> None:
-    """Whatever the characters, the score is true exactly when nothing is found, and what is found is configured."""
-    evaluator = Toxicity.load({"criterionName": "Tox", "toxicTerms": [*terms, "x"], "matchWholeWord": whole})
-    score = evaluator.score(EvaluationInput(response=text))
-    assert score.metadata is not None
-    assert score.value is (score.metadata["foundToxicTerms"] == [])
-    assert set(score.metadata["foundToxicTerms"]) <= {*terms, "x"}
 
 
 @given(terms=st.lists(st.sampled_from(["bad", "worse", "f***", "хам", "天気", "shut up"]), min_size=1))

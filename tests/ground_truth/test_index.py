@@ -205,7 +205,7 @@ HUGE = {
 
 @pytest.mark.timeout(60)  # what is quadratic takes many minutes
 @pytest.mark.parametrize("prompt", HUGE.values(), ids=list(HUGE))
-def test_a_huge_prompt_is_quick(prompt: str) -> None:
+def test_a_huge_prompt_is_fast(prompt: str) -> None:
     """Whatever it consists of; a prompt longer than any question is not looked up."""
     one = table(*(f"how do i {'a b ' * (number % 50)}{number}" for number in range(500)), min_share=0.01)
     assert one.find(prompt) is None

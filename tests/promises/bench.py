@@ -12,44 +12,28 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_ERRORS, METRIC_RESULTS, METRIC_SCORE
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
-
-__all__ = ["AN_ERROR", "A_SCORE", "NORMALIZED", "Bench", "assert_average", "assert_emitted", "assert_one_of_three"]
+from tests.testing.doubles import Keeping
 
 AN_ERROR, A_SCORE = "error.type", ("gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
 NORMALIZED = "agenteval.evaluation.score.normalized"
-
-
-class Kept:
-    """A storage provider that keeps what it gets."""
-
-    type = "kept"
-
-    def __init__(self) -> None:
-        self.results: list[Any] = []
-
-    async def save_result(self, aggregated: Any) -> None:
-        """Keep it."""
-        self.results.append(aggregated)
 
 
 class Bench:
     """Evaluates one answer after the other, each with an evaluator of its own."""
 
     def __init__(self, telemetry: RecordedTelemetry) -> None:
-        self.telemetry, self.kept, self.calls = telemetry, Kept(), 0
+        self.telemetry, self.kept, self.calls = telemetry, Keeping(), 0
         self.pipeline = Pipeline(
             sampler=RatioSampler(), evaluators=(), storage=(self.kept, telemetry.storage()),
             dispatcher=InlineDispatcher(),
         )  # fmt: skip
 
     def judge(self, evaluator: Evaluator) -> list[EvaluationResult]:
-        """The results of one answer."""
         self.calls += 1
         monitor(pipeline=self.pipeline, agent="agent", evaluators=[evaluator])(lambda: "an answer")()
-        return list(self.kept.results[-1].results) if len(self.kept.results) == self.calls else []
+        return list(self.kept.saved[-1].results) if len(self.kept.saved) == self.calls else []
 
     def close(self) -> None:
-        """End the threads."""
         self.pipeline.shutdown(5.0)
 
 
@@ -73,7 +57,7 @@ def assert_average(aggregated: Any) -> None:
 
 def assert_emitted(bench: Bench) -> dict[str, int]:
     """Events, histogram and counters say what the results say; gives the results by status."""
-    results = [result for kept in bench.kept.results for result in kept.results]
+    results = bench.kept.results
     tally = {status: sum(result.status == status for result in results) for status in ("scored", "failed", "skipped")}
     events = bench.telemetry.events()
     failed = [event for event in events if AN_ERROR in event.attributes]

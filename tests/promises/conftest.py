@@ -1,15 +1,21 @@
-"""How a promise test says what it measured, and how that is kept."""
+"""How a promise test records what it measured; and the receiver that many of them send to."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agenteval_otel.testing import RecordedTelemetry
+from tests.backends.fixtures import postgresql_binary_fixture, postgresql_fixture, postgresql_server_fixture
 from tests.promises import figures
+from tests.promises.bench import Bench
+from tests.promises.receiver import Receiver
 from tests.promises.table import BY_CODE, code_of
+
+__all__ = ["postgresql_binary_fixture", "postgresql_fixture", "postgresql_server_fixture"]
 
 _MEASURED = pytest.StashKey[dict[str, list[str]]]()
 _OUTCOME = pytest.StashKey[tuple[str, float]]()
@@ -28,6 +34,19 @@ def promise(request: pytest.FixtureRequest) -> figures.Recorder:
             print(f"{code}: {figure}")
 
     return record
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as well:
+        yield well
+
+
+@pytest.fixture
+def bench(telemetry: RecordedTelemetry) -> Iterator[Bench]:
+    made = Bench(telemetry)
+    yield made
+    made.close()
 
 
 @pytest.hookimpl(wrapper=True)

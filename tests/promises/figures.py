@@ -15,8 +15,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ["FULL", "Entry", "Recorder", "folder", "read_all", "sized", "write"]
-
 FULL = os.environ.get("AGENTEVAL_PROMISES") == "full"
 """Whether the long forms run: ten minutes where the short ones take seconds."""
 VARIABLE = "AGENTEVAL_FIGURES"
@@ -55,7 +53,6 @@ def folder() -> Path:
 
 
 def write(code: str, test: str, *, form: str, outcome: str, figures: list[str], took_s: float) -> None:
-    """Keep a test's run in place of its last one."""
     entry = Entry(
         code, test, form, outcome, figures, round(took_s, 2),
         datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), platform.python_version(),
@@ -70,5 +67,4 @@ def write(code: str, test: str, *, form: str, outcome: str, figures: list[str], 
 
 
 def read_all() -> list[Entry]:
-    """Every test's last run, in a stable order."""
     return [Entry(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder().glob("*.json"))]

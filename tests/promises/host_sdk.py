@@ -17,8 +17,6 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 
-__all__ = ["HostSdk", "Keeper"]
-
 AGENT_SPAN = "invoke_agent "
 
 
@@ -71,9 +69,6 @@ class HostSdk:
         self.meter_provider = MeterProvider([self._metrics], shutdown_on_exit=False)
         self._pipelines: list[Pipeline] = []
 
-    def __repr__(self) -> str:
-        return f"<HostSdk spans={len(self.exporter.spans)}>"
-
     def pipeline(self, *evaluators: Any, sampler: Any = None, tracer_provider: Any = None, **settings: Any) -> Pipeline:
         """A pipeline that evaluates everything and emits with these providers, or with one that stands before."""
         telemetry = OtlpStorageProvider(
@@ -87,17 +82,14 @@ class HostSdk:
         return made
 
     def spans(self, prefix: str = AGENT_SPAN) -> list[ReadableSpan]:
-        """What is exported, after a flush."""
         assert self.tracer_provider.force_flush()
         return [span for span in self.exporter.spans if span.name.startswith(prefix)]
 
     def events(self) -> list[Any]:
-        """The log records of the events, after a flush."""
         self.logger_provider.force_flush()
         return [record.log_record for record in self._logs.get_finished_logs()]
 
     def close(self) -> None:
-        """Shut everything down."""
         for pipeline in self._pipelines:
             pipeline.shutdown(2.0)
         self.tracer_provider.shutdown()

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from tests.promises.programs import run_program
 
-__all__ = ["Killed", "killed_writers"]
-
 _PROGRAM = """
     import asyncio, json, os, random, selectors, signal, sys, time
     from agenteval_otel.errors import StorageError
@@ -100,8 +98,6 @@ _PROGRAM = """
 
 
 class Killed(NamedTuple):
-    """What came of it."""
-
     told: list[str]
     killed: int
     stderr: str

@@ -19,8 +19,6 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
-__all__ = ["GRPC_FAULTS", "HTTP_FAULTS", "OtlpReceiver"]
-
 HTTP_FAULTS = ("refuse", "reset", "half-open", "trickle", "429", "503", "413", "400", "large answer")
 GRPC_FAULTS = ("refuse", "half-open", "UNAVAILABLE", "INVALID_ARGUMENT")
 LARGE_ANSWER = 64 * 1024 * 1024
@@ -65,7 +63,6 @@ class OtlpReceiver:
         self._deafen()
 
     def breaks(self, fault: str) -> None:
-        """From now on it does this."""
         self.fault = fault
         if fault == "refuse" or (fault == "half-open" and self.protocol == "grpc"):
             self._deafen()
@@ -76,7 +73,6 @@ class OtlpReceiver:
                 self._holder.listen(128)  # the system completes connections, and nobody takes them
 
     def heals(self) -> None:
-        """From now on it is well."""
         self.fault = None
         if self._holder is not None:
             self._holder.close()

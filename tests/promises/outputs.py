@@ -13,8 +13,6 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["NO_SCORE", "honest", "some_output"]
-
 NO_SCORE: Final = object()
 """What `honest` gives where no score may come of a text."""
 

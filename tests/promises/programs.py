@@ -11,12 +11,12 @@ import platform
 import subprocess
 import sys
 import textwrap
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
-
-__all__ = ["PROJECT", "Finished", "pythons", "run_program"]
+from typing import Any, NamedTuple
 
 PROJECT = Path(__file__).resolve().parents[2]
 VARIABLE = "AGENTEVAL_PYTHONS"
@@ -25,7 +25,6 @@ _PROBE = "import platform, agenteval_otel.config; print(platform.python_version(
 
 @functools.cache
 def pythons() -> dict[str, str]:
-    """Interpreters by version."""
     found = {platform.python_version(): sys.executable}
     for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         probe = subprocess.run(
@@ -36,7 +35,7 @@ def pythons() -> dict[str, str]:
 
 
 class Finished(NamedTuple):
-    """How a program ended: exit code, output, and the seconds from its last own line to its end (None: not said)."""
+    """How a program ended: exit code, output, and the seconds from its last own line to its end (None: not printed)."""
 
     code: int
     stdout: str
@@ -48,34 +47,64 @@ class Finished(NamedTuple):
         return [line.split(" ", 1)[1] for line in self.stdout.splitlines() if line.startswith(f"{word} ")]
 
 
-def run_program(
+def environment(**env: str) -> dict[str, str]:
+    """The environment without settings of ours and of OpenTelemetry, and these variables."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))} | env
+
+
+@contextmanager
+def started_program(
     source: str,
     *arguments: str,
     python: str = sys.executable,
-    timeout_s: float = 60.0,
+    timeout_s: float = 150.0,
     flags: Sequence[str] = ("-W", "ignore"),
     before: Sequence[str] = (),
     **env: str,
-) -> Finished:
-    """Run a program to its end; it says ``main_ended <time.monotonic()>`` when its own part is over.
+) -> Iterator[subprocess.Popen[str]]:
+    """A program that runs during the block; it is killed at the end of it, and when the time is over.
 
     Args:
         before: A program that runs it, with its arguments, such as ``strace``.
+    """
+    process = subprocess.Popen(
+        [*before, python, *flags, "-c", textwrap.dedent(source), *arguments], cwd=PROJECT, env=environment(**env),
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE,
+    )  # fmt: skip
+    watchdog = threading.Timer(timeout_s, process.kill)
+    watchdog.start()
+    try:
+        yield process
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.communicate()
+
+
+def run_program(source: str, *arguments: str, timeout_s: float = 60.0, stdin: str = "", **options: Any) -> Finished:
+    """Run a program to its end; it prints ``main_ended <time.monotonic()>`` when its own part is over.
 
     Raises:
         subprocess.TimeoutExpired: It hung, and was killed.
     """
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
-    process = subprocess.Popen(
-        [*before, python, *flags, "-c", textwrap.dedent(source), *arguments], cwd=PROJECT, env={**clean, **env},
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        stdout, stderr = process.communicate(timeout=timeout_s)
-    finally:
+    with started_program(source, *arguments, timeout_s=timeout_s + 60, **options) as process:
+        stdout, stderr = process.communicate(stdin, timeout=timeout_s)
         ended = time.monotonic()  # one clock for all processes of the machine
-        process.kill()
-        process.wait()
     finished = Finished(process.returncode, stdout, stderr, None)
-    said = finished.lines("main_ended")
-    return finished._replace(exit_s=ended - float(said[-1])) if said else finished
+    printed = finished.lines("main_ended")
+    return finished._replace(exit_s=ended - float(printed[-1])) if printed else finished
+
+
+def children() -> set[int]:
+    """The child processes of this process."""
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):
+        with suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:  # the thread may end
+            found.update(map(int, listed.read().split()))
+    return found
+
+
+def rss() -> int:
+    """What this process holds in memory, in bytes."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

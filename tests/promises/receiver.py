@@ -1,75 +1,109 @@
-"""A loopback OTLP/HTTP endpoint that takes everything and keeps it, as bytes and as records."""
+"""An OTLP/HTTP endpoint on loopback that keeps every request; it accepts them, or gives the reply that a test sets."""
 
 from __future__ import annotations
 
 import gzip
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-__all__ = ["Receiver"]
+
+class Reply(NamedTuple):
+    status: int = 200
+    content_type: str = ""
+    body: bytes = b""
 
 
 class Receiver:
-    """Keeps what is posted to each signal's path, until it is closed."""
+    """Keeps the bodies of each path; a context manager.
+
+    Attributes:
+        reply: The answer to every request.
+        location: Where its redirects point to.
+    """
 
     def __init__(self) -> None:
-        bodies: dict[str, list[bytes]] = {"/v1/traces": [], "/v1/logs": [], "/v1/metrics": []}
+        self.reply, self.location = Reply(), ""
+        self.paths: list[str] = []
+        self.bodies: dict[str, list[bytes]] = {"/v1/traces": [], "/v1/logs": [], "/v1/metrics": []}
+        receiver = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                body, reply = self.rfile.read(int(self.headers.get("content-length") or 0)), receiver.reply
+                receiver.paths.append(self.path)
                 packed = self.headers.get("content-encoding") == "gzip"
-                bodies[self.path].append(gzip.decompress(body) if packed else body)
-                self.send_response(200)
-                self.send_header("content-length", "0")
+                receiver.bodies[self.path].append(gzip.decompress(body) if packed else body)
+                self.send_response(reply.status)
+                if reply.content_type:
+                    self.send_header("content-type", reply.content_type)
+                if 300 <= reply.status < 400:
+                    self.send_header("location", f"{receiver.location}{self.path}")
+                self.send_header("content-length", str(len(reply.body)))
                 self.end_headers()
+                self.wfile.write(reply.body)
+
+            do_GET = do_POST
 
             def log_message(self, *_: Any) -> None:
                 """Nothing on stderr."""
 
-        self.bodies = bodies
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 
-    def close(self) -> None:
-        """End the server and its thread."""
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
+    def resources(self, signal: str) -> list[Any]:
+        """The resources of all requests of a signal, in their order."""
+        kind: Any = {
+            "traces": ExportTraceServiceRequest, "logs": ExportLogsServiceRequest,
+            "metrics": ExportMetricsServiceRequest,
+        }[signal]  # fmt: skip
+        requests = [kind.FromString(body) for body in list(self.bodies[f"/v1/{signal}"])]
+        name = {"traces": "resource_spans", "logs": "resource_logs", "metrics": "resource_metrics"}[signal]
+        return [resource for request in requests for resource in getattr(request, name)]
+
     def events(self) -> list[Any]:
-        """The log records so far."""
-        requests = [ExportLogsServiceRequest.FromString(body) for body in list(self.bodies["/v1/logs"])]
-        return [
-            record for request in requests for resource in request.resource_logs for scope in resource.scope_logs
-            for record in scope.log_records
-        ]  # fmt: skip
+        scopes = [scope for resource in self.resources("logs") for scope in resource.scope_logs]
+        return [record for scope in scopes for record in scope.log_records]
 
     def spans(self) -> list[Any]:
-        """The spans so far."""
-        requests = [ExportTraceServiceRequest.FromString(body) for body in list(self.bodies["/v1/traces"])]
-        return [
-            span for request in requests for resource in request.resource_spans for scope in resource.scope_spans
-            for span in scope.spans
-        ]  # fmt: skip
+        return [span for resource in self.resources("traces") for scope in resource.scope_spans for span in scope.spans]
 
-    def totals(self, metric: str, attribute: str) -> dict[str, int]:
-        """A cumulative counter's last values, by the value of one of its attributes; of one process."""
-        found: dict[str, int] = {}
-        for body in list(self.bodies["/v1/metrics"]):
-            for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-                for one in (metric_ for scope in resource.scope_metrics for metric_ in scope.metrics):
-                    if one.name == metric:
-                        found = {_value(point, attribute): point.as_int for point in one.sum.data_points}
+    def newest(self, metric: str) -> dict[str, list[Any]]:
+        """The points of a cumulative counter as each process exported them last, by `service.instance.id`."""
+        found: dict[str, list[Any]] = {}
+        for resource in self.resources("metrics"):
+            for one in (one for scope in resource.scope_metrics for one in scope.metrics if one.name == metric):
+                found[instance_of(resource)] = list(one.sum.data_points)
         return found
 
+    def totals(self, metric: str, *attributes: str) -> dict[Any, int]:
+        """The sums of a counter over all processes, by the values of these attributes."""
+        sums: dict[Any, int] = {}
+        for point in (point for points in self.newest(metric).values() for point in points):
+            values = {pair.key: pair.value.string_value for pair in point.attributes}
+            key: Any = tuple(values.get(name, "") for name in attributes)
+            key = key if len(key) > 1 else key[0]
+            sums[key] = sums.get(key, 0) + point.as_int
+        return {key: count for key, count in sums.items() if count}
 
-def _value(point: Any, attribute: str) -> str:
-    return next((pair.value.string_value for pair in point.attributes if pair.key == attribute), "")
+
+def instance_of(resource: Any) -> str:
+    pairs = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
+    return pairs.get("service.instance.id", "")

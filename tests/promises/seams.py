@@ -37,23 +37,14 @@ from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 from agenteval_otel.telemetry.spans import EventLog
 
-__all__ = [
-    "BACKGROUND_SEAMS", "CALLER_SEAMS", "COUNTING_SEAMS", "SEAM_ERRORS", "AskedRatio", "Faults", "KeptResults", "Seam",
-    "Unprintable", "injected_faults",
-]  # fmt: skip
-
 
 class Seam(NamedTuple):
-    """Where a part of ours can be made to fail."""
-
     name: str
     owner: Any
     attribute: str
 
 
 class Unprintable(Exception):
-    """An exception that cannot even be shown."""
-
     def __str__(self) -> str:
         raise RuntimeError("not shown")
 
@@ -87,82 +78,61 @@ class KeptResults(EvaluationStorageProvider, type="kept_results"):
         assert aggregated.results
 
 
-CALLER_SEAMS: tuple[Seam, ...] = (
-    Seam("enter", Handler, "enter"),
-    Seam("leave", Handler, "leave"),
-    Seam("sampler.decide", AskedRatio, "decide"),
-    Seam("sampling context", handlers, "SamplingContext"),
-    Seam("randomness", handlers, "randomness_of"),
-    Seam("random numbers", fork.RANDOM, "getrandbits"),
-    Seam("load shedding", LoadShedder, "thin"),
-    Seam("host's loop", handlers, "get_running_loop"),
-    Seam("current span", handlers, "_current_context"),
-    Seam("span context", Span, "get_span_context"),
-    Seam("is recording", Span, "is_recording"),
-    Seam("set_attributes", Span, "set_attributes"),
-    Seam("captured call", handlers, "_fresh_call"),
-    Seam("prompt parameter", Arguments, "prompt"),
-    Seam("take", calls, "take"),
-    Seam("wall clock", handlers, "_now_ns"),
-    Seam("tick clock", handlers, "_tick_ns"),
-    Seam("process id", handlers, "_pid"),
-    Seam("scope get", _scope, "get"),
-    Seam("scope set", _scope, "set"),
-    Seam("scope reset", _scope, "reset"),
-    Seam("tracer now", Emitter, "tracer_now"),
-    Seam("takes late spans", Providers, "takes_late_spans"),
-    Seam("memory of open spans", MemoryPart, "reserve"),
-    Seam("open agent span", handlers, "open_agent_span"),
-    Seam("end agent span", handlers, "end_agent_span"),
-    Seam("span to context", scopes, "Context"),
-    Seam("context attach", scopes, "attach_context"),
-    Seam("context detach", scopes, "detach_context"),
-    Seam("context current", scopes, "current_context"),
-    Seam("pipeline.submit", Pipeline, "submit"),
-    Seam("dispatcher.submit", InlineDispatcher, "submit"),
+def _seams(*places: tuple[Any, str]) -> tuple[Seam, ...]:
+    """A seam for each of these attributes, named by its module or class."""
+    found = []
+    for owner, attributes in places:
+        name = getattr(owner, "__name__", type(owner).__name__).rpartition(".")[2]
+        found += [Seam(f"{name}.{attribute}", owner, attribute) for attribute in attributes.split()]
+    return tuple(found)
+
+
+CALLER_SEAMS = _seams(
+    (Handler, "enter leave"),
+    (AskedRatio, "decide"),
+    (LoadShedder, "thin"),
+    (fork.RANDOM, "getrandbits"),
+    (handlers, "SamplingContext randomness_of get_running_loop _current_context _fresh_call _now_ns _tick_ns _pid"),
+    (handlers, "open_agent_span end_agent_span"),
+    (Span, "get_span_context is_recording set_attributes"),
+    (Arguments, "prompt"),
+    (calls, "take"),
+    (_scope, "get set reset"),
+    (scopes, "Context attach_context detach_context current_context"),
+    (Emitter, "tracer_now"),
+    (Providers, "takes_late_spans"),
+    (MemoryPart, "reserve"),
+    (Pipeline, "submit"),
+    (InlineDispatcher, "submit"),
 )
 """What runs on the caller's thread."""
 
-BACKGROUND_SEAMS: tuple[Seam, ...] = (
-    Seam("engine.process", Engine, "process"),
-    Seam("build_input", live, "build_input"),
-    Seam("sampling record", SamplingRecord, "of"),
-    Seam("run", live, "Run"),
-    Seam("run.start", Run, "start"),
-    Seam("executor.mode", Executor, "mode"),
-    Seam("evaluator", ResponseHealth, "score"),
-    Seam("evaluated response", live, "EvaluatedResponse"),
-    Seam("aggregate", response, "aggregate"),
-    Seam("reference", response, "reference_of"),
-    Seam("scores on the span", live, "score_attributes"),
-    Seam("end agent span late", live, "end_agent_span"),
-    Seam("emit", Emitter, "emit"),
-    Seam("prepare", Emitter, "prepare"),
-    Seam("room for spans", Emitter, "has_room_for_spans"),
-    Seam("event attributes", emitter, "event_attributes"),
-    Seam("run attributes", emitter, "run_attributes"),
-    Seam("open run span", emitter, "open_run_span"),
-    Seam("events", EventLog, "emit"),
-    Seam("event log", Providers, "events"),
-    Seam("tracer", Providers, "tracer"),
-    Seam("totals", ResultTotals, "add"),
-    Seam("histograms", Instruments, "record_score"),
-    Seam("span end", Span, "end"),
-    Seam("storage", KeptResults, "save_result"),
-    Seam("storage of all", FanOutStorage, "save_result"),
+BACKGROUND_SEAMS = _seams(
+    (Engine, "process"),
+    (live, "build_input Run EvaluatedResponse score_attributes end_agent_span"),
+    (SamplingRecord, "of"),
+    (Run, "start"),
+    (Executor, "mode"),
+    (ResponseHealth, "score"),
+    (response, "aggregate reference_of"),
+    (Emitter, "emit prepare has_room_for_spans"),
+    (emitter, "event_attributes run_attributes open_run_span"),
+    (EventLog, "emit"),
+    (Providers, "events tracer"),
+    (ResultTotals, "add"),
+    (Instruments, "record_score"),
+    (Span, "end"),
+    (KeptResults, "save_result"),
+    (FanOutStorage, "save_result"),
 )
 """What runs on the background thread."""
 
-COUNTING_SEAMS: tuple[Seam, ...] = (
-    Seam("accounting.outcome_counts", Accounting, "outcome_counts"),
-    Seam("accounting.fail", Accounting, "fail"),
-    Seam("settle", Pipeline, "_settle"),
-    Seam("broken", Pipeline, "broken"),
-    Seam("log", type(logging.log), "warning"),
-)
+COUNTING_SEAMS = _seams(
+    (Accounting, "outcome_counts fail"), (Pipeline, "_settle broken"), (type(logging.log), "warning")
+)  # fmt: skip
 """The counting itself: while it is broken a call may be missing from the outcomes, but never be counted twice."""
 
-_SECOND_SEAMS = frozenset({"accounting.fail", "broken", "log"})
+_SECOND_SEAMS = frozenset({"Accounting.fail", "Pipeline.broken", COUNTING_SEAMS[-1].name})
 
 
 class Faults:
@@ -183,11 +153,9 @@ class Faults:
         self.armed = frozenset({seam.name, "aggregate"} if seam.name in _SECOND_SEAMS else {seam.name})
 
     def disarm(self) -> None:
-        """No seam raises."""
         self.armed = frozenset()
 
     def around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The original, unless its seam is armed."""
 
         @functools.wraps(original, updated=())
         def seam(*args: Any, **kwargs: Any) -> Any:

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["BY_CODE", "GROUPS", "NOT_BUILT", "PROMISES", "Promise", "code_of"]
-
 
 class Promise(NamedTuple):
     """One promise: what holds, what is done to break it, and the figure at which its test passes."""

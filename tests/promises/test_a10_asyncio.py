@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 
@@ -17,12 +16,10 @@ PROGRAM = """
     import asyncio, contextvars, gc, sys, threading, warnings
     scenario, shape, calls, watched = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "watched"
     from agenteval_otel import monitor
-    from agenteval_otel.pipeline import PoolDispatcher
     from agenteval_otel.evaluators import Func, ResponseHealth
-    from agenteval_otel.pipeline import Pipeline
+    from agenteval_otel.pipeline import Pipeline, PoolDispatcher
     from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
     from agenteval_otel.sampling import RatioSampler
-    from agenteval_otel.sampling.settings import SamplingSettings
     from agenteval_otel.sampling.settings import SamplingSettings
     from agenteval_otel.testing import RecordedTelemetry
 
@@ -77,26 +74,9 @@ PROGRAM = """
     def streams_at_once(question):
         yield from ("an ", "answer", ".")
 
-    @watch
-    def gives_coroutine(question):
-        async def inner():
-            await turn()
-            return "an answer"
-        return inner()
-
-    @watch
-    def gives_stream(question):
-        async def inner():
-            yield "an "
-            await turn()
-            yield "answer"
-        return inner()
-
     async def ask():
         if shape == "sync":
             return answers_at_once("q")
-        if shape == "given":
-            return await gives_coroutine("q")
         return await answers("q")
 
     async def many():
@@ -104,7 +84,7 @@ PROGRAM = """
         assert got == ["an answer"] * calls
 
     def open_stream():
-        return {"sync": streams_at_once, "given": gives_stream}.get(shape, streams)("q")
+        return (streams_at_once if shape == "sync" else streams)("q")
 
     def run_ends():
         asyncio.run(many())
@@ -145,45 +125,6 @@ PROGRAM = """
             assert all(one == "an answer" or isinstance(one, asyncio.CancelledError) for one in got)
         asyncio.run(main())
         return None if shape == "sync" else calls
-
-    def left_running():
-        async def main():
-            # Held: a task that only its own event refers to is garbage, and asyncio would say so of the program's own.
-            left = [asyncio.ensure_future(hangs("q")) for _ in range(calls)]
-            await many()
-        asyncio.run(main())
-        return 2 * calls
-
-    def timeouts():
-        async def main():
-            for _ in range(calls):
-                try:
-                    async with asyncio.timeout(0.001):
-                        await hangs("q")
-                except TimeoutError:
-                    pass
-                try:
-                    await asyncio.wait_for(hangs("q"), 0.001)
-                except TimeoutError:
-                    pass
-        asyncio.run(main())
-        return 2 * calls
-
-    def task_group():
-        async def fails():
-            await ask()
-            raise ValueError("the host's own")
-        async def main():
-            for _ in range(calls):
-                try:
-                    async with asyncio.TaskGroup() as group:
-                        waiting = group.create_task(hangs("q"))
-                        group.create_task(fails())
-                except* ValueError as failed:
-                    assert len(failed.exceptions) == 1
-                assert waiting.cancelled()
-        asyncio.run(main())
-        return 2 * calls
 
     def abandoned():
         async def main():
@@ -266,11 +207,9 @@ PROGRAM = """
         telemetry.shutdown()
 """
 SCENARIOS = {
-    "run_ends": ("async", "sync", "given"), "loop_closed": ("async", "sync"), "two_loops": ("async", "sync"),
-    "nested_run": ("async", "sync"), "cancelled": ("async", "sync"), "left_running": ("async",),
-    "timeouts": ("async",), "task_group": ("async", "sync"), "abandoned": ("async", "sync", "given", "spans"),
-    "passed_on": ("async", "sync", "given", "spans"), "left_open": ("async", "sync", "given"),
-    "closed_by_hand": ("async", "sync", "given"),
+    "run_ends": ("async", "sync"), "loop_closed": ("async", "sync"), "two_loops": ("async", "sync"),
+    "nested_run": ("async", "sync"), "cancelled": ("async", "sync"), "abandoned": ("async", "sync", "spans"),
+    "passed_on": ("async", "sync", "spans"), "left_open": ("async", "sync"), "closed_by_hand": ("async", "sync"),
 }  # fmt: skip
 WORDS = ("Task was destroyed", "never awaited", "Failed to detach", "never retrieved", "Traceback", "Warning")
 
@@ -278,172 +217,34 @@ SLOW_HOST = re.compile(r"Executing <(?!.*agenteval_otel).* took [\d.]+ seconds")
 """What the debug mode says of the program's own work, on a machine that is busy; of ours it would name a file."""
 
 
-class Case(NamedTuple):
-    """A way of using event loops, and the kind of the handler."""
-
-    scenario: str
-    shape: str
-
-    def __str__(self) -> str:
-        return f"{self.scenario}-{self.shape}"
-
-
-CASES = [Case(scenario, shape) for scenario, shapes in SCENARIOS.items() for shape in shapes]
-
-
-def run(case: Case, watched: bool, version: str) -> Finished:
-    return run_program(
-        PROGRAM, *case, str(CALLS), "watched" if watched else "bare", flags=FLAGS, python=pythons()[version],
-        PYTHONASYNCIODEBUG="1",
-    )  # fmt: skip
+CASES = [(scenario, shape) for scenario, shapes in SCENARIOS.items() for shape in shapes]
 
 
 def complaints(program: Finished) -> dict[str, int]:
-    """How often each of the words stands on its stderr."""
     return {word: program.stderr.count(word) for word in WORDS}
 
 
-@pytest.fixture(scope="module")
-def finished() -> dict[tuple[str, Case], tuple[Finished, Finished | None]]:
-    """Every case on every Python, two at a time; and bare, where the program itself has something on stderr."""
-    todo = [(version, case) for version in pythons() for case in CASES]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        watched = pool.map(lambda one: run(one[1], True, one[0]), todo)
-        also_bare = [one for one in todo if FULL or one[1].shape == "spans"]
-        bare = pool.map(lambda one: run(one[1], False, one[0]), also_bare)
-        others = dict(zip(also_bare, bare, strict=True))
-        return {one: (found, others.get(one)) for one, found in zip(todo, watched, strict=True)}
-
-
 @pytest.mark.parametrize("version", pythons())
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(("scenario", "shape"), CASES)
 @pytest.mark.sized
-def test_the_program_sees_nothing_of_ours(
-    version: str, case: Case, finished: dict[tuple[str, Case], tuple[Finished, Finished | None]], promise: Recorder
-) -> None:
+def test_the_program_sees_nothing_of_ours(version: str, scenario: str, shape: str, promise: Recorder) -> None:
     """In asyncio's debug mode nothing is written to stderr that the bare program does not write, and all is scored."""
-    watched, bare = finished[version, case]
-    assert watched.code == 0, watched.stderr
-    if bare is None:
-        assert [line for line in watched.stderr.splitlines() if not SLOW_HOST.match(line)] == []
+
+    def run(how: str) -> Finished:
+        options: dict[str, Any] = {"flags": FLAGS, "python": pythons()[version], "PYTHONASYNCIODEBUG": "1"}
+        finished = run_program(PROGRAM, scenario, shape, str(CALLS), how, **options)
+        assert finished.code == 0, finished.stderr
+        return finished
+
+    watched = run("watched")
+    if FULL or shape == "spans":  # there the program itself has something on stderr
+        assert complaints(watched) == complaints(run("bare"))
     else:
-        assert bare.code == 0, bare.stderr
-        assert complaints(watched) == complaints(bare)
+        assert [line for line in watched.stderr.splitlines() if not SLOW_HOST.match(line)] == []
     (evaluated,), (calls,) = watched.lines("evaluated"), watched.lines("calls")
     assert evaluated == calls, watched.stdout
     assert watched.lines("results") == watched.lines("events") == watched.lines("due"), watched.stdout
     promise("A10", figure=f"{evaluated} of {calls} scored, 0 lines of ours on stderr")
-
-
-HUNG = """
-    import asyncio, gc, sys, threading, time
-    from agenteval_otel import monitor
-    from agenteval_otel.pipeline import PoolDispatcher
-    from agenteval_otel.evaluators import Func
-    from agenteval_otel.pipeline import Pipeline
-    from agenteval_otel.sampling import RatioSampler
-    from agenteval_otel.testing import RecordedTelemetry
-    where, never = sys.argv[1], threading.Event()
-
-    async def hang(*_):
-        while True:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                pass
-
-    async def slow(*_):
-        await asyncio.sleep(1000)
-
-    def blocks(given):
-        never.wait(2.0)
-        raise ValueError("late")
-
-    class Storage:
-        save_result = staticmethod(hang if where == "stubborn storage" else slow)
-
-    telemetry = RecordedTelemetry()
-    def passes(given):
-        return True
-
-    judge = {"stubborn judge": hang, "judge": slow, "blocking judge": blocks}.get(where, passes)
-    storage = (telemetry.storage(),) if "judge" in where else (telemetry.storage(), Storage())
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(Func.of(judge),), storage=storage, own_span="always",
-        dispatcher=PoolDispatcher(),
-    )
-    answer = monitor(pipeline=pipeline)(lambda: "an answer")
-    for _ in range(20):
-        answer()
-    assert not pipeline.flush(0.5)
-    assert not pipeline.shutdown(0.5)
-    over = time.monotonic() + 4.0
-    while time.monotonic() < over:
-        gc.collect()
-        time.sleep(0.1)
-    outcomes = pipeline.accounting.outcomes()
-    print("lost", sum(outcomes.values()), outcomes["dropped_shutdown"], flush=True)
-"""
-
-
-@pytest.mark.parametrize("version", pythons())
-@pytest.mark.parametrize("where", ["judge", "stubborn judge", "blocking judge", "storage", "stubborn storage"])
-def test_what_a_shutdown_gives_up_goes_silently(where: str, version: str) -> None:
-    """Evaluations that a shutdown cannot wait for are counted; no task of theirs complains afterwards."""
-    finished = run_program(HUNG, where, flags=FLAGS, python=pythons()[version], PYTHONASYNCIODEBUG="1")
-    assert finished.code == 0, finished.stderr
-    assert finished.stderr == ""
-    assert finished.lines("lost") == ["20 20"]
-
-
-NO_FILES = """
-    import os, resource, sys, threading, time
-    from agenteval_otel import accounting, configure, flush, monitor
-    from agenteval_otel.testing import RecordedTelemetry
-    telemetry = RecordedTelemetry()
-    answer = monitor(lambda: "an answer")
-    for _ in range(2):  # the second one is new, and everything is imported
-        configure(evaluators=["ResponseHealth"], storage=[telemetry.storage()], sample_rate=1.0)
-        if not accounting()["evaluated"]:
-            answer()
-            assert flush(10)
-    for thread in threading.enumerate():
-        if thread.name.startswith("agenteval-"):
-            thread.join(10)  # the first one's thread gives its loop back
-    held, (soft, hard) = [], resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-    def hold():  # again and again: on a busy machine something may be closed late
-        try:
-            while True:
-                held.append(os.open(os.devnull, os.O_RDONLY))
-        except OSError:
-            pass
-    hold()
-    for _ in range(int(sys.argv[1])):
-        hold()
-        answer()
-        time.sleep(0.02)
-    if flush(0.2):  # something was closed late after all, and our thread has its loop
-        os._exit(3)
-    for one in held:
-        os.close(one)
-    time.sleep(0.2)
-    answer()
-    print("flushed", flush(10), accounting()["evaluated"], flush=True)
-"""
-
-
-@pytest.mark.parametrize("version", pythons())
-@pytest.mark.parametrize("calls", [1, 100])
-def test_a_loop_that_cannot_be_made_is_made_later(calls: int, version: str) -> None:
-    """Without a file descriptor our thread has no event loop: nothing is said on stderr, and later all is evaluated."""
-    for _ in range(4):
-        finished = run_program(NO_FILES, str(calls), flags=FLAGS, python=pythons()[version])
-        if finished.code != 3:
-            break
-    assert finished.code == 0, finished.stderr
-    assert finished.stderr == ""
-    assert finished.lines("flushed") == [f"True {calls + 2}"]
 
 
 def test_an_inline_evaluation_leaves_the_hosts_loop_set() -> None:

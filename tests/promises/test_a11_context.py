@@ -53,7 +53,6 @@ class Requests:
         yield str(number)
 
     def enter(self, number: int) -> Any:
-        """Fill the present context; gives the request's span."""
         value = Value()
         self.alive.append(weakref.ref(value))
         REQUEST.set(value)
@@ -64,13 +63,11 @@ class Requests:
         return span
 
     def one(self, number: int) -> None:
-        """A request outside of an event loop."""
         span = self.enter(number)
         assert self.sync(number) if number % 2 else list(self.stream(number))
         span.end()
 
     async def one_of_a_loop(self, number: int) -> None:
-        """A request as a task."""
         span = self.enter(number)
         assert await self.coroutine(number)
         span.end()
@@ -130,18 +127,3 @@ def assert_own_traces(telemetry: RecordedTelemetry, requests: Requests) -> None:
 def _some(requests: Requests, numbers: range) -> None:
     for number in numbers:
         copy_context().run(requests.one, number)
-
-
-def test_a_value_is_dead_as_soon_as_flushed(telemetry: RecordedTelemetry) -> None:
-    """Nothing of a request waits in the worker's loop, not even the timer of the wake-up that it caused."""
-    patient = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(linger_s=5.0),
-    )  # fmt: skip
-    requests = Requests(telemetry, patient)
-    for number in range(20):
-        copy_context().run(requests.one, number)
-        assert patient.flush(10.0)
-        gc.collect()
-        assert requests.alive[-1]() is None, f"request {number} is still held after its flush"
-    assert patient.shutdown(10.0)

@@ -11,20 +11,21 @@ from typing import Any
 
 import pytest
 
-from tests.promises.figures import Recorder
+from tests.promises.figures import Recorder, sized
 from tests.promises.programs import pythons, run_program
 from tests.promises.receiver import Receiver
 
 MORE_THREADS = 2
 """What may run beside the one worker: the SDK's exporting threads are counted before."""
 PROGRAM = """
-    import contextlib, gc, json, os, sys, threading, time
+    import gc, json, os, sys, threading, time
     kind, rounds, folder, target = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     from agenteval_otel import accounting, configure, flush, monitor, reload
     from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth
     from agenteval_otel.pipeline import Pipeline
     from agenteval_otel.sampling import RatioSampler
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+    from tests.promises.programs import children
 
     def ends(given):
         return given.response.endswith("answer")
@@ -71,16 +72,9 @@ PROGRAM = """
         handler("question")
         flush(10.0)
 
-    def children():
-        found = []
-        for task in os.listdir("/proc/self/task"):
-            with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{task}/children") as file:
-                found += file.read().split()
-        return len(found)
-
     def now():
         gc.collect()
-        return [len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), children()]
+        return [len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), len(children())]
 
     def settled(goal, within_s=15.0):
         # What was replaced ends by itself, in the background: it is looked at until it has, or until it must have.
@@ -111,31 +105,25 @@ PROGRAM = """
                                 "names": sorted(thread.name for thread in threading.enumerate())}), flush=True)
     os._exit(0)
 """
-ROUNDS = {"functions": 100, "pipelines": 100, "configured": 100, "reloaded": 100}
+ROUNDS = sized(100, 300)
 """Ten functions to a round: 1,000 of them."""
 
 
-def run(kind: str, rounds: int, version: str, tmp_path: Path) -> dict[str, Any]:
-    receiver = Receiver()
-    try:
-        finished = run_program(
-            PROGRAM, kind, str(rounds), str(tmp_path), receiver.endpoint, python=pythons()[version], timeout_s=280
-        )
-    finally:
-        receiver.close()
+@pytest.mark.sized
+@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize("kind", ["functions", "pipelines", "configured", "reloaded"])
+def test_as_many_as_before(kind: str, version: str, tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
+    """Functions, pipelines and settings come and go; threads, descriptors and child processes are as before."""
+    finished = run_program(
+        PROGRAM, kind, str(ROUNDS), str(tmp_path), receiver.endpoint, python=pythons()[version], timeout_s=280
+    )
     assert finished.code == 0, finished.stderr
     assert "Traceback" not in finished.stderr, finished.stderr
     report: dict[str, Any] = json.loads(finished.lines("report")[0])
-    return report
-
-
-def assert_constant(kind: str, rounds: int, version: str, tmp_path: Path, promise: Recorder) -> None:
-    """As many at the end as at the beginning, of everything, and at no time in between many more."""
-    report = run(kind, rounds, version, tmp_path)
     threads, files, processes = report["before"]
     last = report["seen"][-1]
     promise(
-        "A12", figure=f"{rounds} rounds: threads {threads} -> {last[0]}, descriptors {files} -> {last[1]}, "
+        "A12", figure=f"{ROUNDS} rounds: threads {threads} -> {last[0]}, descriptors {files} -> {last[1]}, "
         f"child processes {processes} -> {last[2]}",
     )  # fmt: skip
     assert last[0] <= threads + MORE_THREADS, report
@@ -143,17 +131,3 @@ def assert_constant(kind: str, rounds: int, version: str, tmp_path: Path, promis
     assert last[2] <= processes, report
     assert max(threads for threads, _, _ in report["seen"]) <= threads + 8 * MORE_THREADS, report
     assert not report["pending"]
-
-
-@pytest.mark.parametrize("version", pythons())
-@pytest.mark.parametrize("kind", ROUNDS)
-def test_as_many_as_before(kind: str, version: str, tmp_path: Path, promise: Recorder) -> None:
-    """Functions, pipelines and settings come and go; threads, descriptors and child processes are as before."""
-    assert_constant(kind, ROUNDS[kind], version, tmp_path, promise)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", ROUNDS)
-def test_as_many_as_before_after_many(kind: str, tmp_path: Path, promise: Recorder) -> None:
-    """Three times as many of each."""
-    assert_constant(kind, 3 * ROUNDS[kind], next(iter(pythons())), tmp_path, promise)

@@ -7,15 +7,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 from typing import NamedTuple
 
 import pytest
 
 from tests.promises.figures import Recorder
-from tests.promises.programs import PROJECT, Finished, pythons, run_program
+from tests.promises.programs import Finished, pythons, run_program
 
 CALLS = 20
 SMOKE = """
@@ -137,7 +135,6 @@ RUNTIMES = {
 
 
 def program_of(odd: Odd) -> str:
-    """The smoke with what is odd in its place."""
     parts = {name: textwrap.dedent(getattr(odd, name)).strip() for name in ("after_import", "before_calls")}
     lines = textwrap.dedent(SMOKE)
     body = lines.format(**parts, also=odd.also, run=odd.run)
@@ -171,11 +168,6 @@ def test_the_call_is_right_and_counted(kind: str, version: str, promise: Recorde
     assert_whole(run_program(program_of(odd), python=pythons()[version], timeout_s=90), promise)
 
 
-def clean() -> dict[str, str]:
-    """The environment without what would be settings."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
-
-
 SUB_INTERPRETER = """
     import sys
     program, isolated = sys.stdin.read(), sys.argv[1] == "isolated"
@@ -199,11 +191,7 @@ SUB_INTERPRETER = """
 def test_a_sub_interpreter_evaluates_or_refuses_the_import(kind: str, version: str, promise: Recorder) -> None:
     """One that shares the lock works; an isolated one may refuse the import of what we stand on, loudly."""
     program = program_of(Odd("import sys; sys.path.insert(0, '')"))
-    finished = subprocess.run(
-        [pythons()[version], "-W", "ignore", "-c", textwrap.dedent(SUB_INTERPRETER), kind], input=program, text=True,
-        capture_output=True, timeout=90, check=False, cwd=PROJECT, env=clean(),
-    )  # fmt: skip
-    found = Finished(finished.returncode, finished.stdout, finished.stderr, None)
+    found = run_program(SUB_INTERPRETER, kind, python=pythons()[version], stdin=program, timeout_s=90)
     if found.lines("refused"):
         assert "ImportError" in found.lines("refused")[0]
         promise("A14", figure="isolated sub-interpreter: the import is refused before any call")
@@ -215,8 +203,6 @@ def test_a_sub_interpreter_evaluates_or_refuses_the_import(kind: str, version: s
 def test_without_shared_memory(promise: Recorder) -> None:
     """Nothing of ours needs `/dev/shm` to be there and writable."""
     hide = 'umount -l /dev/shm; mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"'
-    finished = subprocess.run(
-        ["unshare", "-m", "sh", "-c", hide, "sh", sys.executable, "-W", "ignore", "-c", program_of(Odd())], text=True,
-        capture_output=True, timeout=90, check=False, stdin=subprocess.DEVNULL, cwd=PROJECT, env=clean(),
-    )  # fmt: skip
-    assert_whole(Finished(finished.returncode, finished.stdout, finished.stderr, None), promise)
+    assert_whole(
+        run_program(program_of(Odd()), before=("unshare", "-m", "sh", "-c", hide, "sh"), timeout_s=90), promise
+    )

@@ -6,23 +6,19 @@ noisy machine.
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
 import threading
-import time
+import timeit
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from agenteval_otel import accounting, configure, disable, enable, flush, monitor, reload
-from agenteval_otel.config import default_pipeline
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.pipeline import PoolDispatcher
 from tests.config.support import said
 from tests.promises.figures import Recorder
+from tests.promises.programs import run_program
 from tests.testing.doubles import Free, Keeping
 
 PASS_S, SLACK = 0.5e-6, 10
@@ -41,13 +37,7 @@ def answer(question: str = "") -> str:
 
 def cost_of(function: Callable[[], object], calls: int = 20_000) -> float:
     """Seconds a call: the median of several rounds."""
-    rounds = []
-    for _ in range(7):
-        began = time.perf_counter()
-        for _ in range(calls):
-            function()
-        rounds.append((time.perf_counter() - began) / calls)
-    return statistics.median(rounds)
+    return statistics.median(timeit.repeat(function, number=calls, repeat=7)) / calls
 
 
 def test_a_call_that_is_switched_off_costs_next_to_nothing(promise: Recorder) -> None:
@@ -64,7 +54,7 @@ def test_a_call_that_is_switched_off_costs_next_to_nothing(promise: Recorder) ->
 
 
 @pytest.mark.parametrize(("value", "outcome"), [("false", "disabled"), ("true", "evaluated")])
-def test_the_variable_decides_at_start(value: str, outcome: str, tmp_path: Path) -> None:
+def test_the_variable_decides_at_start(value: str, outcome: str) -> None:
     """A process that starts with ``AGENTEVAL_ENABLED=false`` evaluates nothing and counts its calls."""
     script = (
         "from agenteval_otel import accounting, flush, monitor\n"
@@ -73,15 +63,11 @@ def test_the_variable_decides_at_start(value: str, outcome: str, tmp_path: Path)
         "flush(10)\n"
         "print({name: count for name, count in accounting().items() if count})\n"
     )
-    clean = {name: text for name, text in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
-    finished = subprocess.run(
-        [sys.executable, "-c", script], env={**clean, "AGENTEVAL_ENABLED": value}, cwd=tmp_path, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+    finished = run_program(script, AGENTEVAL_ENABLED=value)
     assert finished.stdout.strip() == str({outcome: 5}), finished.stderr
 
 
-def test_toggling_under_load_is_effective_at_once(tmp_path: Path, promise: Recorder) -> None:
+def test_toggling_under_load_is_effective_at_once(promise: Recorder) -> None:
     """While callers call and others toggle, nothing raises; the next call follows each switch; all add up."""
     configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0)
     handler = monitor(answer)
@@ -136,26 +122,67 @@ def test_the_file_switches_off_too(tmp_path: Path) -> None:
     assert (accounting()["evaluated"], accounting()["disabled"]) == (1, 1)
 
 
-def test_switching_in_a_process_of_many_pipelines() -> None:
-    """While pipelines come and go on another thread, switching raises nothing and misses none that is there."""
-    configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0)
-    made: list[Pipeline] = []
-    done = threading.Event()
+# --- the environment's own switches for telemetry: who wants no signals pays no judge --------------------------------
 
-    def build() -> None:
-        while not done.is_set() and len(made) < 300:
-            made.append(Pipeline(sampler=RatioSampler(), evaluators=(Free(),), storage=()))
+FEW = 5
+NONE = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
+PROGRAM = """
+    import logging, sys
+    from agenteval_otel import accounting, configure, flush, monitor
+    from agenteval_otel.evaluators import Func
 
-    thread = threading.Thread(target=build)
-    thread.start()
-    try:
-        for _ in range(200):
-            disable()
-            assert not default_pipeline().enabled
-            enable()
-            assert default_pipeline().enabled
-    finally:
-        done.set()
-        thread.join(30)
-    disable()
-    assert not any(pipeline.enabled for pipeline in made)
+    calls, target = int(sys.argv[1]), {"type": "json_file", "path": sys.argv[2]}
+    evaluated = []
+    logging.getLogger("agenteval_otel").addHandler(logging.NullHandler())
+
+    async def judge(evaluation_input):
+        evaluated.append(evaluation_input)
+        return True
+
+    with_objective = [{"name": "judge", "objective": 0.9}]
+    cases = {
+        "plain": {},
+        "otlp": {"storage": [{"type": "otlp"}]},
+        "storage": {"storage": [target]},
+        "callback": {"on_breach": print},
+        "objective": {"criteria": {"all": with_objective}, "agents": {"answer": {"criteria": "all"}}},
+    }
+    for name, settings in cases.items():
+        configure(evaluators=[Func.of(judge, criterion_name="judge")], sample_rate=1.0, **settings)
+
+        @monitor(agent="answer")
+        def answer(text):
+            return text
+
+        before, disabled = len(evaluated), accounting()["disabled"]
+        for call in range(calls):
+            answer("fine")
+        flush(10)
+        print(name, len(evaluated) - before, accounting()["disabled"] - disabled)
+"""
+
+
+def counts(target: Path, **env: str) -> dict[str, tuple[int, int]]:
+    finished = run_program(PROGRAM, str(FEW), str(target), **env)
+    assert finished.code == 0, finished.stderr
+    lines = [line.split() for line in finished.stdout.splitlines() if line.count(" ") == 2]
+    return {name: (int(evaluated), int(disabled)) for name, evaluated, disabled in lines}
+
+
+@pytest.mark.parametrize("env", [{"OTEL_SDK_DISABLED": "true"}, NONE], ids=["sdk", "exporters"])
+def test_without_any_signal_nothing_is_evaluated(env: dict[str, str], tmp_path: Path) -> None:
+    """Calls end as `disabled`, unless the results are kept somewhere or an objective is watched."""
+    found = counts(tmp_path / "results.jsonl", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", **env)
+    off = dict.fromkeys(("plain", "otlp"), (0, FEW))
+    on = dict.fromkeys(("storage", "callback", "objective"), (FEW, 0))
+    assert found == off | on
+
+
+@pytest.mark.parametrize(
+    "env", [{}, {**NONE, "OTEL_LOGS_EXPORTER": "otlp"}, {"OTEL_SDK_DISABLED": "false"}], ids=["nothing", "logs", "not"]
+)
+def test_with_a_signal_left_everything_is_evaluated(env: dict[str, str], tmp_path: Path) -> None:
+    """One signal that is not switched off is enough; so is a process that has neither provider nor endpoint."""
+    found = counts(tmp_path / "results.jsonl", **env)
+    assert set(found.values()) == {(FEW, 0)}
+    assert len(found) == 5

@@ -14,6 +14,7 @@ import json
 import os
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel import accounting, configure, flush, monitor, reload
 from agenteval_otel.config import SettingsError, build, load_settings, set_current_pipeline
-from agenteval_otel.pipeline import InlineDispatcher
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import said
 from tests.promises.figures import Recorder
@@ -112,7 +113,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths of everything inside of a document."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [one for key, item in inside for one in [(*path, key), *places(item, (*path, key))]]
 
@@ -125,7 +125,6 @@ def at(document: Any, path: tuple[Any, ...]) -> Any:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> dict[str, Any]:
-    """A right document with one to four things done to it."""
     document = copy.deepcopy(RIGHT)
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3, 4]))):
         if paths := places(document):
@@ -171,13 +170,14 @@ def fail(question: str) -> str:
     raise LookupError(question)
 
 
-def call_all(decorate: Callable[..., Any]) -> int:
+def call_all(pipeline: Pipeline) -> int:
     """Call handlers of every kind, as the host would; gives the number of calls."""
+    decorate = partial(monitor, pipeline=pipeline)
     assert decorate(agent="support")(str.upper)("a") == "A"
     assert decorate(agent="other")(lambda question: {"answer": question})("b") == {"answer": "b"}
     assert asyncio.run(read(decorate(agent="stream")(streamed)("c"))) == "a c"
     with pytest.raises(LookupError, match="d"):
-        decorate(fail)("d")
+        decorate()(fail)("d")
     return 4
 
 
@@ -219,9 +219,7 @@ def test_mutated_settings_fail_at_the_start_or_not_at_all(
         says_where(error, file)
         return
     try:
-        calls = call_all(lambda function=None, **given: (
-            monitor(pipeline=made, **given) if function is None else monitor(pipeline=made)(function)
-        ))  # fmt: skip
+        calls = call_all(made)
     finally:
         made.shutdown(1.0)
     assert sum(made.accounting.outcomes().values()) == calls
@@ -233,8 +231,7 @@ def test_the_document_that_is_mutated_is_right(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(yaml.safe_dump(RIGHT))
     made = build(load_settings(file).settings)
-    calls = call_all(lambda function=None, **given: monitor(pipeline=made, **given)(function or str.upper)
-                     if function is not None else monitor(pipeline=made, **given))  # fmt: skip
+    calls = call_all(made)
     assert made.flush(10)
     assert made.accounting.outcomes()["evaluated"] == calls
     assert made.accounting.failures == {}
@@ -321,7 +318,6 @@ def start(work: Callable[[int], None], count: int, raised: list[BaseException]) 
 
 
 def rewrite(file: Path, text: str | None) -> None:
-    """Replace the file in one step; None takes it away."""
     if text is None:
         file.unlink(missing_ok=True)
         return

@@ -42,6 +42,7 @@ PROGRAM = r"""
     from agenteval_otel.evaluators import Func, ResponseHealth
     from agenteval_otel.config import current_pipeline
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
+    from tests.promises.programs import rss
     RATE, SHARE, BURST_S = 2_000, 0.04, 0.02
     turn, stored, unsaved = itertools.count(), itertools.count(), 0
 
@@ -134,10 +135,7 @@ PROGRAM = r"""
                     pass
 
     def held():
-        with open("/proc/self/statm") as file:
-            pages = int(file.read().split()[1])
-        return [time.monotonic(), pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/task")),
-                len(os.listdir("/proc/self/fd"))]
+        return [time.monotonic(), rss(), len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))]
 
     def load(until, samples):
         due, pause = time.monotonic(), threading.Event()
@@ -210,8 +208,6 @@ class Slope:
 
 
 class Soak:
-    """A run of the load, and what it showed."""
-
     def __init__(self, seconds: float, *, leak: int = 0) -> None:
         finished = run_program(PROGRAM, str(seconds), str(leak), timeout_s=3 * seconds + 240)
         assert finished.code == 0, finished.stderr[-3_000:]
@@ -236,7 +232,6 @@ class Soak:
         assert failures == {"storage:faulty": self.report["unsaved"]}
 
     def figure(self, seconds: float) -> str:
-        """What was measured, in words."""
         report = self.report
         return (
             f"{seconds:g} s, {report['calls_s']:.0f} calls/s of which {report['outcomes']['evaluated']} evaluated, "
@@ -246,13 +241,20 @@ class Soak:
         )
 
 
-def test_twenty_seconds(promise: Callable[..., None]) -> None:
-    """Twenty seconds leave no trace that is larger than their noise."""
-    soak = Soak(SHORT_S)
-    promise("A17", figure=soak.figure(SHORT_S))
+@pytest.mark.parametrize(
+    ("seconds", "mb_a_minute", "bytes_an_evaluation"),
+    [(SHORT_S, SHORT_MB_A_MINUTE, SHORT_BYTES_AN_EVALUATION),
+     pytest.param(LONG_S, MB_A_MINUTE, BYTES_AN_EVALUATION, marks=pytest.mark.full)],
+)  # fmt: skip
+def test_nothing_grows(
+    seconds: float, mb_a_minute: float, bytes_an_evaluation: float, promise: Callable[..., None]
+) -> None:
+    """Twenty seconds, and in the long form ten minutes (or `AGENTEVAL_A17_SECONDS`), leave nothing behind."""
+    soak = Soak(seconds)
+    promise("A17", figure=soak.figure(seconds))
     soak.check_rest()
-    assert soak.memory.upper <= SHORT_MB_A_MINUTE, soak.report["samples"]
-    assert soak.bytes_an_evaluation <= SHORT_BYTES_AN_EVALUATION, soak.report["places"]
+    assert soak.memory.upper <= mb_a_minute, soak.report["samples"]
+    assert soak.bytes_an_evaluation <= bytes_an_evaluation, soak.report["places"]
 
 
 def test_a_leak_is_seen() -> None:
@@ -260,13 +262,3 @@ def test_a_leak_is_seen() -> None:
     soak = Soak(12.0, leak=1024)
     assert soak.memory.value - 2.2 * soak.memory.error > SHORT_MB_A_MINUTE
     assert soak.bytes_an_evaluation > SHORT_BYTES_AN_EVALUATION
-
-
-@pytest.mark.full
-def test_ten_minutes(promise: Callable[..., None]) -> None:
-    """Ten minutes (or `AGENTEVAL_A17_SECONDS`) leave nothing behind."""
-    soak = Soak(LONG_S)
-    promise("A17", figure=soak.figure(LONG_S))
-    soak.check_rest()
-    assert soak.memory.upper <= MB_A_MINUTE, soak.report["samples"]
-    assert soak.bytes_an_evaluation <= BYTES_AN_EVALUATION, soak.report["places"]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import queue
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -118,26 +114,6 @@ def test_mapped_rows_are_never_fetched(
     promise("A1", figure=f"{REQUESTS} requests with mapped rows: 0 statements on our thread, 0 errors of the host")
 
 
-@pytest.mark.parametrize("kind", [Row, Message])
-def test_fields_that_are_loaded_are_read(kind: Any, database: Database, pipeline: tuple[Pipeline, list[Any]]) -> None:
-    """A field that the session has loaded is captured; an expired field beside it is missing."""
-    with Session(database.engine) as session:
-        row = kind(content="said")
-        session.add(row)
-        session.commit()
-        session.refresh(row)
-        session.expire(row, ["note"])
-        monitor(pipeline=pipeline[0])(lambda prompt: row)(row)
-        monitor(pipeline=pipeline[0])(lambda prompt: {"rows": [row]})("asked")
-        assert pipeline[0].flush(20.0)
-        assert database.foreign == []
-        first, second = pipeline[1]
-        assert (first.response, first.prompt) == ("said", "said")
-        assert "said" in second.response
-        assert "note" not in second.response
-        assert row.note == "a note", "the host fetches it when the host wants it"
-
-
 CALLED: list[str] = []
 
 
@@ -206,90 +182,6 @@ def test_no_method_of_an_unknown_object_runs(make: Callable[[], Any], place: str
     seen.pipeline.shutdown(5.0)
 
 
-def expired() -> Message:
-    """A row of which the session has thrown away every field."""
-    row = Message(content="said")
-    for name in ("id", "content", "note"):
-        del row.__dict__[name]
-    return row
-
-
-def not_answers() -> dict[str, Any]:
-    loop = asyncio.new_event_loop()
-    loop.close()
-    return {
-        "future": Future(), "asyncio future": asyncio.Future(loop=loop), "lock": threading.Lock(),
-        "event": threading.Event(), "thread": threading.Thread(), "function": not_answers, "builtin": len,
-        "method": Seen().pipeline.flush, "class": Seen, "module": sqlite3, "partial": functools.partial(len),
-        "queue": queue.Queue(), "iterator": iter([1]), "object": object(), "exception": ValueError("x"),
-        "row": Row(), "expired": expired(),
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", list(not_answers()))
-def test_what_is_no_answer_is_not_judged(name: str) -> None:
-    """Futures, locks, threads, functions, classes, modules and empty rows count as `capture_failed`, once."""
-    seen = Seen()
-    seen.monitor(lambda prompt: not_answers()[name])("asked")
-    assert (seen.outcomes, seen.inputs) == ({"capture_failed": 1}, [])
-    assert seen.pipeline.accounting.failures == {"capture": 1}
-
-
-def test_a_task_is_not_judged() -> None:
-    """A plain function that returns a running task is not judged by the task's text; the task ends as it would."""
-    seen = Seen()
-
-    async def answer() -> str:
-        return "ok"
-
-    async def main() -> str:
-        task: asyncio.Task[str] = seen.monitor(lambda prompt: asyncio.get_running_loop().create_task(answer()))("q")
-        return await task
-
-    assert asyncio.run(main()) == "ok"
-    assert seen.outcomes == {"capture_failed": 1}
-
-
-def unreadable() -> dict[str, Any]:
-    return {"iterator": iter(["a"]), "lock": threading.Lock(), "lazy": LazyTrap(), "function": len, "row": Row()}
-
-
-@pytest.mark.parametrize("name", list(unreadable()))
-def test_an_unreadable_part_costs_that_part(name: str) -> None:
-    """Of ``{"answer": "ok", "docs": ...}`` and ``[..., "ok"]`` the rest is evaluated; the part is counted once."""
-    seen = Seen()
-    part = unreadable()[name]
-    seen.monitor(lambda prompt: {"answer": "ok", "docs": part, "more": [part, part]})("asked")
-    assert (seen.outcomes, seen.last.response) == ({"evaluated": 1}, "ok")
-    assert seen.pipeline.accounting.failures == {"capture": 1}
-    seen.monitor(lambda prompt: [part, "ok"])("asked")
-    assert seen.last.response == '["ok"]'
-    assert seen.pipeline.accounting.failures == {"capture": 2}
-
-
-def test_capture_reads_what_we_do_not() -> None:
-    """A ``capture=`` function gets the host's own objects and makes an answer of what we cannot read."""
-    seen, lock = Seen(), threading.Lock()
-    got: list[Any] = []
-
-    def facts(arguments: Any, answer: Any) -> dict[str, Any]:
-        got.append((arguments["prompt"], answer))
-        return {"response": "said by capture"}
-
-    seen.monitor(lambda prompt: lock, capture=facts)(lock)
-    assert got == [(lock, lock)]
-    assert got[0][1] is lock
-    assert (seen.outcomes, seen.last.response) == ({"evaluated": 1}, "said by capture")
-
-    def stream(prompt: Any) -> Iterator[Any]:
-        yield "a"
-        yield lock
-
-    got.clear()
-    assert list(seen.monitor(stream, capture=facts)(lock)) == ["a", lock]
-    assert got == [(lock, ["a", lock])]
-
-
 FILES = """
     import json, resource, threading
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -341,13 +233,3 @@ def test_open_files_do_not_wait_in_our_queue(promise: Recorder) -> None:
     assert done.code == 0, done.stderr
     assert done.lines("errors") == ["0"], done.stderr
     promise("A1", figure="600 answers that hold open files, 256 descriptors: 0 errors of the host")
-
-
-@pytest.mark.parametrize("text", ["x" * 10_000_000, "\u4f60\u597d\U0001f680" * 1_000_000], ids=["ASCII", "non-ASCII"])
-def test_large_text_is_neither_copied_nor_lost(text: str) -> None:
-    """Of ten megabytes of text, alone or in a field, head and tail are evaluated, whatever its alphabet."""
-    seen = Seen()
-    for answer in (text, {"content": text}, [{"role": "assistant", "content": text}]):
-        seen.monitor(lambda prompt, answer=answer: answer)("asked")
-        assert (seen.last.response[:3], seen.last.response[-3:]) == (text[:3], text[-3:])
-        assert len(seen.last.response) < 300_000

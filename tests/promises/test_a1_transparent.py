@@ -18,13 +18,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.instrumentation import scope as scopes
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
 from tests.promises.figures import Recorder
-from tests.promises.hosts import HOST_ERRORS, SHAPES, Ended, Script, drive, end_of
-from tests.promises.protocols import PROTOCOLS, random_program, walk
+from tests.promises.hosts import HOST_ERRORS, PROTOCOLS, SHAPES, Ended, Script, drive, end_of, random_program, walk
 from tests.promises.seams import (
     BACKGROUND_SEAMS,
     CALLER_SEAMS,
@@ -39,12 +39,18 @@ from tests.promises.seams import (
 
 PROTOCOL_CASES = 1_500
 SITUATIONS = ("no trace", "span ends late", "in a trace", "not sampled", "not sampled in a handler", "disabled")
-LATE = {"load shedding", "takes late spans", "memory of open spans", "scores on the span", "end agent span late"}
-OWN_SPAN = {"randomness", "random numbers", "open agent span", "end agent span", "tracer now", "process id"}
+LATE = {
+    "LoadShedder.thin", "Providers.takes_late_spans", "MemoryPart.reserve", "live.score_attributes",
+    "live.end_agent_span",
+}  # fmt: skip
+OWN_SPAN = {
+    "handler.randomness_of", "Random.getrandbits", "handler.open_agent_span", "handler.end_agent_span",
+    "Emitter.tracer_now", "handler._pid",
+}  # fmt: skip
 NOT_MET = {
     "no trace": LATE,
-    "span ends late": {"is recording", "end agent span"},
-    "in a trace": {"span to context", "context attach", "context detach", "context current", *OWN_SPAN, *LATE},
+    "span ends late": {"Span.is_recording", "handler.end_agent_span"},
+    "in a trace": {seam.name for seam in CALLER_SEAMS if seam.owner is scopes} | OWN_SPAN | LATE,
 }
 """Seams that are not on the way of such calls."""
 
@@ -82,13 +88,11 @@ class Rig:
         )  # fmt: skip
 
     def close(self) -> None:
-        """End what was begun for this rig alone."""
         if self.situation == "span ends late":
             self.pipeline.providers[0].tracer_provider.shutdown()
 
     @contextmanager
     def scene(self) -> Iterator[None]:
-        """The host's surroundings of a call."""
         if self.situation != "in a trace":
             yield
             return
@@ -102,7 +106,6 @@ class Rig:
         error: type[BaseException] | None,
         seam: tuple[Seam, type[Exception]],
     ) -> str | None:
-        """One case; gives what was wrong with it."""
         self.script.answer, self.script.error = (answer := [object()]), (raised := error() if error else None)
         with self.scene():
             faults.arm(*seam)
@@ -117,7 +120,6 @@ class Rig:
         return drive(self.handlers[shape], "question")
 
     def counted(self) -> int:
-        """The sum of all outcomes."""
         return sum(self.pipeline.accounting.outcomes().values())
 
 

@@ -42,13 +42,18 @@ async def hangs(given: Any) -> bool:
     return True
 
 
+def stuck_pipeline(telemetry: RecordedTelemetry, **dispatcher: Any) -> Pipeline:
+    """A pipeline whose judge never answers."""
+    return Pipeline(
+        sampler=RatioSampler(), evaluators=(Func.of(hangs),), storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(**dispatcher), load_shedding=LoadSheddingSettings(enabled=False),
+    )  # fmt: skip
+
+
 @pytest.fixture
 def hung(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
-    """A pipeline whose judge never answers, with room for every call of a test."""
-    made = Pipeline(
-        sampler=RatioSampler(), evaluators=(Func.of(hangs),), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(max_items=1_000_000, max_bytes=1 << 50, concurrency=4),
-    )  # fmt: skip
+    """One with room for every call of a test."""
+    made = stuck_pipeline(telemetry, max_items=1_000_000, max_bytes=1 << 50, concurrency=4)
     warm = monitor(pipeline=made)(lambda: TEXT)
     for _ in range(8):
         warm()
@@ -59,11 +64,8 @@ def hung(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
 
 @pytest.fixture
 def full(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
-    """A pipeline whose queue is full."""
-    made = Pipeline(
-        sampler=RatioSampler(), evaluators=(Func.of(hangs),), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(max_items=1), load_shedding=LoadSheddingSettings(enabled=False),
-    )  # fmt: skip
+    """One whose queue is full."""
+    made = stuck_pipeline(telemetry, max_items=1)
     monitor(pipeline=made)(lambda: "fills it")()
     yield made
     made.shutdown(0.1)

@@ -20,6 +20,7 @@ PROGRAM = """
     from agenteval_otel.storage import JsonFileStorageProvider
     from agenteval_otel.pipeline import PoolDispatcher
     from pydantic import BaseModel
+    from tests.promises.programs import rss
 
     async def stalled(given):
         await asyncio.Event().wait()
@@ -78,10 +79,6 @@ PROGRAM = """
     def drain(running):
         for _ in running:
             pass
-
-    def rss():
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     RUN = {"stream": lambda n: drain(stream(n)), "stream of objects": lambda n: drain(stream_of_objects(n)),
            "long conversation": lambda n: prompt_only(prompt=[

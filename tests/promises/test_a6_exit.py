@@ -126,7 +126,6 @@ def test_exit_is_bounded_and_keeps_its_code(version: str, hole: BlackHole, fault
     whole: dict[str, float] = {}
     for end, finished in run_all(fault, hole.endpoint, version).items():
         assert_own_end(finished, end)
-        assert finished.exit_s is not None
         whole[end] = round(finished.exit_s, 2)
         (began,), (ended,) = finished.lines("main_ended"), finished.lines("ours_ended")
         ours[end] = round(float(ended) - float(began), 2)

@@ -18,9 +18,8 @@ START_S, FLUSH_S = 60, 60
 SETTING = """
     import contextvars, faulthandler, gc, itertools, logging, signal, sys, threading, time
     from agenteval_otel import monitor
-    from agenteval_otel.pipeline import PoolDispatcher
     from agenteval_otel.evaluators import Func, ResponseHealth
-    from agenteval_otel.pipeline import Pipeline
+    from agenteval_otel.pipeline import Pipeline, PoolDispatcher
     from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
     from agenteval_otel.sampling import RatioSampler
 
@@ -118,11 +117,10 @@ LOGS = """
     said = itertools.count()
     guard = contextvars.ContextVar("guard", default=False)
 
-    def answer_and_log(question):
+    @monitor(pipeline=pipeline, storage=[Failing()])
+    def handler(question):
         logging.getLogger("host").warning("asked")
         return answer(question)
-
-    handler = monitor(pipeline=pipeline, storage=[Failing()])(answer_and_log)
 
     class Monitored(logging.Handler):
         def emit(self, record):
@@ -160,10 +158,7 @@ EVALUATORS = """
     async def asks_at_once(given):
         return asks(given)
 
-    def blocking(given):
-        return asks(given)
-
-    pipeline = pipeline_of(Func.of(blocking), Func.of(asks_at_once))
+    pipeline = pipeline_of(Func.of(asks), Func.of(asks_at_once))
 
     def handle(question):
         if question != "an evaluator":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import logging
-import statistics
 import sys
 import threading
 import time
@@ -30,6 +28,7 @@ from agenteval_otel.storage import OtlpStorageProvider
 from tests.backends.faults import black_hole, refused_port
 from tests.promises.figures import FULL, Recorder
 from tests.promises.programs import pythons, run_program
+from tests.testing.doubles import Keeping
 
 SECONDS = 75.0 if FULL else 4.0
 """The long form is longer than the minute in which a cause is written once."""
@@ -97,8 +96,6 @@ def exporting_handler(exporter: Any, *, batched: bool = True) -> Iterator[loggin
 
 
 class Fussy(RatioSampler, type="fussy"):
-    """Breaks at every tenth call."""
-
     def decide(self, context: SamplingContext) -> SamplingDecision:
         if context.randomness % 10 == 0:
             raise RuntimeError("sampler")
@@ -106,8 +103,6 @@ class Fussy(RatioSampler, type="fussy"):
 
 
 class Broken:
-    """Storage that never saves."""
-
     type = "broken"
 
     async def save_result(self, aggregated: Any) -> None:
@@ -227,64 +222,40 @@ def test_a_handler_that_exports_at_once_does_not_recurse(monkeypatch: pytest.Mon
     assert max(kept.ours().values()) == 1
 
 
-class Monitored(logging.Handler):
-    """A handler that calls a monitored function for each line, which breaks and so logs again."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        super().__init__()
-        self._call = call
-        self.lines = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines += 1
-        self._call()
-
-
-class Raising(logging.Handler):
-    """A handler that lets its error out."""
-
-    def handle(self, record: logging.LogRecord) -> bool:
-        raise RuntimeError("a handler of the host's")
-
-
-class OtherError(BaseException):
-    """No `Exception`."""
-
-
 def test_a_handler_that_is_monitored_itself_comes_to_an_end() -> None:
     """A log handler whose own work is monitored, and breaks, does not go round in circles."""
     pipeline = warned_from_everywhere("http://127.0.0.1:1", "http/protobuf")
-    pipeline.sampler = Fussy()
     handle = handler_of(pipeline)
-    handler = Monitored(handle)
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: (lines.append(record.name), handle())
     with root_handlers(handler):
         for _ in range(200):
             handle()
         assert pipeline.dispatcher.flush(10.0)
         pipeline.shutdown(1.0)
-    assert 1 <= handler.lines < 200
+    assert 1 <= len(lines) < 200
 
 
 def test_a_handler_that_raises_costs_no_result() -> None:
     """What a handler or a filter of the host's raises stays in the log line: everything else is saved and counted."""
-    kept: list[Any] = []
 
-    class Keeps:
-        async def save_result(self, aggregated: Any) -> None:
-            kept.append(aggregated)
+    def raises(record: logging.LogRecord) -> bool:
+        raise RuntimeError("a handler of the host's")
 
+    kept, handler = Keeping(), logging.Handler()
+    handler.handle = raises
     pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(Broken(), Keeps()),
-        dispatcher=PoolDispatcher(),
-    )  # fmt: skip
-    with root_handlers(Raising()):
+        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(Broken(), kept), dispatcher=PoolDispatcher()
+    )
+    with root_handlers(handler):
         logging.getLogger().setLevel(logging.INFO)
         handle = handler_of(pipeline)
         for _ in range(20):
             handle()
         assert not pipeline.flush(10.0), "one of the providers cannot save"
         pipeline.shutdown(5.0)
-    assert len(kept) == pipeline.accounting.outcomes()["evaluated"] == 20
+    assert len(kept.saved) == pipeline.accounting.outcomes()["evaluated"] == 20
     assert pipeline.accounting.failures["storage:broken"] == 20
 
 
@@ -327,13 +298,6 @@ def test_threads_that_warn_at_once_write_one_line(caplog: pytest.LogCaptureFixtu
     assert sum("meets" in message for message in caplog.messages) == 50
 
 
-@pytest.fixture
-def structlog_as_it_came() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
-
-
 def _raises(*_: Any) -> Any:
     raise RuntimeError("a processor of the host's")
 
@@ -341,82 +305,29 @@ def _raises(*_: Any) -> Any:
 ODD: dict[str, dict[str, Any]] = {
     "raising processor": {"processors": [_raises]},
     "dropping processor": {"processors": [lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]},
-    "no processors": {"processors": []},
     "stdlib": {
-        "processors": [structlog.stdlib.filter_by_level, structlog.stdlib.add_logger_name,
-                       structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         "logger_factory": structlog.stdlib.LoggerFactory(), "wrapper_class": structlog.stdlib.BoundLogger,
         "cache_logger_on_first_use": True,
     },
-    "print": {"logger_factory": structlog.PrintLoggerFactory(sys.stderr), "cache_logger_on_first_use": True},
     "raising factory": {"logger_factory": _raises, "wrapper_class": _raises, "context_class": _raises},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.usefixtures("structlog_as_it_came")
 def test_the_hosts_structlog_is_neither_used_nor_changed(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """However the host has set structlog up, our line goes to the standard library's logger as always."""
+    before = structlog.get_config()
     structlog.configure(**ODD[name])
     configured = structlog.get_config()
-    with caplog.at_level(logging.WARNING, logger=OURS):
-        _Log().warning("part_failed", part="sampler", error_type="ValueError")
+    try:
+        with caplog.at_level(logging.WARNING, logger=OURS):
+            _Log().warning("part_failed", part="sampler", error_type="ValueError")
+        assert structlog.get_config() == configured
+    finally:
+        structlog.configure(**before)
     assert [record.getMessage() for record in caplog.records] == [
         "event='part_failed' part='sampler' error_type='ValueError'"
     ]
-    assert structlog.get_config() == configured
-
-
-@pytest.mark.sized
-def test_the_hosts_lines_cost_what_they_cost(promise: Recorder) -> None:
-    """Between our warnings and our failing exports the host's log calls take no longer at their 99th.
-
-    Evaluations themselves are waited for: their use of the interpreter is another promise's. Lines of a logger that
-    shares nothing with ours are measured in turns with the host's: what the machine takes, it takes of both.
-    """
-    apart = logging.getLogger("apart")
-    apart.propagate, apart.handlers = False, [logging.StreamHandler(io.StringIO())]
-    apart.setLevel(logging.INFO)
-
-    def seconds(work: Callable[[], None]) -> float:
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-
-    def lines_apart() -> None:
-        for _ in range(4):  # about as long as the host's line takes
-            apart.info("a line that nobody else has to do with")
-
-    def p99_s(pipelines: list[Pipeline]) -> tuple[float, float]:
-        """At the 99th, the host's line and how much more that is than the lines apart."""
-        handlers = [handler_of(pipeline) for pipeline in pipelines]
-        own, taken, plain = logging.getLogger("host"), [], []
-        for _ in range(20 if not FULL else 200):
-            for handler, pipeline in zip(handlers, pipelines, strict=True):
-                for _ in range(10):
-                    handler()
-                assert pipeline.dispatcher.flush(10.0)
-            for _ in range(100):
-                taken.append(seconds(lambda: own.info("a line of the host's")))
-                plain.append(seconds(lines_apart))
-        line, more = (statistics.quantiles(each, n=100)[98] for each in (taken, plain))
-        return line, line - more
-
-    rounds = []
-    with (
-        refused_port() as port,
-        exporting_handler(HttpLogs(endpoint=f"http://127.0.0.1:{port}/v1/logs")) as handler,
-        root_handlers(handler),
-    ):
-        for _ in range(3):
-            alone, alone_more = p99_s([])
-            pipeline = warned_from_everywhere(f"http://127.0.0.1:{port}", "http/protobuf")
-            beside, beside_more = p99_s([pipeline])
-            pipeline.shutdown(0.2)
-            rounds.append((beside_more - alone_more, beside, alone))
-    more, beside, alone = sorted(rounds)[1]
-    promise("A9", figure=f"the host's log call p99: {beside * 1e6:.0f} us beside us, {alone * 1e6:.0f} us alone")
-    assert more <= 50e-6 + alone / 2
 
 
 FORKED = """
@@ -425,31 +336,22 @@ FORKED = """
     from agenteval_otel.runtime.log import log
     logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="line %(message)s")
     log.load()  # as the first pipeline does
-    over, ended = time.monotonic() + float(sys.argv[1]), threading.Event()
+    over, ended, children = time.monotonic() + float(sys.argv[1]), threading.Event(), 0
     def warn():
         number = 0
         while not ended.is_set():
             log.warning("parent", part=str(number % 200)); number += 1
     for _ in range(3):
         threading.Thread(target=warn, daemon=True).start()
-    hung = children = 0
     while time.monotonic() < over or children <= 10:  # a busy machine makes few in that time
         child = os.fork()
         if child == 0:
             log.warning("child", part="0")
             os._exit(0)
         children += 1
-        last = time.monotonic() + 20
-        while not os.waitpid(child, os.WNOHANG)[0]:
-            if time.monotonic() > last:
-                hung += 1
-                os.kill(child, 9)
-                os.waitpid(child, 0)
-                break
-            time.sleep(0.001)
+        os.waitpid(child, 0)  # one that hangs ends the test
     ended.set()
     print("children", children, flush=True)
-    print("hung", hung, flush=True)
 """
 
 
@@ -459,6 +361,5 @@ def test_a_forked_child_can_warn(version: str) -> None:
     """A child that is forked while other threads write our warnings writes its own, and does not hang."""
     finished = run_program(FORKED, "20" if FULL else "2", python=pythons()[version])
     assert finished.code == 0, finished.stderr
-    assert finished.lines("hung") == ["0"]
     (children,) = finished.lines("children")
     assert finished.stdout.count("event='child'") == int(children) > 10

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import anthropic
@@ -21,9 +23,9 @@ from agenteval_otel import EvaluationInput, EvaluationRunConfig, monitor, run_ev
 from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher, ModelServer, RecordedTelemetry
-from tests.promises.asking import Asking
+from agenteval_otel.testing import ModelServer, RecordedTelemetry
 from tests.promises.figures import sized
+from tests.promises.importable import Asking
 
 CALLS = sized(6, 100)
 
@@ -51,7 +53,7 @@ class Judging:
             return str(said.content[0].text)  # type: ignore[union-attr]
 
         self.ask: Ask = ask
-        self.way: Callable[[Ask], Awaitable[None]] | None = None
+        self.way: Callable[[Ask], Any] = WAYS["directly"]
         self.threads: list[threading.Thread] = []
         self.answer = monitor(pipeline=self.pipeline, agent="host", evaluators=[judge])(lambda: "an answer")
         self.close = client.close
@@ -61,8 +63,9 @@ class Judging:
         """The evaluator of every monitored function, the client's included: a second generation goes on and on."""
 
         async def judge(given: Any) -> bool:
-            assert self.way is not None
-            await self.way(self.ask)
+            found = self.way(self.ask)
+            if inspect.isawaitable(found):
+                await found
             return True
 
         return Func.of(judge, timeout_s=20.0)
@@ -75,102 +78,53 @@ class Judging:
         return len(self.server.requests)
 
 
-async def directly(ask: Ask) -> None:
-    ask()
+async def called(ask: Ask) -> str:
+    return ask()
 
 
-async def in_a_thread(ask: Ask) -> None:
-    await asyncio.to_thread(ask)
+async def in_a_new_thread(work: Callable[[], Any]) -> None:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            loop.call_soon_threadsafe(ended.set_result, None)
+
+    threading.Thread(target=run).start()
+    await ended
 
 
-async def in_an_executor(ask: Ask) -> None:
-    await asyncio.get_running_loop().run_in_executor(None, ask)
-
-
-async def in_an_executor_of_its_own(ask: Ask) -> None:
-    with ThreadPoolExecutor(1) as executor:
-        await asyncio.get_running_loop().run_in_executor(executor, ask)
-
-
-async def in_a_task(ask: Ask) -> None:
-    async def work() -> None:
-        ask()
-
-    await asyncio.ensure_future(work())
-
-
-async def in_a_task_without_context(ask: Ask) -> None:
-    async def work() -> None:
-        ask()
-
-    await asyncio.get_running_loop().create_task(work(), context=contextvars.Context())
-
-
-async def in_an_empty_context(ask: Ask) -> None:
-    contextvars.Context().run(ask)
-
-
-async def in_a_host_context(ask: Ask) -> None:
+def in_a_host_context(ask: Ask) -> None:
     """A hostile library clears every variable that it can find."""
     context = contextvars.Context()
     context.run(otel_context.attach, otel_context.Context())
     context.run(ask)
 
 
-def _run_in_thread(ask: Ask, **settings: Any) -> Awaitable[None]:
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-
-    def work() -> None:
-        try:
-            ask()
-        finally:
-            loop.call_soon_threadsafe(ended.set_result, None)
-
-    threading.Thread(target=work, **settings).start()
-    return ended
+def joined(ask: Ask) -> None:
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(20.0)
 
 
-async def in_a_new_thread(ask: Ask) -> None:
-    await _run_in_thread(ask)
-
-
-async def in_a_new_thread_with_its_context(ask: Ask) -> None:
-    context = contextvars.copy_context()
-    await _run_in_thread(lambda: context.run(ask))
-
-
-async def in_a_thread_of_a_thread(ask: Ask) -> None:
-    def outer() -> str:
-        inner = threading.Thread(target=ask)
-        inner.start()
-        inner.join(20.0)
-        return ""
-
-    await _run_in_thread(outer)
-
-
-async def in_a_thread_of_an_executor(ask: Ask) -> None:
-    def outer() -> None:
-        inner = threading.Thread(target=ask)
-        inner.start()
-        inner.join(20.0)
-
-    await asyncio.get_running_loop().run_in_executor(None, outer)
-
-
-async def in_a_loop_of_its_own(ask: Ask) -> None:
-    async def work() -> str:
-        return ask()
-
-    await _run_in_thread(lambda: asyncio.run(work()))
-
-
-WAYS = (
-    directly, in_a_thread, in_an_executor, in_an_executor_of_its_own, in_a_task, in_a_task_without_context,
-    in_an_empty_context, in_a_host_context, in_a_new_thread, in_a_new_thread_with_its_context, in_a_thread_of_a_thread,
-    in_a_thread_of_an_executor, in_a_loop_of_its_own,
-)  # fmt: skip
+WAYS: dict[str, Callable[[Ask], Any]] = {
+    "directly": lambda ask: ask(),
+    "in a thread": asyncio.to_thread,
+    "in an executor": lambda ask: asyncio.get_running_loop().run_in_executor(None, ask),
+    "in a task": lambda ask: asyncio.ensure_future(called(ask)),
+    "in a task without context": lambda ask: asyncio.get_running_loop().create_task(
+        called(ask), context=contextvars.Context()
+    ),
+    "in an empty context": lambda ask: contextvars.Context().run(ask),
+    "in a host context": in_a_host_context,
+    "in a new thread": in_a_new_thread,
+    "in a new thread with its context": lambda ask: in_a_new_thread(partial(contextvars.copy_context().run, ask)),
+    "in a thread of a thread": lambda ask: in_a_new_thread(partial(joined, ask)),
+    "in a loop of its own": lambda ask: in_a_new_thread(lambda: asyncio.run(called(ask))),
+}
+"""How an evaluator may come to ask its model."""
 
 
 @pytest.fixture
@@ -189,42 +143,27 @@ def judging_with(telemetry: RecordedTelemetry) -> Iterator[Callable[[Any], Judgi
 
 
 @pytest.mark.sized
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", WAYS)
 def test_one_model_call_for_each_judged_call(
-    way: Any, judging_with: Callable[[Any], Judging], promise: Callable[..., None]
+    way: str, judging_with: Callable[[Any], Judging], promise: Callable[..., None]
 ) -> None:
     """The judge asks a monitored client, by every way around the marker: the model hears from it once for each call."""
     judging = judging_with(PoolDispatcher())
-    judging.way = way
+    judging.way = WAYS[way]
     asked = judging.run(CALLS)
     outcomes = judging.pipeline.accounting.by_agent()
-    promise("B4", figure=f"{way.__name__.replace('_', ' ')}: {asked} model calls for {CALLS} judged calls")
+    promise("B4", figure=f"{way}: {asked} model calls for {CALLS} judged calls")
     assert asked == CALLS
     assert outcomes["host"]["evaluated"] == CALLS
     assert sum(outcomes["model client"].values()) == 0, "the judge's own calls are nobody's answers"
-
-
-@pytest.mark.parametrize(
-    "way", [directly, in_a_thread, in_an_executor, in_a_task, in_a_new_thread_with_its_context],
-    ids=lambda way: way.__name__,
-)  # fmt: skip
-def test_the_same_inline(way: Any, judging_with: Callable[[Any], Judging]) -> None:
-    """Also where evaluations run before the answer goes back."""
-    judging = judging_with(InlineDispatcher())
-    judging.way = way
-    assert judging.run(3) == 3
 
 
 def test_blocking_evaluators(judging_with: Callable[[Any], Judging], telemetry: RecordedTelemetry) -> None:
     """Blocking evaluators are known too: on their thread, in an empty context and in a thread of theirs."""
     judging = judging_with(PoolDispatcher())
 
-    def threaded() -> None:
-        thread = threading.Thread(target=judging.ask)
-        thread.start()
-        thread.join(20.0)
-
-    for number, way in enumerate((judging.ask, lambda: contextvars.Context().run(judging.ask), threaded), 1):
+    ways = (judging.ask, partial(contextvars.Context().run, judging.ask), partial(joined, judging.ask))
+    for number, way in enumerate(ways, 1):
 
         def blocking(given: Any, way: Callable[[], Any] = way) -> bool:
             way()
@@ -250,7 +189,6 @@ def test_the_child_process(judging_with: Callable[[Any], Judging]) -> None:
 def test_offline_evaluations(judging_with: Callable[[Any], Judging]) -> None:
     """What evaluators call in an offline run is not evaluated either, and the host's own calls after it are."""
     judging = judging_with(PoolDispatcher())
-    judging.way = directly
     run_evaluation_sync(EvaluationInput(response="x"), EvaluationRunConfig(evaluators=[judging.judge]))
     assert judging.pipeline.flush(20.0)
     assert len(judging.server.requests) == 1

@@ -7,7 +7,6 @@ the judge of compatible servers. Each question has its number in it, so that its
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import threading
 import time
@@ -19,16 +18,12 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import EvaluationInput
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.evaluators import LLMJudge
-from agenteval_otel.execution import Executor
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Guarded, Judge, JudgeRequest, OpenAICompatibleJudge
 from agenteval_otel.judges.breaker import CircuitBreaker
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
-from tests.judges.asking import FORM, GOOD, hosted
+from tests.judges.asking import FORM, hosted
 from tests.promises.figures import Recorder, sized
-from tests.testing.evaluations import evaluate
 
 CALLS, AT_ONCE, FREE = sized(150, 1_000), 64, 2
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
@@ -83,7 +78,6 @@ def _question(number: int) -> JudgeRequest:
 
 
 async def _ask_all(judge: Any, calls: int, at_once: int = AT_ONCE) -> list[str]:
-    """The words of so many failures."""
     places, words = asyncio.Semaphore(at_once), []
 
     async def one(number: int) -> None:
@@ -191,88 +185,3 @@ def test_half_open_lets_one_probe_through(kind: type[Judge], promise: Recorder) 
         probes = asyncio.run(work(hosted(kind, server, breaker=None, max_retries=0)))
     assert probes == [1, 1, 1]
     promise("B6", figure=f"half open: 1 probe of {AT_ONCE} calls")
-
-
-@BOTH
-def test_a_probe_that_hangs_does_not_close_it(kind: type[Judge]) -> None:
-    """An endpoint that hangs when it is tried again is left alone again, for twice as long."""
-    clock = ManualClock()
-    gate = CircuitBreaker(BreakerSettings(), clock=clock)
-
-    async def work(judge: Judge) -> None:
-        guarded = Guarded(judge, breaker=gate)
-        assert (await _ask_all(guarded, 40, at_once=1)).count("breaker_open") >= 20
-        for open_s in (15, 30):
-            clock.advance(open_s + 0.1)
-            assert (await _ask_all(guarded, 10, at_once=1)) == ["timeout", *["breaker_open"] * 9]
-
-    with ModelServer([ModelReply(hangs="before")]) as server:
-        asyncio.run(work(hosted(kind, server, breaker=None, deadline_s=0.02)))
-
-
-def test_a_probe_that_is_cancelled_makes_room() -> None:
-    """Whoever is cancelled in the middle of the probe leaves the circuit half open, and the next call is the probe."""
-    clock, started = ManualClock(), asyncio.Event()
-    gate = CircuitBreaker(BreakerSettings(), clock=clock)
-    for _ in range(5):
-        with contextlib.suppress(JudgeError), gate.call():
-            raise JudgeError("no", error_type="server_error", retryable=True)
-    clock.advance(16)
-
-    class Waits(Judge):
-        """Never answers."""
-
-        model: str = "m"
-
-        async def judge(self, request: JudgeRequest) -> Any:
-            started.set()
-            await asyncio.Event().wait()
-
-    async def work() -> str:
-        guarded = Guarded(Waits(), breaker=gate)
-        probe = asyncio.create_task(guarded.judge(_question(1)))
-        await started.wait()
-        probe.cancel()
-        await asyncio.gather(probe, return_exceptions=True)
-        assert gate.state == "half_open"
-        with ModelServer([GOOD]) as server:
-            verdict = await Guarded(hosted(AnthropicJudge, server, breaker=None), breaker=gate).judge(_question(2))
-        assert verdict.answer["score"] == 4
-        return gate.state
-
-    assert asyncio.run(work()) == "closed"
-
-
-def test_an_endpoint_that_hangs_past_the_lanes_limit_is_left_alone() -> None:
-    """What the executor gives up before the judge's own deadline counts as a time-out; a caller who leaves does not."""
-    callers, arrived = 40, threading.Semaphore(0)
-    gate = CircuitBreaker(BreakerSettings(), clock=ManualClock())
-
-    def hangs(_: dict[str, Any]) -> ModelReply:
-        arrived.release()
-        return ModelReply(hangs="before")
-
-    async def work(server: ModelServer) -> None:
-        judge = hosted(OpenAICompatibleJudge, server, breaker=None, deadline_s=120.0)
-        judge.__dict__["_guarded"] = Guarded(judge, breaker=gate)
-        # Who leaves has a limit that does not pass before all have arrived, however slow this machine is.
-        patient, hasty = (LLMJudge(judge=judge, timeout_s=limit_s) for limit_s in (90.0, 0.3))
-        given = EvaluationInput(response="an answer", prompt="a question")
-        executor = Executor(live=True)
-        left = [asyncio.create_task(evaluate(executor, patient, given)) for _ in range(callers)]
-        for _ in range(callers):
-            assert await asyncio.to_thread(arrived.acquire, timeout=60.0)
-        for task in left:
-            task.cancel()
-        ended = await asyncio.gather(*left, return_exceptions=True)
-        assert all(isinstance(one, asyncio.CancelledError) for one in ended)
-        assert gate.state == "closed"
-        for _ in range(10):  # on a busy machine some time out before they have reached the judge, and count for nothing
-            if gate.state == "closed":
-                calls = (evaluate(executor, hasty, given) for _ in range(30))
-                await asyncio.gather(*calls, return_exceptions=True)
-        executor.close()
-
-    with ModelServer([hangs]) as server:
-        asyncio.run(work(server))
-    assert gate.state == "open"

@@ -6,9 +6,6 @@ import json
 import os
 import signal
 import socketserver
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.promises.figures import Recorder
-from tests.promises.programs import PROJECT, Finished, pythons, run_program
+from tests.promises.programs import Finished, pythons, run_program, started_program
 
 PROGRAM = """
     import asyncio, itertools, json, os, signal, sys, threading, time
@@ -91,15 +88,11 @@ PROGRAM = """
 STEPS = ("none", "a day on", "a day back", "a second back", "slewing", "to the epoch")
 
 
-def report_of(finished: Finished) -> dict[str, Any]:
+def assert_whole(finished: Finished, calls: int, step: str = "none") -> list[float]:
+    """All evaluated, none late, no duration below zero, each id once; gives the durations in ms."""
     assert finished.code == 0, finished.stderr
     assert "Traceback" not in finished.stderr, finished.stderr
     report: dict[str, Any] = json.loads(finished.lines("report")[0])
-    return report
-
-
-def assert_whole(report: dict[str, Any], calls: int, step: str = "none") -> list[float]:
-    """All evaluated, none late, no duration below zero or absurd, each id once; gives the durations in ms."""
     # The SDK's own flush reckons by the wall clock and says False when that jumps a day: then ours has to say so too.
     assert report["done"] or "a day" in step
     assert report["accounting"] == {"evaluated": calls}
@@ -114,6 +107,7 @@ def assert_whole(report: dict[str, Any], calls: int, step: str = "none") -> list
     durations += [
         (result["endedNs"] - result["startedNs"]) / 1e6 for one in report["kept"] for result in one["results"]
     ]
+    assert min(durations) >= 0
     return durations
 
 
@@ -122,18 +116,15 @@ def assert_whole(report: dict[str, Any], calls: int, step: str = "none") -> list
 def test_steps_of_the_wall_clock_change_no_duration(step: str, version: str, promise: Recorder) -> None:
     """While the clock jumps with every look at it, durations stay those of the monotonic clock."""
     finished = run_program(PROGRAM, step, "40", "runs", python=pythons()[version])
-    durations = assert_whole(report_of(finished), 40, step)
+    durations = assert_whole(finished, 40, step)
     promise(
         "C12",
         figure=f"clock stepped: durations {min(durations):.1f} to {max(durations):.0f} ms each, 0 timed out",
     )
-    assert min(durations) >= 0
     assert max(durations) < 20_000
 
 
 class Slow(socketserver.StreamRequestHandler):
-    """Answers half a second after it was connected to."""
-
     def handle(self) -> None:
         threading.Event().wait(0.5)
         self.wfile.write(b"good")
@@ -152,39 +143,16 @@ def judge_port() -> Iterator[int]:
         thread.join()
 
 
-def stop_and_go_on(seconds: float, port: int, promise: Recorder) -> None:
-    """Stop the process in the middle of its evaluations; afterwards none of them is late."""
+# The longer pause is longer than the limit after which a stalled worker is replaced.
+@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.full)])
+def test_no_burst_of_timeouts_after_a_pause(seconds: int, judge_port: int, promise: Recorder) -> None:
+    """A pause longer than the judge's time limit fails no evaluation that was under way, and none that comes after."""
     calls = 40
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(PROGRAM), "none", str(calls), "stops", str(port)],
-        env=clean, cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    watchdog = threading.Timer(seconds + 60, process.kill)
-    watchdog.start()
-    try:
+    with started_program(PROGRAM, "none", str(calls), "stops", str(judge_port), timeout_s=seconds + 60) as process:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         threading.Event().wait(seconds)
         process.send_signal(signal.SIGCONT)
         stdout, stderr = process.communicate()
-    finally:
-        watchdog.cancel()
-        process.kill()
-        process.communicate()
-    report = report_of(Finished(process.returncode, stdout, stderr, None))
-    late = [error for _, _, error in report["events"] if error]
-    promise("C12", figure=f"stopped for {seconds:g} s: {len(late)} of {2 * calls} evaluations timed out after the thaw")
-    durations = assert_whole(report, 2 * calls)
-    assert min(durations) >= 0
-
-
-def test_no_burst_of_timeouts_after_a_pause(judge_port: int, promise: Recorder) -> None:
-    """A pause longer than the judge's time limit fails no evaluation that was under way, and none that comes after."""
-    stop_and_go_on(4.0, judge_port, promise)
-
-
-@pytest.mark.full
-def test_no_burst_of_timeouts_after_a_minute(judge_port: int, promise: Recorder) -> None:
-    """The same after a minute, which is longer than the limit after which a stalled worker is replaced."""
-    stop_and_go_on(60.0, judge_port, promise)
+    assert_whole(Finished(process.returncode, stdout, stderr, None), 2 * calls)
+    promise("C12", figure=f"stopped for {seconds} s: 0 of {2 * calls} evaluations timed out after the thaw")

@@ -1,140 +1,136 @@
-"""C13: a flush tells the truth: it ends in time, and says yes only when everything before it is out.
+"""C13: a flush tells the truth: it ends in time, and says yes only when everything before it was delivered.
 
 Something hangs at each stage: an evaluator, a storage provider, a collector that takes a connection and never answers.
+Receivers reply with redirects, login pages, garbage and rejections.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
+import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent import futures
 from typing import Any
 
+import grpc
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from agenteval_otel import monitor
-from agenteval_otel.evaluators import Evaluator, ResponseHealth
+from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
+from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
+from tests.backends.faults import BlackHole, black_hole
 from tests.promises.figures import Recorder
-from tests.promises.receiver import Receiver
+from tests.promises.receiver import Receiver, Reply
 
 FLUSH_S, LIMIT_S, TRIES = 0.5, 0.6, 3
 ANSWERS = 300
+BOTH = pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 
 
 class Stage:
-    """Something that hangs until it is told to go on."""
+    """An evaluator or a storage provider that hangs until it is released."""
 
     def __init__(self) -> None:
-        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.reached, self.release = threading.Event(), threading.Event()
 
     async def __call__(self, evaluation_input: EvaluationInput) -> float:
-        """An evaluator that waits."""
-        await self.wait()
+        self.reached.set()
+        await asyncio.to_thread(self.release.wait, 60)
         return 1.0
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """A storage provider that waits."""
-        await self.wait()
-
-    async def wait(self) -> None:
-        """Hang."""
-        self.reached.set()
-        await asyncio.to_thread(self.go_on.wait, 60)
-
-
-class HalfOpen:
-    """A port that takes connections and never answers."""
-
-    def __init__(self) -> None:
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._server.getsockname()[1]}"
-
-    def close(self) -> None:
-        """Every connection ends."""
-        self._server.close()
+        await self(aggregated)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def half_open() -> Iterator[HalfOpen]:
-    """A collector that hangs."""
-    server = HalfOpen()
-    yield server
-    server.close()
+def half_open() -> Iterator[BlackHole]:
+    """A collector that takes connections and never answers."""
+    with black_hole() as hole:
+        yield hole
+
+
+@pytest.fixture(autouse=True)
+def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_last", {})
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """A collector that is well."""
-    well = Receiver()
-    yield well
-    well.close()
+def pipeline_with() -> Iterator[Callable[..., Pipeline]]:
+    """Makes pipelines that evaluate everything, and ends them."""
+    made: list[Pipeline] = []
+
+    def make(storage: Any = None, **otlp: Any) -> Pipeline:
+        storage = OtlpStorageProvider(**otlp) if otlp else storage
+        dispatcher = PoolDispatcher(linger_s=0.0, max_items=20_000)
+        made.append(Pipeline(
+            sampler=RatioSampler(), evaluators=[ResponseHealth()], storage=[] if storage is None else [storage],
+            dispatcher=dispatcher,
+        ))  # fmt: skip
+        return made[-1]
+
+    yield make
+    for pipeline in made:
+        pipeline.shutdown(0.5)
 
 
-def _pipeline(*, storage: Any = None) -> Pipeline:
-    evaluators: list[Evaluator] = [ResponseHealth()]
-    return Pipeline(
-        sampler=RatioSampler(), evaluators=evaluators, storage=[] if storage is None else [storage],
-        dispatcher=PoolDispatcher(linger_s=0.0, max_items=20_000),
-    )  # fmt: skip
+def handler_of(pipeline: Pipeline, **options: Any) -> Callable[[str], str]:
+    handler: Callable[[str], str] = monitor(pipeline=pipeline, agent="agent", **options)(lambda question: "An answer.")
+    return handler
 
 
-def _flush(pipeline: Pipeline) -> tuple[bool, float]:
-    began = time.perf_counter()
-    return pipeline.flush(FLUSH_S), time.perf_counter() - began
-
-
-def _says_no_in_time(pipeline: Pipeline) -> float:
+def says_no_in_time(pipeline: Pipeline) -> float:
     """The best of a few tries, for a machine that is busy with something else; every one of them has to say no."""
-    took = []
+    durations = []
     for _ in range(TRIES):
-        done, took_s = _flush(pipeline)
-        assert not done
-        took.append(took_s)
-        if took_s <= LIMIT_S:
+        began = time.perf_counter()
+        assert not pipeline.flush(FLUSH_S)
+        durations.append(time.perf_counter() - began)
+        if durations[-1] <= LIMIT_S:
             break
-    assert min(took) <= LIMIT_S
-    return min(took)
+    assert min(durations) <= LIMIT_S
+    return min(durations)
 
 
 @pytest.mark.parametrize("where", ["evaluator", "storage"])
-def test_a_stage_that_hangs(where: str, promise: Recorder) -> None:
+def test_a_stage_that_hangs(where: str, pipeline_with: Callable[..., Pipeline], promise: Recorder) -> None:
     """A flush over what hangs says no in time, and yes when it went on and everything is saved."""
     stage = Stage()
-    pipeline = _pipeline(storage=stage if where == "storage" else None)
-    evaluators = [stage] if where == "evaluator" else None
-    handler = monitor(pipeline=pipeline, evaluators=evaluators)(lambda question: "An answer.")
-    handler("A question?")
+    pipeline = pipeline_with(stage if where == "storage" else None)
+    handler_of(pipeline, evaluators=[stage] if where == "evaluator" else None)("A question?")
     assert stage.reached.wait(10)
-    took_s = _says_no_in_time(pipeline)
-    stage.go_on.set()
+    no_after_s = says_no_in_time(pipeline)
+    stage.release.set()
     assert pipeline.flush(10)
     assert pipeline.accounting.outcomes()["evaluated"] == 1
-    promise("C13", figure=f"{where} hangs: no after {took_s:.2f} s")
-    pipeline.shutdown(5)
+    promise("C13", figure=f"{where} hangs: no after {no_after_s:.2f} s")
 
 
-@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_a_collector_that_hangs(half_open: HalfOpen, protocol: Any, promise: Recorder) -> None:
-    """With a collector that takes the connection and never answers the flush says no, in time."""
-    pipeline = _pipeline(storage=OtlpStorageProvider(endpoint=half_open.endpoint, protocol=protocol))
-    monitor(pipeline=pipeline)(lambda question: "An answer.")("A question?")
-    assert pipeline.dispatcher.flush(10)
-    took_s = _says_no_in_time(pipeline)
-    promise("C13", figure=f"half-open collector ({protocol}): no after {took_s:.2f} s")
-    half_open.close()
-    pipeline.shutdown(0.5)
+@BOTH
+@pytest.mark.parametrize("results", [1, pytest.param(5_000, marks=pytest.mark.full)])
+def test_a_collector_that_hangs(
+    half_open: BlackHole, protocol: Any, results: int, pipeline_with: Callable[..., Pipeline], promise: Recorder
+) -> None:
+    """With a collector that takes the connection and never answers every flush says no, in time."""
+    pipeline = pipeline_with(endpoint=half_open.endpoint, protocol=protocol)
+    handler = handler_of(pipeline)
+    for number in range(results):
+        handler(f"Question {number}?")
+    assert pipeline.dispatcher.flush(120)
+    worst = max(says_no_in_time(pipeline) for _ in range(1 if results == 1 else 20))
+    promise("C13", figure=f"{results:,} results behind a half-open collector ({protocol}): no after {worst:.2f} s")
 
 
-def test_yes_means_exported(receiver: Receiver, promise: Recorder) -> None:
+def test_yes_means_exported(receiver: Receiver, pipeline_with: Callable[..., Pipeline], promise: Recorder) -> None:
     """When a flush says yes, the collector has every event and every span of what was taken before."""
-    pipeline = _pipeline(storage=OtlpStorageProvider(endpoint=receiver.endpoint, protocol="http/protobuf"))
-    handler = monitor(pipeline=pipeline, agent="agent")(lambda question: "An answer.")
+    pipeline = pipeline_with(endpoint=receiver.endpoint, protocol="http/protobuf")
+    handler = handler_of(pipeline)
     for number in range(ANSWERS):
         handler(f"Question {number}?")
         if not number % 100:
@@ -144,58 +140,78 @@ def test_yes_means_exported(receiver: Receiver, promise: Recorder) -> None:
     events, spans = len(receiver.events()), [span.name for span in receiver.spans()]
     assert events == ANSWERS == spans.count("evaluation agent")
     promise("C13", figure=f"yes: {events} of {ANSWERS} events and run spans were there")
-    pipeline.shutdown(5)
 
 
-def test_what_came_meanwhile_is_not_promised(receiver: Receiver) -> None:
-    """A flush that finds an earlier one under way does not take that one's yes for its own."""
-    storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol="http/protobuf")
-    pipeline = _pipeline(storage=storage)
-    handler = monitor(pipeline=pipeline, agent="agent")(lambda question: "An answer.")
-    handler("The first question?")
-    assert pipeline.dispatcher.flush(10)
-    entered, go_on, original = threading.Event(), threading.Event(), storage.providers.flush_here
+# --- replies ---------------------------------------------------------------------------------------------------------
 
-    def held_up() -> None:
-        original()
-        entered.set()
-        go_on.wait(30)
-
-    storage.providers.flush_here = held_up  # type: ignore[method-assign]
-    assert not pipeline.flush(0.05)
-    assert entered.wait(10)
-    del storage.providers.flush_here
-    handler("The second question?")
-    threading.Timer(0.2, go_on.set).start()
-    assert pipeline.flush(30)
-    assert len(receiver.events()) == 2
-    pipeline.shutdown(5)
+REJECTION, REMARK = ExportLogsServiceResponse(), ExportLogsServiceResponse()
+REJECTION.partial_success.rejected_log_records = 1
+REJECTION.partial_success.error_message = "no"
+REMARK.partial_success.error_message = "a warning, nothing was rejected"
+HTML = b"<html><body>Please log in.</body></html>"
+PROTOBUF, GARBAGE = "application/x-protobuf", bytes(range(1, 41))
+REFUSALS = {
+    "301": Reply(301, PROTOBUF), "302": Reply(302, "text/html", HTML), "307": Reply(307, PROTOBUF),
+    "partial success": Reply(200, PROTOBUF, REJECTION.SerializeToString()),
+    "html": Reply(200, "text/html; charset=utf-8", HTML), "garbage": Reply(200, PROTOBUF, GARBAGE),
+    "garbage without a type": Reply(200, "", GARBAGE), "401": Reply(401, "text/plain", b"who are you"),
+}  # fmt: skip
+DELIVERIES = {
+    "empty": Reply(), "204": Reply(204),
+    "protobuf": Reply(200, PROTOBUF, ExportLogsServiceResponse().SerializeToString()),
+    "a warning": Reply(200, PROTOBUF, REMARK.SerializeToString()), "json": Reply(200, "application/json", b"{}"),
+}  # fmt: skip
+OTLP: dict[str, Any] = {"headers": {"authorization": "Bearer sk-key"}, "signals": {"events"}}
 
 
-def test_a_collector_that_refuses_is_no_yes(receiver: Receiver) -> None:
-    """What was lost since the flush before makes the next one say no, once."""
-    storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol="http/protobuf")
-    pipeline = _pipeline(storage=storage)
-    handler = monitor(pipeline=pipeline, agent="agent")(lambda question: "An answer.")
-    handler("The first question?")
-    assert pipeline.flush(10)
-    storage.providers.lose("logs", "rejected")
-    assert not pipeline.flush(10)
-    assert pipeline.flush(10)
-    assert pipeline.accounting.failures == {"export:logs": 1}
-    pipeline.shutdown(5)
+@pytest.mark.parametrize("name", [*REFUSALS, *DELIVERIES])
+def test_only_a_readable_reply_that_rejects_nothing_is_a_delivery(
+    name: str, receiver: Receiver, pipeline_with: Callable[..., Pipeline], caplog: pytest.LogCaptureFixture,
+    promise: Recorder,
+) -> None:  # fmt: skip
+    """After any other reply the next flush says no; the loss is counted, logged with its status and not sent again."""
+    delivered = name in DELIVERIES
+    receiver.reply = {**REFUSALS, **DELIVERIES}[name]
+    with Receiver() as elsewhere, caplog.at_level(logging.WARNING, logger="agenteval_otel"):
+        receiver.location = elsewhere.endpoint
+        pipeline = pipeline_with(endpoint=receiver.endpoint, protocol="http/protobuf", **OTLP)
+        handler_of(pipeline)("A question?")
+        assert [pipeline.flush(10), pipeline.flush(10)] == [delivered, True]
+        assert elsewhere.paths == [], "a redirect is not followed"
+    assert receiver.paths == ["/v1/logs"], "sent once"
+    assert pipeline.accounting.failures == ({} if delivered else {"export:logs": 1})
+    lines = [record.getMessage() for record in caplog.records if "export_failed" in record.getMessage()]
+    assert [str(receiver.reply.status) in line for line in lines] == ([] if delivered else [True])
+    promise("C13", figure="redirects, login pages, garbage and rejections: no, counted, sent once")
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_a_queue_behind_a_collector_that_hangs(half_open: HalfOpen, protocol: Any, promise: Recorder) -> None:
-    """Thousands of results behind a hanging collector: every flush of twenty ends in time and says no."""
-    pipeline = _pipeline(storage=OtlpStorageProvider(endpoint=half_open.endpoint, protocol=protocol))
-    handler = monitor(pipeline=pipeline)(lambda question: "An answer.")
-    for number in range(5_000):
-        handler(f"Question {number}?")
-    assert pipeline.dispatcher.flush(120)
-    worst = max(_says_no_in_time(pipeline) for _ in range(20))
-    promise("C13", figure=f"5,000 results behind a half-open collector ({protocol}): no after {worst:.2f} s at most")
-    half_open.close()
-    pipeline.shutdown(0.5)
+@pytest.mark.parametrize(
+    ("reply", "delivered"),
+    [(REJECTION.SerializeToString(), False), (GARBAGE, False), (REMARK.SerializeToString(), True), (b"", True)],
+    ids=["partial success", "garbage", "a warning", "empty"],
+)  # fmt: skip
+def test_over_grpc(reply: bytes, delivered: bool, pipeline_with: Callable[..., Pipeline], promise: Recorder) -> None:
+    """Over gRPC rejections and unreadable replies are a no as well, counted, and not sent again."""
+    requests: list[bytes] = []
+
+    def export(body: bytes, context: Any) -> bytes:
+        requests.append(body)
+        return reply
+
+    class Service(grpc.GenericRpcHandler):
+        def service(self, call: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(export)
+
+    server = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers((Service(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        pipeline = pipeline_with(endpoint=f"http://127.0.0.1:{port}", protocol="grpc", **OTLP)
+        handler_of(pipeline)("A question?")
+        assert [pipeline.flush(10), pipeline.flush(10)] == [delivered, True]
+        assert len(requests) == 1
+        assert pipeline.accounting.failures == ({} if delivered else {"export:logs": 1})
+        promise("C13", figure="gRPC rejections and unreadable replies: no, counted, sent once")
+    finally:
+        server.stop(0).wait(5.0)

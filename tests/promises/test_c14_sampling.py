@@ -2,81 +2,43 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import random
-import statistics
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
 
 import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.span import TraceState
 
-from agenteval_otel import monitor
-from agenteval_otel.components import resolve
-from agenteval_otel.evaluators import Func
-from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import (
-    FunctionSampler,
-    RateLimitSampler,
     RatioSampler,
-    Sampler,
     SamplingContext,
-    SamplingDecision,
     randomness_of,
 )
-from agenteval_otel.sampling.base import AnswerFacts
-from agenteval_otel.testing import InlineDispatcher, ManualClock, RecordedTelemetry
 from tests.backends.faults import black_hole
-from tests.promises.echoes import http_echo
-from tests.promises.figures import FULL, Recorder
+from tests.promises.figures import Recorder
 from tests.promises.programs import pythons, run_program
+from tests.promises.receiver import Receiver
 
 IDS = 100_000
 RATIOS = (0.001, 0.01, 0.1, 0.5, 0.9)
-RULES = {
-    "error": {"type": "error", "ratio": 0.6},
-    "slow": {"type": "slow", "over_s": 1.0, "ratio": 0.4},
-    "agent": {"type": "agent", "agents": ["sup*"], "ratio": 0.3},
-    "first_of": {
-        "type": "first_of",
-        "samplers": [
-            {"type": "error", "ratio": 0.9}, {"type": "slow", "over_s": 1.0, "ratio": 0.5},
-            {"type": "ratio", "ratio": 0.05},
-        ],
-    },
-    "any_of": {
-        "type": "any_of",
-        "samplers": [
-            {"type": "error", "ratio": 0.8}, {"type": "slow", "over_s": 1.0, "ratio": 0.3},
-            {"type": "agent", "agents": ["billing"], "ratio": 0.5}, {"type": "ratio", "ratio": 0.1},
-        ],
-    },
-    "conversation": {"type": "conversation", "ratio": 0.25},
-    "rules for conversations": {
-        "type": "conversation",
-        "sampler": {"type": "any_of", "samplers": [{"type": "error"}, {"type": "ratio", "ratio": 0.2}]},
-    },
-}  # fmt: skip
+RULES = (
+    {"type": "error", "ratio": 0.6}, {"type": "slow", "over_s": 1.0, "ratio": 0.4},
+    {"type": "agent", "agents": ["sup*"], "ratio": 0.3}, {"type": "conversation", "ratio": 0.25},
+    {"type": "first_of", "samplers": [{"type": "error", "ratio": 0.9}, {"type": "ratio", "ratio": 0.05}]},
+    {"type": "conversation", "sampler": {"type": "any_of", "samplers": [
+        {"type": "error"}, {"type": "slow", "over_s": 1.0, "ratio": 0.3}, {"type": "ratio", "ratio": 0.2}]}},
+)  # fmt: skip
 
 
 def trace_ids(count: int, seed: int) -> list[int]:
-    """Random trace ids, always the same ones."""
     numbers = random.Random(seed)
     return [numbers.getrandbits(128) or 1 for _ in range(count)]
 
 
 def in_trace(trace_id: int, state: str | None = None) -> SpanContext:
     return SpanContext(trace_id, 1, False, TraceFlags(1), TraceState([("ot", state)]) if state is not None else None)
-
-
-@pytest.fixture(scope="module")
-def draws() -> list[int]:
-    return [randomness_of(in_trace(trace_id)) for trace_id in trace_ids(IDS, 14)]
 
 
 @pytest.mark.parametrize("state", [None, "th:0", "rv"])
@@ -103,9 +65,10 @@ def test_the_share_is_the_ratio_everywhere(ratio: float, state: str | None, prom
         assert sum((found - expected) ** 2 / expected for found in classes) < 119.9
 
 
-def test_ratios_nest_and_agree_with_the_heads(draws: list[int]) -> None:
+def test_ratios_nest_and_agree_with_the_heads() -> None:
     """What a smaller ratio takes a larger one takes; what a head sampler kept at a ratio is what ours keeps at it."""
     ids = trace_ids(IDS, 14)
+    draws = [randomness_of(in_trace(trace_id)) for trace_id in ids]
     before: set[int] = set()
     for ratio in RATIOS:
         ours = RatioSampler(ratio=ratio)
@@ -120,19 +83,6 @@ def test_ratios_nest_and_agree_with_the_heads(draws: list[int]) -> None:
         assert taken == kept
         assert before <= taken
         before = taken
-
-
-@pytest.mark.parametrize("head", [0.25, 0.5, 1.0])
-def test_a_threshold_of_the_head_is_met(head: float) -> None:
-    """Of traces that consistent sampling kept at a threshold a smaller ratio takes its own share of all traces."""
-    threshold = round((1 - head) * (1 << 56))
-    entry = f"th:{f'{threshold:014x}'.rstrip('0') or '0'}"
-    kept = [one for one in trace_ids(IDS, 56) if one & ((1 << 56) - 1) >= threshold]
-    for ratio in (head / 4, head / 2, head):
-        ours = RatioSampler(ratio=ratio)
-        taken = sum(ours.decide(SamplingContext("a", randomness_of(in_trace(one, entry)))).sampled for one in kept)
-        assert abs(taken / IDS - ratio) <= 3 * math.sqrt(ratio * (1 - ratio) / IDS) + 1 / IDS
-    assert taken == len(kept)  # at the head's own ratio: all of them
 
 
 DECIDES = """
@@ -176,7 +126,7 @@ DECIDES = """
 @pytest.mark.parametrize("version", pythons())
 def test_every_process_decides_alike(version: str) -> None:
     """The same responses get the same decision in other processes, after restarts, in forks, under every hash seed."""
-    given = json.dumps([{"type": "ratio", "ratio": ratio} for ratio in RATIOS] + list(RULES.values()))
+    given = json.dumps([{"type": "ratio", "ratio": ratio} for ratio in RATIOS] + list(RULES))
     runs = [
         run_program(DECIDES, given, how, python=pythons()[version], PYTHONHASHSEED=seed)
         for how, seed in (("plain", "0"), ("plain", "1"), ("forked", "random"))
@@ -187,26 +137,6 @@ def test_every_process_decides_alike(version: str) -> None:
     assert len(json.loads(decisions.pop())) == 300 * (len(RATIOS) + len(RULES))
     assert len({finished.lines("draws")[0] for finished in runs}) == 3, "a host's seed makes all processes draw alike"
     assert {finished.lines("state")[0] for finished in runs} == {"True"}
-
-
-FORKS = """
-    import json, os, random, sys
-    random.seed(0)
-    import agenteval_otel.config
-    from agenteval_otel.sampling import randomness_of
-    randomness_of(None)
-    for _ in range(int(sys.argv[1])):
-        if os.fork() == 0:
-            print("draw", randomness_of(None), flush=True)
-            os._exit(0)
-        os.wait()
-"""
-
-
-def test_forked_children_draw_differently() -> None:
-    """Children of one parent, whose random state they share, do not sample the same calls of theirs."""
-    found = run_program(FORKS, "50").lines("draw")
-    assert len(found) == len(set(found)) == 50
 
 
 PRIVATE = """
@@ -239,173 +169,6 @@ def test_the_hosts_generator_stays_where_it_was(protocol: str) -> None:
         with black_hole() as hole:
             finished = run_program(PRIVATE, hole.endpoint, protocol)
     else:
-        with http_echo(200) as echo:
-            finished = run_program(PRIVATE, f"http://127.0.0.1:{echo.port}", protocol)
+        with Receiver() as receiver:
+            finished = run_program(PRIVATE, receiver.endpoint, protocol)
     assert finished.lines("state") == ["True"], finished.stderr
-
-
-class Response(NamedTuple):
-    """A response of the population: its draw, what is known of it afterwards, and its true score."""
-
-    randomness: int
-    agent: str
-    answer: AnswerFacts
-    score: float
-
-
-def population(count: int, seed: int) -> list[Response]:
-    """Responses of which one in twenty failed and one in ten is slow; those score worse than the others."""
-    numbers = random.Random(seed)
-    found = []
-    for _ in range(count):
-        failed, slow = numbers.random() < 0.05, numbers.random() < 0.10
-        score = min(1.0, max(0.0, numbers.gauss(0.2 if failed else 0.5 if slow else 0.8, 0.1)))
-        facts = AnswerFacts(
-            2.0 if slow else 0.1, "TimeoutError" if failed else None, None, f"c{numbers.getrandbits(64):016x}"
-        )
-        found.append(Response(numbers.getrandbits(64), numbers.choice(("support", "billing", "search")), facts, score))
-    return found
-
-
-def decide(sampler: Sampler, response: Response) -> SamplingDecision:
-    """As the door asks: before the answer, and again after it while the decision is not settled."""
-    memo: dict[int, SamplingDecision] = {}
-    decision = sampler.decide(SamplingContext(response.agent, response.randomness, None, None, memo))
-    if not decision.settled:
-        decision = sampler.decide(SamplingContext(response.agent, response.randomness, response.answer, None, memo))
-    assert decision.settled
-    return decision
-
-
-@pytest.mark.parametrize("name", [*RULES, "ratio"])
-@pytest.mark.sized
-def test_the_recorded_probability_is_the_true_one(name: str) -> None:
-    """For each response the share of redraws that take it is the probability that its decision records.
-
-    Everything about the response is held and only its draw is thrown again (its conversation, where that draws).
-    """
-    sampler = resolve(Sampler, RULES.get(name, {"type": "ratio", "ratio": 0.3}))
-    numbers, rounds = random.Random(7), 40_000 if FULL else 4_000
-    for failed, slow, agent in itertools.product((False, True), (False, True), ("support", "billing")):
-        taken, recorded = 0, set()
-        for _ in range(rounds):
-            facts = AnswerFacts(
-                2.0 if slow else 0.1, "E" if failed else None, None, f"conversation {numbers.getrandbits(64)}"
-            )
-            decision = decide(sampler, Response(numbers.getrandbits(64), agent, facts, 0.0))
-            if decision.sampled and decision.applies:
-                taken += 1
-                recorded.add(decision.probability)
-        case = f"{name}: failed={failed} slow={slow} {agent}"
-        if not taken:
-            continue
-        assert len(recorded) == 1, f"{case} recorded {recorded}"
-        probability = recorded.pop()
-        assert probability is not None
-        error = math.sqrt(probability * (1 - probability) / rounds)
-        assert abs(taken / rounds - probability) <= 4 * error, f"{case}: {taken / rounds} is not {probability}"
-
-
-@pytest.mark.parametrize("name", ["any_of", "first_of", "rules for conversations"])
-@pytest.mark.sized
-def test_weighted_means_are_unbiased_where_plain_ones_are_not(name: str) -> None:
-    """Failures are taken more often than others: the plain mean says too little, the weighted one the truth."""
-    sampler, everybody = resolve(Sampler, RULES[name]), population(60_000 if not FULL else 400_000, 3)
-    truth = statistics.fmean(response.score for response in everybody)
-    kept = [
-        (response.score, 1 / decision.probability)
-        for response in everybody
-        if (decision := decide(sampler, response)).sampled and decision.probability
-    ]
-    weights = math.fsum(weight for _, weight in kept)
-    weighted = math.fsum(score * weight for score, weight in kept) / weights
-    error = math.sqrt(math.fsum((weight * (score - weighted)) ** 2 for score, weight in kept)) / weights
-    plain = statistics.fmean(score for score, _ in kept)
-    print(f"C14 {name}: truth {truth:.4f}, weighted {weighted:.4f} +- {error:.4f}, plain {plain:.4f}, n {len(kept)}")
-    assert abs(weighted - truth) <= 4 * error
-    assert truth - plain > 10 * error
-    spread = math.sqrt(math.fsum(weight * (weight - 1) for _, weight in kept))
-    assert abs(weights - len(everybody)) <= 4 * spread + 1e-6 * len(everybody), "the weights do not add up to all"
-
-
-@pytest.mark.sized
-def test_a_rate_limits_probability_is_the_true_one() -> None:
-    """Under steady traffic each response is taken with the probability in force; losses say that theirs is unknown."""
-    clock, numbers = ManualClock(), random.Random(5)
-    sampler = RateLimitSampler(max_per_s=50, clock=clock)
-    seconds, per_s = 400 if not FULL else 4_000, 400
-    weights, taken, lost = 0.0, 0, 0
-    for second in range(seconds + 1):
-        decisions = [sampler.decide(SamplingContext("agent", numbers.getrandbits(64))) for _ in range(per_s)]
-        clock.advance(1.0)
-        if not second:
-            continue  # nothing is known of the traffic yet
-        for decision in decisions:
-            taken += decision.sampled
-            lost += decision.outcome == "rate_limited"
-            weights += 1 / (decision.probability or 1.0) if decision.sampled else 0.0
-    whole = seconds * per_s
-    print(f"C14 rate limit: {weights / whole:.4f} of the weight, {lost / (taken + lost):.4f} lost")
-    # What the ceiling stops is told as lost; with it the weights are those of all.
-    told = (weights + lost * per_s / (0.8 * 50)) / whole
-    assert abs(told - 1) <= 4 * math.sqrt(per_s / (0.8 * 50) / whole)
-    assert lost / (taken + lost) < 0.01
-
-
-class Kept:
-    """Storage that keeps, for each response, which criteria were scored with what probability."""
-
-    def __init__(self) -> None:
-        self.of: list[dict[str, float | None]] = []
-
-    async def save_result(self, aggregated: Any) -> None:
-        self.of.append({one.criterion_name: one.probability for one in aggregated.results if one.status == "scored"})
-
-
-@pytest.fixture
-def rated(telemetry: RecordedTelemetry) -> Iterator[tuple[Callable[[], Any], Kept]]:
-    """A handler at one half, with evaluators at all, three and one tenth of the calls."""
-
-    def passes(given: Any) -> bool:
-        return True
-
-    kept = Kept()
-    pipeline = Pipeline(
-        sampler=RatioSampler(ratio=0.5), dispatcher=InlineDispatcher(), storage=(kept,),
-        evaluators=tuple(
-            Func.of(passes, criterion_name=f"at_{rate:g}", sample_rate=rate) for rate in (1.0, 0.3, 0.1)
-        ),
-    )  # fmt: skip
-    yield monitor(pipeline=pipeline, agent="agent")(lambda: "an answer"), kept
-    pipeline.shutdown(5.0)
-
-
-@pytest.mark.sized
-def test_evaluators_rates_nest_and_their_probabilities_are_true(rated: tuple[Callable[[], Any], Kept]) -> None:
-    """Dear evaluators see a subset of what cheap ones see, each at its share of all calls, with that probability."""
-    handler, kept = rated
-    calls = 2_000 if not FULL else 20_000
-    for _ in range(calls):
-        handler()
-    names = ["at_1", "at_0.3", "at_0.1"]
-    assert all(list(one) == names[: len(one)] for one in kept.of)
-    for rate in (1.0, 0.3, 0.1):
-        found = [one[f"at_{rate:g}"] for one in kept.of if f"at_{rate:g}" in one]
-        true = min(0.5, rate)
-        assert all(probability == pytest.approx(true) for probability in found)
-        assert abs(len(found) / calls - true) <= 4 * math.sqrt(true * (1 - true) / calls)
-
-
-def test_a_functions_ratio_is_the_probability() -> None:
-    """Where a function gives the ratio itself, that is what is recorded and what happens."""
-    ratios, numbers, rounds = (0.05, 0.5, 0.95), random.Random(9), 4_000
-    sampler = FunctionSampler(function=lambda given: ratios[len(given.response_text) % len(ratios)])
-    for length, ratio in enumerate(ratios):
-        given = EvaluationInput(response="x" * (length + 3))
-        decisions = [
-            sampler.decide(SamplingContext("agent", numbers.getrandbits(64), AnswerFacts(0.1), given))
-            for _ in range(rounds)
-        ]
-        assert {decision.probability for decision in decisions} == {ratio}
-        share = sum(decision.sampled for decision in decisions) / rounds
-        assert abs(share - ratio) <= 4 * math.sqrt(ratio * (1 - ratio) / rounds)

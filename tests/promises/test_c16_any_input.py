@@ -47,33 +47,18 @@ WORDS = (
 
 
 class Hostile:
-    """An object that raises wherever it is touched."""
-
-    def __getattribute__(self, name: str) -> Any:
+    def __getattribute__(self, *args: Any) -> Any:
         raise RuntimeError("touched")
 
-    def __getitem__(self, key: Any) -> Any:
-        raise RuntimeError("touched")
-
-    def __bool__(self) -> bool:
-        raise RuntimeError("touched")
-
-    __len__ = __iter__ = __repr__ = __str__ = __hash__ = __call__ = __bool__  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        raise RuntimeError("touched")
+    __getitem__ = __bool__ = __len__ = __iter__ = __repr__ = __str__ = __hash__ = __call__ = __eq__ = __getattribute__
 
 
 class Everything:
-    """An object that has every field that one asks it for."""
-
     def __getattr__(self, name: str) -> Any:
         return Everything() if not name.startswith("__") else object.__getattribute__(self, name)
 
 
 class Endless(dict[str, Any]):
-    """A mapping that gives itself for every key."""
-
     def get(self, key: Any, default: Any = None) -> Any:
         return self
 
@@ -112,7 +97,6 @@ class Late(NamedTuple):
 
 
 def made_of(value: Any) -> Any:
-    """The value with everything made that is late."""
     kind = type(value)
     if kind is Late:
         return value.make()
@@ -237,9 +221,6 @@ LARGE: dict[str, Any] = {
     "a million parts": lambda: {"role": "assistant", "content": [{"type": "text", "text": "x"}] * 1_000_000},
     "a million calls": lambda: {"role": "assistant", "content": "", "tool_calls": [
         {"id": "1", "function": {"name": "f", "arguments": {str(key): key for key in range(1_000)}}}] * 1_000_000},
-    "a thousand calls": lambda: {"role": "assistant", "content": "", "tool_calls": [
-        {"id": str(key), "function": {"name": "f", "arguments": {str(one): one for one in range(1_000)}}}
-        for key in range(1_000)]},
     "large arguments": lambda: {"role": "assistant", "content": "", "tool_calls": [
         {"id": str(key), "function": {"name": "f", "arguments": '{"a": "' + "x" * 200_000 + '"}'}}
         for key in range(100)]},
@@ -273,16 +254,3 @@ def test_no_stream_is_used_up(make: Any) -> None:
     capture("answer", prompt=stream, facts={"metadata": {"x": stream}, "response": stream})
     capture(None, chunks=["a", stream])
     assert len(list(stream)) == 1
-
-
-def test_a_response_that_is_a_stream_is_not_read() -> None:
-    """A web framework's streaming response belongs to the server; one with its body at hand is an answer."""
-    from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
-
-    streaming = StreamingResponse(generator())
-    assert capture(streaming) is None
-    assert capture(JSONResponse({"answer": "Tomorrow.", "sources": []})).response == "Tomorrow."
-    completion = {"object": "chat.completion", "model": "m", "choices": [{"message": {"content": "Tomorrow."}}]}
-    assert capture(JSONResponse(completion)).model == "m"
-    assert capture(JSONResponse(["a"])).response == '["a"]'
-    assert capture(PlainTextResponse("Tomorrow.")).response == "Tomorrow."

@@ -9,19 +9,24 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, TraceIdRatioBased
+from langfuse._client.span_processor import LangfuseSpanProcessor
+from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.trace import StatusCode
 
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Sampler, SamplingContext, SamplingDecision
 from tests.promises.figures import Recorder
 from tests.promises.host_sdk import HostSdk, Keeper
+from tests.promises.programs import children
 from tests.testing.computing import Computing
 from tests.testing.doubles import Free, Thinking
 
@@ -32,17 +37,32 @@ HANG_S = 20.0
 
 @pytest.fixture
 def host() -> Iterator[HostSdk]:
-    made = HostSdk()
-    yield made
-    made.close()
+    with closing(HostSdk()) as made:
+        yield made
+
+
+class Holding:
+    """An evaluator that holds the background thread until it is released, and a dispatcher that lets it."""
+
+    def __init__(self) -> None:
+        self.entered, self.release = threading.Event(), threading.Event()
+        self.evaluator = Free(action=self.score)
+
+    def score(self, evaluation_input: Any) -> float:
+        self.entered.set()
+        self.release.wait(HANG_S)
+        return 0.5
+
+    def pipeline(self, host: HostSdk, *evaluators: Any, max_items: int = 2048, **settings: Any) -> Pipeline:
+        dispatcher = PoolDispatcher(max_items=max_items, stall_s=HANG_S)
+        return host.pipeline(self.evaluator, *evaluators, dispatcher=dispatcher, **settings)
 
 
 @pytest.fixture
-def release() -> Iterator[threading.Event]:
-    """Lets go of what a test holds, at its end at the latest."""
-    event = threading.Event()
-    yield event
-    event.set()
+def holding() -> Iterator[Holding]:
+    made = Holding()
+    yield made
+    made.release.set()
 
 
 def answers(pipeline: Pipeline, calls: int = CALLS, **options: Any) -> Callable[..., Any]:
@@ -68,29 +88,19 @@ def once(host: HostSdk, calls: int) -> list[Any]:
     return spans
 
 
-def test_it_ends_in_the_background_with_its_true_end_and_its_scores(host: HostSdk, release: threading.Event) -> None:
+def test_it_ends_in_the_background_with_its_true_end_and_itsscores(host: HostSdk, holding: Holding) -> None:
     """Nothing is written before the background thread has evaluated; then the span has the end that the call had."""
-    entered = threading.Event()
-
-    def score(evaluation_input: Any) -> float:
-        entered.set()
-        release.wait(HANG_S)
-        return 0.25
-
-    pipeline = host.pipeline(
-        Free(criterion_name="quality", action=score), Free(criterion_name="tone", value=1.0),
-        dispatcher=PoolDispatcher(stall_s=HANG_S),
-    )  # fmt: skip
+    pipeline = holding.pipeline(host, Free(criterion_name="tone", value=1.0))
     handler = answers(pipeline, 1)
     handler("another question")
     called_ns = time.time_ns()
-    assert entered.wait(HANG_S)
+    assert holding.entered.wait(HANG_S)
     assert host.spans() == []
-    release.set()
+    holding.release.set()
     assert pipeline.flush(HANG_S)
     for span in once(host, 2):
         assert span.end_time <= called_ns + 1_000_000
-        assert span.attributes["gen_ai.evaluation.quality.score"] == 0.25
+        assert span.attributes["gen_ai.evaluation.fixed.score"] == 0.5
         assert span.attributes["gen_ai.evaluation.tone.score"] == 1.0
         assert span.attributes["gen_ai.agent.name"] == "support"
         assert span.status.status_code is StatusCode.UNSET
@@ -98,57 +108,25 @@ def test_it_ends_in_the_background_with_its_true_end_and_its_scores(host: HostSd
     assert {run.parent.span_id for run in runs} == {span.context.span_id for span in host.spans()}
 
 
-def test_labels_and_failures_stand_on_it(host: HostSdk) -> None:
-    """A label beside its score; of an evaluator that failed neither, and of a handler that raised its type."""
-
-    def fails(evaluation_input: Any) -> float:
-        raise ValueError("private text")
-
-    pipeline = host.pipeline(Free(criterion_name="broken", action=fails), Func.of(lambda given: True, name="f",
-                             criterion_name="fine", execution="inline"))  # fmt: skip
-
-    @monitor(agent="support", pipeline=pipeline)
-    def handler(question: str) -> str:
-        if "raise" in question:
-            raise TimeoutError("private text")
-        return "An answer."
-
-    handler("q")
-    with pytest.raises(TimeoutError):
-        handler("raise")
-    assert pipeline.flush(HANG_S)
-    fine, raised = sorted(once(host, 2), key=lambda span: span.start_time)
-    assert (fine.attributes["gen_ai.evaluation.fine.score"], fine.attributes["gen_ai.evaluation.fine.label"]) == (
-        1.0, "pass",
-    )  # fmt: skip
-    assert not [name for name in fine.attributes if ".broken." in name]
-    assert (raised.status.status_code, raised.attributes["error.type"]) == (StatusCode.ERROR, "TimeoutError")
-    assert "private" not in repr([dict(span.attributes) for span in (fine, raised)])
-
-
 # --- whatever becomes of the evaluation ------------------------------------------------------------------------------
 
 
-def test_the_queue_is_full(host: HostSdk, release: threading.Event, promise: Recorder) -> None:
+def test_the_queue_is_full(host: HostSdk, holding: Holding, promise: Recorder) -> None:
     """What finds no room in the queue ends on the caller's thread, at once."""
-    pipeline = host.pipeline(
-        Free(action=lambda given: release.wait(HANG_S)), dispatcher=PoolDispatcher(max_items=4, stall_s=HANG_S)
-    )
+    pipeline = holding.pipeline(host, max_items=4)
     answers(pipeline)
     dropped = pipeline.accounting.outcomes()["dropped_queue_full"]
     assert dropped == CALLS - 4
     assert len(host.spans()) == dropped
-    release.set()
+    holding.release.set()
     assert pipeline.flush(HANG_S)
     once(host, CALLS)
     promise("C17", figure=f"queue full: {CALLS} of {CALLS}")
 
 
-def test_no_memory_is_left_for_open_spans(host: HostSdk, release: threading.Event) -> None:
+def test_no_memory_is_left_for_open_spans(host: HostSdk, holding: Holding) -> None:
     """Where the spans that wait have no room any more, they end on the caller's thread, and the call is evaluated."""
-    from agenteval_otel.runtime.memory import MEMORY
-
-    pipeline = host.pipeline(Free(action=lambda given: release.wait(HANG_S)), dispatcher=PoolDispatcher(stall_s=HANG_S))
+    pipeline = holding.pipeline(host)
     before = MEMORY.open_spans.used_bytes
     room = MEMORY.open_spans.max_bytes - before
     assert MEMORY.open_spans.reserve(room)
@@ -157,7 +135,7 @@ def test_no_memory_is_left_for_open_spans(host: HostSdk, release: threading.Even
         assert len(host.spans()) == CALLS
     finally:
         MEMORY.open_spans.release(room)
-    release.set()
+    holding.release.set()
     assert pipeline.flush(HANG_S)
     once(host, CALLS)
     assert len(host.spans("evaluation ")) == CALLS
@@ -225,49 +203,39 @@ def test_an_evaluator_fails(host: HostSdk, evaluator: Any) -> None:
         assert "gen_ai.evaluation.fixed.score" not in span.attributes
 
 
-def test_it_waits_for_no_thread_and_no_judge(host: HostSdk, release: threading.Event) -> None:
+def test_it_waits_for_no_thread_and_no_judge(host: HostSdk, holding: Holding) -> None:
     """The span is written, with the scores that are ready, while a thread and a judge are still at it."""
 
     async def waits(evaluation_input: Any) -> Any:
-        await asyncio.to_thread(release.wait, HANG_S)
+        await asyncio.to_thread(holding.release.wait, HANG_S)
 
-    slow = Func.of(lambda given: release.wait(HANG_S), name="slow", criterion_name="slow", execution="thread")
+    slow = Func.of(lambda given: holding.release.wait(HANG_S), criterion_name="slow", execution="thread")
     ready = threading.Event()
-    pipeline = host.pipeline(
-        slow, Thinking(action=waits), Free(criterion_name="fine"),
-        Free(criterion_name="last", action=lambda given: ready.set() or 1.0),
-    )  # fmt: skip
-    answers(pipeline, 1)
-    assert ready.wait(HANG_S)
-    # The next answer is begun when the first one's span has ended.
-    ready.clear()
-    answers(pipeline, 1)
-    assert ready.wait(HANG_S)
-    first = min(host.spans(), key=lambda span: span.start_time or 0)
-    assert first.attributes is not None
+    last = Free(criterion_name="last", action=lambda given: ready.set() or 1.0)
+    pipeline = host.pipeline(slow, Thinking(action=waits), Free(criterion_name="fine"), last)
+    for _ in range(2):  # the next answer is begun when the first one's span has ended
+        ready.clear()
+        answers(pipeline, 1)
+        assert ready.wait(HANG_S)
+    first = min(host.spans(), key=lambda span: span.start_time)
     assert first.attributes["gen_ai.evaluation.fine.score"] == 0.5
     assert "gen_ai.evaluation.slow.score" not in first.attributes
     assert host.spans("evaluation ") == []
-    release.set()
+    holding.release.set()
     assert pipeline.flush(HANG_S)
     once(host, 2)
-    assert len(host.spans("evaluation support")) == 2
 
 
-def test_an_evaluator_holds_the_background_thread(host: HostSdk, release: threading.Event) -> None:
+def test_an_evaluator_holds_the_background_thread(host: HostSdk, holding: Holding) -> None:
     """The thread is replaced, and every span is written while the one that hangs still hangs."""
-    hung = threading.Event()
 
     def hangs_once(evaluation_input: Any) -> float:
-        if not hung.is_set():
-            hung.set()
-            release.wait(HANG_S)
-        return 0.5
+        return 0.5 if holding.entered.is_set() else holding.score(evaluation_input)
 
     pipeline = host.pipeline(Free(action=hangs_once), dispatcher=PoolDispatcher(stall_s=0.1))
     answers(pipeline)
     assert pipeline.flush(HANG_S)
-    assert not release.is_set()
+    assert not holding.release.is_set()
     once(host, CALLS)
 
 
@@ -291,15 +259,6 @@ def test_the_worker_process_is_killed(host: HostSdk) -> None:
     assert flushed
     for span in once(host, 11):
         assert span.attributes["gen_ai.evaluation.fine.score"] == 0.5
-
-
-def children() -> set[int]:
-    """This process's child processes."""
-    found: set[int] = set()
-    for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:  # the thread may end
-            found.update(map(int, listed.read().split()))
-    return found
 
 
 def kill_children(spared: set[int], stop: threading.Event) -> None:
@@ -339,13 +298,13 @@ def test_another_part_fails(host: HostSdk, where: str) -> None:
     once(host, 10)
 
 
-def test_a_shutdown_comes_between(host: HostSdk, release: threading.Event) -> None:
+def test_a_shutdown_comes_between(host: HostSdk, holding: Holding) -> None:
     """What a shutdown drops, and what comes after it, has its span."""
-    pipeline = host.pipeline(Free(action=lambda given: release.wait(HANG_S)), dispatcher=PoolDispatcher(stall_s=HANG_S))
+    pipeline = holding.pipeline(host)
     handler = answers(pipeline)
     assert not pipeline.shutdown(0.2)
     handler("too late")
-    release.set()
+    holding.release.set()
     assert pipeline.accounting.outcomes()["dropped_shutdown"] == CALLS + 1
     once(host, CALLS + 1)
 
@@ -368,24 +327,6 @@ def test_settings_are_replaced_under_load(host: HostSdk) -> None:
 # --- the host's sampler and limits -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", [ALWAYS_OFF, TraceIdRatioBased(0.5)])
-def test_the_hosts_sampler_drops_it(sampler: Any) -> None:
-    """What the host's sampler drops is not written; the calls are evaluated."""
-    host = HostSdk(sampler=sampler)
-    try:
-        pipeline = host.pipeline(Free())
-        answers(pipeline)
-        assert pipeline.flush(HANG_S)
-        assert pipeline.accounting.outcomes()["evaluated"] == CALLS
-        written = len(host.spans())
-        assert written == 0 if sampler is ALWAYS_OFF else 0 < written < CALLS
-        once(host, written)
-        assert len(host.spans("evaluation ")) == written
-        assert len(host.events()) == CALLS
-    finally:
-        host.close()
-
-
 # --- the host's spans come first -------------------------------------------------------------------------------------
 
 
@@ -404,8 +345,7 @@ def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
     Of 2,000 calls at the default batch processors; of fewer where the host has set a small queue, also where each
     answer has six result spans besides.
     """
-    host = HostSdk(Keeper(takes_s=0.02), processor)
-    try:
+    with closing(HostSdk(Keeper(takes_s=0.02), processor)) as host:
         failing = [Free(criterion_name=f"failing_{number}", action=raises) for number in range(evaluators - 1)]
         pipeline = host.pipeline(Free(), *failing)
         tracer = host.tracer_provider.get_tracer("application")
@@ -426,16 +366,104 @@ def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
         assert len(host.spans("evaluation failing_")) == calls * (evaluators - 1)
         assert pipeline.accounting.outcomes()["evaluated"] == calls
         assert len(host.events()) == calls * evaluators
-    finally:
-        host.close()
 
 
-def test_a_provider_that_was_shut_down_is_noticed(host: HostSdk, release: threading.Event) -> None:
-    """What the application's provider drops because it was shut down first is counted as lost."""
-    pipeline = host.pipeline(Free(action=lambda given: release.wait(HANG_S)), dispatcher=PoolDispatcher(stall_s=HANG_S))
-    answers(pipeline, 10)
-    host.tracer_provider.shutdown()
-    release.set()
-    assert not pipeline.flush(HANG_S)
-    lost = pipeline.telemetry.providers.lost
-    assert lost["traces", "provider_shut_down"] == 20, "an agent span and a run span for each"
+# --- processors of the host, which may act on spans while the handler runs -------------------------------------------
+
+
+class Naming(SpanProcessor):
+    """A processor of the application's own that sets an attribute on each span's start, as Baggage's does."""
+
+    def __init__(self) -> None:
+        self.ended_on: list[int] = []
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        span.set_attribute("tenant", "a")
+
+    def on_end(self, span: Any) -> None:
+        self.ended_on.append(threading.get_ident())
+
+
+class Batching(BatchSpanProcessor):
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        span.set_attribute("tenant", "a")
+
+
+class Wrapping(SpanProcessor):
+    def __init__(self, exporter: Any) -> None:
+        self._processor = BatchSpanProcessor(exporter)
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        self._processor.on_start(span, parent_context)
+
+    def on_end(self, span: Any) -> None:
+        self._processor.on_end(span)
+
+    def shutdown(self) -> None:
+        self._processor.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._processor.force_flush(timeout_millis)
+
+
+def langfuse(exporter: Any) -> Any:
+    return LangfuseSpanProcessor(
+        public_key="public", secret_key="secret", base_url="http://127.0.0.1:1", span_exporter=exporter,
+        should_export_span=lambda span: True,
+    )  # fmt: skip
+
+
+def standing(provider: Any) -> Any:
+    """A provider that stands before the SDK's, as Logfire's does; `provider` is what it is called there."""
+    return SimpleNamespace(provider=provider, get_tracer=provider.get_tracer, force_flush=provider.force_flush)
+
+
+def strange(provider: Any) -> Any:
+    """A provider of which nothing can be seen."""
+    return SimpleNamespace(get_tracer=provider.get_tracer, force_flush=provider.force_flush)
+
+
+@pytest.mark.parametrize(
+    ("processor", "wrap", "setting", "late"),
+    [
+        (BatchSpanProcessor, None, "background", True), (BatchSpanProcessor, None, "caller", False),
+        (BatchSpanProcessor, standing, "background", True), (BatchSpanProcessor, strange, "background", False),
+        (SimpleSpanProcessor, None, "background", False), (Batching, None, "background", False),
+        (Wrapping, None, "background", False), (Wrapping, standing, "background", False),
+        (langfuse, None, "background", False),
+    ],
+    ids=["the SDK's", "by setting", "the SDK's behind a provider", "unseen", "simple", "a subclass with on_start",
+         "a wrapper", "a wrapper behind a provider", "Langfuse's"],
+)  # fmt: skip
+def test_where_the_span_ends(
+    processor: Any, wrap: Any, setting: str, late: bool, holding: Holding, promise: Recorder
+) -> None:
+    """On the background thread behind the SDK's batch processors; else before the handler's answer is back."""
+    with closing(HostSdk(processor=processor)) as host:
+        provider = None if wrap is None else wrap(host.tracer_provider)
+        pipeline = holding.pipeline(host, tracer_provider=provider, agent_span_end=setting)
+        answers(pipeline, 1)
+        assert len(host.spans()) == (0 if late else 1)
+        holding.release.set()
+        assert pipeline.flush(HANG_S)
+        (span,), (run,) = host.spans(), host.spans("evaluation ")
+        assert ("gen_ai.evaluation.fixed.score" in span.attributes) is late
+        assert run.parent.span_id == span.context.span_id
+        assert run.attributes["gen_ai.evaluation.fixed.score"] == 0.5
+        promise("C17", figure="8 kinds of processors: each span once, on the thread where it may end")
+
+
+def test_a_processor_that_is_added_later_is_noticed(host: HostSdk, holding: Holding) -> None:
+    """The next call's span ends on the caller's thread, so that the processor sees start and end there."""
+    pipeline = holding.pipeline(host)
+    handler = answers(pipeline, 1)
+    assert host.spans() == []
+    added = Naming()
+    host.tracer_provider.add_span_processor(added)
+    handler("after")
+    assert added.ended_on == [threading.get_ident()]
+    (span,) = host.spans()
+    assert span.attributes["tenant"] == "a"
+    holding.release.set()
+    assert pipeline.flush(HANG_S)
+    once(host, 2)

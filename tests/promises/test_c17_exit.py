@@ -1,25 +1,22 @@
-"""C17: agent spans arrive whichever way the process ends, and whoever was made first, we or the host's provider."""
+"""C17: agent spans arrive whichever way the process ends, whether our pipeline or the host's provider is made first."""
 
 from __future__ import annotations
 
 import signal
 import textwrap
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from agenteval_otel.semconv import EXPORT_REASON, EXPORT_SIGNAL
 from tests.backends.faults import free_ports
 from tests.promises.figures import Recorder
 from tests.promises.programs import Finished, run_program
-from tests.promises.receiver import Receiver
+from tests.promises.receiver import Receiver, instance_of
 from tests.promises.test_d1_sigterm import get, server
 
 CALLS = 300
@@ -126,13 +123,6 @@ PROGRAM = (
 CODES = {"end": 0, "sys.exit": 3, "exception": 1, "SIGTERM": -signal.SIGTERM, "child": 0, "asyncio.run": 0}
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    yield made
-    made.close()
-
-
 def named(receiver: Receiver, prefix: str) -> list[Any]:
     """The spans of this name, each once."""
     spans = [span for span in receiver.spans() if span.name.startswith(prefix)]
@@ -140,48 +130,39 @@ def named(receiver: Receiver, prefix: str) -> list[Any]:
     return spans
 
 
-def complete(receiver: Receiver, calls: int, finished: Finished) -> None:
+def private(providers: str, receiver: Receiver) -> dict[str, str]:
+    """The variables of a process that has no providers of its own: then ours export by themselves."""
+    found = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    return found if providers == "private" else {}
+
+
+def complete(receiver: Receiver, calls: int, finished: Finished | None = None, own_spans: bool = True) -> None:
     """Each agent span once, below it the application's span and the run span; none of these without its parent."""
     agents = {span.span_id for span in named(receiver, "invoke_agent support")}
     inner, runs = named(receiver, "application"), named(receiver, "evaluation support")
-    assert (len(agents), len(inner), len(runs)) == (calls, calls, calls), finished
+    assert (len(agents), len(inner), len(runs)) == (calls, calls if own_spans else 0, calls), finished
     assert {span.parent_span_id for span in (*inner, *runs)} == agents
     assert len(receiver.events()) == calls
 
 
-def lost(receiver: Receiver) -> Counter[tuple[str, str]]:
-    """`agenteval.export.lost` by signal and reason, as the last export of each process says."""
-    newest: dict[str, Counter[tuple[str, str]]] = {}
-    for body in receiver.bodies["/v1/metrics"]:
-        for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-            found: Counter[tuple[str, str]] = Counter()
-            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
-                if metric.name == "agenteval.export.lost":
-                    for point in metric.sum.data_points:
-                        words = {pair.key.rpartition(".")[2]: pair.value.string_value for pair in point.attributes}
-                        found[words["signal"], words["reason"]] += point.as_int
-            newest[instance_of(resource)] = found
-    return sum(newest.values(), Counter())
-
-
-def instance_of(resource: Any) -> str:
-    """The id of the process that a part of a request comes from."""
-    return next(pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.instance.id")
+def lost(receiver: Receiver) -> dict[tuple[str, str], int]:
+    """`agenteval.export.lost` by signal and reason."""
+    counted: dict[tuple[str, str], int] = receiver.totals("agenteval.export.lost", EXPORT_SIGNAL, EXPORT_REASON)
+    return counted
 
 
 @pytest.mark.parametrize(
     ("how", "order"),
     [*((how, "provider first") for how in CODES), ("end", "after decoration"), ("end", "ours first"),
-     ("child", "ours first"), ("SIGTERM", "ours first")],
+     ("child", "ours first"), ("SIGTERM", "ours first"), ("end", "private")],
 )  # fmt: skip
 def test_every_way_to_end(how: str, order: str, receiver: Receiver, promise: Recorder) -> None:
-    """The last answer and then the end: whatever the host's batch processor had, and we had, arrives, once."""
-    finished = run_program(PROGRAM, receiver.endpoint, how, order, str(CALLS), "healthy")
+    """The last answer and then the end: whatever waits in the host's batch processor or in ours arrives, once."""
+    finished = run_program(PROGRAM, receiver.endpoint, how, order, str(CALLS), "healthy", **private(order, receiver))
     assert finished.code == CODES[how], finished
     assert ("Traceback" in finished.stderr) == (how == "exception"), finished.stderr
-    complete(receiver, CALLS, finished)
-    assert not +lost(receiver)
-    assert finished.exit_s is not None
+    complete(receiver, CALLS, finished, own_spans=order != "private")
+    assert not lost(receiver)
     promise("C17", figure=f"every end, whoever was made first: {CALLS} of {CALLS}")
 
 
@@ -191,25 +172,12 @@ def test_what_is_dropped_at_the_end_has_its_span(how: str, receiver: Receiver, p
     finished = run_program(PROGRAM, receiver.endpoint, how, "provider first", str(CALLS), "hangs")
     assert (finished.code, finished.stderr) == (CODES[how], "")
     agents = {span.span_id for span in named(receiver, "invoke_agent support")}
-    counted = lost(receiver)["traces", "shutdown"]
+    counted = lost(receiver).get(("traces", "shutdown"), 0)
     assert (len(agents) + counted, counted) == (CALLS, 0), finished
     assert {span.parent_span_id for span in named(receiver, "application")} == agents
     outcomes = receiver.totals("agenteval.responses", "agenteval.outcome")
-    assert {outcome: count for outcome, count in outcomes.items() if count} == {"dropped_shutdown": CALLS}
+    assert outcomes == {"dropped_shutdown": CALLS}
     promise("C17", figure=f"ends with a hung evaluator: {len(agents)} of {CALLS}")
-
-
-def test_with_exporters_of_our_own(receiver: Receiver, promise: Recorder) -> None:
-    """Without a provider of the application's, where an endpoint is known."""
-    finished = run_program(
-        PROGRAM, receiver.endpoint, "end", "none", str(CALLS), "healthy", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
-        OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
-    )  # fmt: skip
-    assert (finished.code, finished.stderr) == (0, "")
-    # The first calls were there before their provider was: their spans were started afterwards.
-    assert len(named(receiver, "invoke_agent support")) == CALLS
-    assert len(named(receiver, "evaluation support")) == CALLS
-    promise("C17", figure=f"every end, whoever was made first: {CALLS} of {CALLS}")
 
 
 LATE = (
@@ -237,7 +205,7 @@ def test_what_cannot_be_placed_in_time_is_counted(receiver: Receiver, promise: R
     calls = 4_000
     finished = run_program(LATE, receiver.endpoint, str(calls), "1.0", "0.4", timeout_s=120)
     assert (finished.code, finished.stderr) == (0, ""), finished
-    agents, counted = len(named(receiver, "invoke_agent support")), lost(receiver)["traces", "shutdown"]
+    agents, counted = len(named(receiver, "invoke_agent support")), lost(receiver).get(("traces", "shutdown"), 0)
     promise("C17", figure=f"slow receiver at the end: {agents} of {calls} placed, {counted} counted as lost")
     assert len(named(receiver, "application")) == 200
     assert agents + counted == calls
@@ -299,8 +267,7 @@ FORKING = (
 @pytest.mark.parametrize("providers", ["host", "private"])
 def test_a_fork_inside_the_handler(end: str, providers: str, receiver: Receiver, promise: Recorder) -> None:
     """The span is ended by the process that started it; the child's copy is dropped, its answer evaluated."""
-    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
-    finished = run_program(FORKING, receiver.endpoint, end, providers, **(env if providers == "private" else {}))
+    finished = run_program(FORKING, receiver.endpoint, end, providers, **private(providers, receiver))
     assert (finished.code, finished.stderr, finished.lines("children")) == (0, "", ["[0]"]), finished
     agents, runs = named(receiver, "invoke_agent support"), named(receiver, "evaluation support")
     # One of `warm`, one of `answer`; a child of multiprocessing calls a handler of its own, in the trace of the parent.
@@ -308,50 +275,6 @@ def test_a_fork_inside_the_handler(end: str, providers: str, receiver: Receiver,
     assert (len(agents), len(runs), len(receiver.events())) == (2, 3, 3), [span.name for span in receiver.spans()]
     assert {span.parent_span_id for span in runs} == ids
     promise("C17", figure="fork in the handler: its span 1 time, both answers evaluated")
-
-
-QUEUED = (
-    SDK
-    + """
-    from agenteval_otel.evaluators import Func
-    private, calls, release, entered = sys.argv[2] == "private", int(sys.argv[3]), threading.Event(), threading.Event()
-    if not private:
-        providers()
-
-    def waits(evaluation_input):
-        entered.set()
-        return release.wait(30)
-
-    configure(evaluators=[Func.of(waits, execution="inline")], sample_rate=1.0,
-              dispatcher={"type": "pool", "stall_s": 30.0})
-
-    @monitor(agent="support")
-    def answer(question):
-        return "An answer to " + question
-
-    for number in range(calls):
-        answer(str(number))
-    assert entered.wait(20)
-    pid = os.fork()
-    release.set()
-    if pid == 0:
-        answer("of the child")
-        sys.exit(0)
-    print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
-)
-
-
-@pytest.mark.parametrize("providers", ["host", "private"])
-def test_a_fork_in_the_middle_of_a_list(providers: str, receiver: Receiver) -> None:
-    """What waits or is under evaluation at a fork is the parent's: each span once, and the child's own."""
-    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
-    finished = run_program(QUEUED, receiver.endpoint, providers, "60", **(env if providers == "private" else {}))
-    assert (finished.code, finished.stderr, finished.lines("child")) == (0, "", ["0"]), finished
-    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
-    runs = named(receiver, "evaluation support")
-    assert (len(agents), len(runs), len(receiver.events())) == (61, 61, 61)
-    assert {span.parent_span_id for span in runs} == agents
 
 
 # --- where no exit handler runs --------------------------------------------------------------------------------------
@@ -437,34 +360,10 @@ def test_gunicorn_with_preload_and_four_workers(receiver: Receiver, tmp_path: Pa
         code = process.wait(30)
     assert (code, len(answered)) == (0, 4), (tmp_path / "stderr").read_text()
     calls = sum(answered.values())
-    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
-    inner, runs = named(receiver, "application"), named(receiver, "evaluation support")
-    assert (len(agents), len(inner), len(runs), len(receiver.events())) == (calls,) * 4
-    assert {span.parent_span_id for span in (*inner, *runs)} == agents
-    found = by_instance(receiver)
-    promise("C17", figure=f"gunicorn, preload, 4 workers: {len(found)} instances, {len(agents)} of {calls} agent spans")
-    assert len(found) == 4
-    for name in ("spans", "events", "evaluated"):
-        assert sorted(counts[name] for counts in found.values()) == sorted(
-            count * (3 if name == "spans" else 1) for count in answered.values()
-        ), (name, found)
-
-
-def by_instance(receiver: Receiver) -> dict[str, Counter[str]]:
-    """For each process: spans and events that arrived, and the calls that its newest metrics count as evaluated."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for body in receiver.bodies["/v1/traces"]:
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            found[instance_of(resource)]["spans"] += sum(len(scope.spans) for scope in resource.scope_spans)
-    for body in receiver.bodies["/v1/logs"]:
-        for resource in ExportLogsServiceRequest.FromString(body).resource_logs:
-            found[instance_of(resource)]["events"] += sum(len(scope.log_records) for scope in resource.scope_logs)
-    for body in receiver.bodies["/v1/metrics"]:
-        for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
-                if metric.name == "agenteval.responses":
-                    found[instance_of(resource)]["evaluated"] = sum(
-                        point.as_int for point in metric.sum.data_points
-                        if any(pair.value.string_value == "evaluated" for pair in point.attributes)
-                    )  # fmt: skip
-    return dict(found)
+    complete(receiver, calls)
+    of_metrics = set(receiver.newest("agenteval.responses"))
+    of_spans, of_events = ({*map(instance_of, receiver.resources(signal))} for signal in ("traces", "logs"))
+    promise("C17", figure=f"gunicorn, preload, 4 workers: {len(of_metrics)} instances, {calls} of {calls} agent spans")
+    assert of_spans == of_events == of_metrics
+    assert len(of_metrics) == 4
+    assert receiver.totals("agenteval.responses", "agenteval.outcome") == {"evaluated": calls}

@@ -23,7 +23,6 @@ from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, Func
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.execution.wire import answer_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.bench import Bench, assert_average, assert_emitted, assert_one_of_three
 from tests.promises.figures import sized
 
@@ -39,8 +38,6 @@ def _raises(error: BaseException) -> Any:
 
 
 class Lying(str):
-    """Text whose methods raise."""
-
     def __len__(self) -> int:
         raise RuntimeError("hostile")
 
@@ -49,8 +46,6 @@ class Lying(str):
 
 
 class LyingNumber(float):
-    """A number whose methods raise."""
-
     def __le__(self, other: Any) -> bool:
         raise RuntimeError("hostile")
 
@@ -58,8 +53,6 @@ class LyingNumber(float):
 
 
 class LyingScore(Score):
-    """A score whose value cannot be read."""
-
     @property
     def value(self) -> Any:  # type: ignore[override]
         raise RuntimeError("hostile")
@@ -91,8 +84,6 @@ CLASSES: dict[str, tuple[Callable[[], Any], str | None]] = {
 
 
 class Free(CriterionEvaluator, type="c2.Free"):
-    """Does inline what it is told."""
-
     criterion_name: str = "judged"
     act: Any = Field(exclude=True, repr=False)
 
@@ -123,14 +114,11 @@ class Raw(Evaluator, type="c2.Raw"):
 
 
 def _blocking(act: Callable[[], Any]) -> Evaluator:
-    def judged(given: EvaluationInput) -> Any:
-        return act()
-
-    return Func.of(judged)
+    return Func.of(lambda evaluation_input: act(), criterion_name="judged", execution="thread")
 
 
 def _awaiting(act: Callable[[], Any]) -> Evaluator:
-    async def judged(given: EvaluationInput) -> Any:
+    async def judged(evaluation_input: EvaluationInput) -> Any:
         return act()
 
     return Func.of(judged)
@@ -139,13 +127,6 @@ def _awaiting(act: Callable[[], Any]) -> Evaluator:
 EXECUTIONS: dict[str, Callable[[Callable[[], Any]], Evaluator]] = {
     "inline": lambda act: Free(act=act), "thread": _blocking, "async": _awaiting,
 }  # fmt: skip
-
-
-@pytest.fixture
-def bench(telemetry: RecordedTelemetry) -> Any:
-    made = Bench(telemetry)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("execution", EXECUTIONS)
@@ -159,18 +140,7 @@ def test_each_failure_has_its_word(execution: str, bench: Bench) -> None:
         else:
             assert result.status == "failed", name
             assert result.error_type in word.split("|"), name
-        assert bench.kept.results[-1].overall_score is None, name
-
-
-def test_a_judge_that_hangs_has_its_word(bench: Bench) -> None:
-    """A time limit has its word too."""
-
-    async def hangs(given: EvaluationInput) -> bool:
-        await asyncio.Event().wait()
-        return True
-
-    (late,) = bench.judge(Func.of(hangs, timeout_s=0.02))
-    assert (late.status, late.error_type, late.score) == ("failed", "timeout", None)
+        assert bench.kept.saved[-1].overall_score is None, name
 
 
 ANSWERS = (
@@ -179,25 +149,6 @@ ANSWERS = (
     '{"score": 0.', "I cannot help with that.", "Score: 0.9", "9" * 5_000, "\u0661", "1_000", "--1", "1,5",
 )  # fmt: skip
 """What models answer instead of a number between 0 and 1 or 1 and 100."""
-
-
-@pytest.mark.parametrize("scale", ["numeric", "likert5", "binary", "pass/fail", "custom"])
-def test_text_that_is_no_number_is_none(scale: str, bench: Bench) -> None:
-    """Text of a judge that is no number on the scale has no place between 0 and 1, and is in no average."""
-    for answer in ANSWERS:
-        if answer.startswith("9") or answer in ("1_000", "1,5"):
-            continue  # begins with a number, which is read as the scale has it
-        (result,) = bench.judge(Func.of(_answers(answer), criterion_name="judged", scale=scale))
-        assert result.normalized is None, answer
-        assert result.passed is None, answer
-        assert bench.kept.results[-1].overall_score is None, answer
-
-
-def _answers(answer: str) -> Callable[[Any], str]:
-    def judged(given: Any) -> str:
-        return answer
-
-    return judged
 
 
 def _some_value(dice: random.Random) -> Any:
@@ -234,7 +185,6 @@ _DEFAULTS = {
 
 
 def _some_act(dice: random.Random) -> Callable[[], Any]:
-    """What an evaluator of one criterion does."""
     kind = dice.randrange(5)
     if kind == 0:
         act, _ = dice.choice(list(CLASSES.values()))
@@ -294,9 +244,9 @@ def test_fuzzed_outputs(bench: Bench, promise: Callable[..., None]) -> None:
         assert results, f"output {number} left no result"
         for result in results:
             assert_one_of_three(result)
-        assert_average(bench.kept.results[-1])
+        assert_average(bench.kept.saved[-1])
     tally = assert_emitted(bench)
-    words = {result.error_type for kept in bench.kept.results for result in kept.results if result.status == "failed"}
+    words = {result.error_type for result in bench.kept.results if result.status == "failed"}
     promise("C2", figure=(
         f"{OUTPUTS} wrong outputs: {tally['scored']} scored, {tally['failed']} failed with {len(words)} words, "
         f"{tally['skipped']} skipped, 0 with both"

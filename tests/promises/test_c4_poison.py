@@ -4,28 +4,121 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pydantic import Field
 
 from agenteval_otel import annotate, monitor
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
+from agenteval_otel.storage import (
+    EvaluationStorageProvider,
+    JsonFileStorageProvider,
+    OtlpStorageProvider,
+    SqlStorageProvider,
+)
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.collector import Collector
+from tests.backends.postgresql import PostgreSQL
 from tests.backends.sdk import sdk_to
 from tests.promises.figures import Recorder
-from tests.promises.poisons import PATIENCE_S, POISONS, Poison
 
 BATCH = 512
 FEW = 48
+PATIENCE_S = 60.0
+"""How long is waited for what a batch of calls comes to, however slow the machine is."""
+
+
+SURROGATE = "poisoned \ud800 text"
+LARGE = "poisoned " + "x" * (10 * 1024 * 1024)
+
+
+class Hostile:
+    def __str__(self) -> str:
+        raise RuntimeError("hostile")
+
+    __repr__ = __len__ = __bool__ = __iter__ = __eq__ = __hash__ = __str__  # type: ignore[assignment]
+
+
+class HostileError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("hostile")
+
+    __repr__ = __str__
+
+
+class Poison(NamedTuple):
+    """What one of the calls does otherwise: its answer, prompt, facts, agent, and what its evaluator does."""
+
+    answer: Any = "poisoned"
+    prompt: Any = "a question"
+    facts: dict[str, Any] = {}
+    agent: str = "agent"
+    judge: Callable[[], Any] | None = None
+
+
+def _cycle() -> Any:
+    cycle: dict[str, Any] = {"text": "poisoned"}
+    cycle["again"] = [cycle]
+    return cycle
+
+
+def _deep() -> Any:
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    return deep
+
+
+def _raises(error: BaseException) -> Any:
+    raise error
+
+
+_VALUES: dict[str, Callable[[], Any]] = {
+    "surrogate": lambda: SURROGATE, "NUL": lambda: "poisoned \0 text", "10 MB": lambda: LARGE, "cycle": _cycle,
+    "depth": _deep, "hostile": Hostile, "not serialisable": object, "NaN": lambda: {"poisoned": float("nan")},
+    "odd keys": lambda: {SURROGATE: 1, ("a",): 2, None: 3},
+}  # fmt: skip
+_FACTS = (
+    "metadata", "context", "ground_truth", "tool_calls", "message_history", "model", "conversation_id", "response_id",
+    "usage", "cost", "session_id", "response", "no such fact",
+)  # fmt: skip
+_SCORES: dict[str, Callable[[], Any]] = {
+    "NaN score": lambda: Score(value=float("nan")), "infinite score": lambda: Score(value=float("inf")),
+    "huge score": lambda: Score(value=10**400), "no score": object, "category": lambda: Score(value=SURROGATE),
+    "large category": lambda: Score(value=LARGE), "NUL category": lambda: Score(value="a\0b"),
+    "label": lambda: Score(value=1.0, label=SURROGATE), "large label": lambda: Score(value=1.0, label=LARGE),
+    "reason code": lambda: Score(value=1.0, reason_code=SURROGATE),
+    "large reason code": lambda: Score(value=1.0, reason_code=LARGE),
+    "reasoning": lambda: Score(value=1.0, reasoning=SURROGATE), "metadata": lambda: Score(value=1.0, metadata=_cycle()),
+    "hostile metadata": lambda: Score(value=1.0, metadata={"a": Hostile()}),
+    "error type": lambda: _raises(EvaluationError("x", error_type=SURROGATE)),
+    "large error type": lambda: _raises(EvaluationError("x", error_type=LARGE)),
+    "error message": lambda: _raises(ValueError(SURROGATE)), "large error": lambda: _raises(ValueError(LARGE)),
+    "hostile error": lambda: _raises(HostileError()), "skip": lambda: _raises(EvaluationSkipped(SURROGATE)),
+}  # fmt: skip
+
+POISONS: dict[str, Callable[[], Poison]] = {
+    **{f"answer: {name}": lambda make=make: Poison(answer=make()) for name, make in _VALUES.items()},
+    **{f"prompt: {name}": lambda make=make: Poison(prompt=make()) for name, make in _VALUES.items()},
+    **{
+        f"fact {fact}: {name}": lambda fact=fact, make=make: Poison(facts={fact: make()})
+        for fact in _FACTS for name, make in _VALUES.items()
+    },
+    **{f"judge: {name}": lambda make=make: Poison(judge=make) for name, make in _SCORES.items()},
+    "agent: surrogate": lambda: Poison(agent="poisoned \ud800"),
+    "agent: NUL": lambda: Poison(agent="poisoned \0"),
+    "agent: 10 MB": lambda: Poison(agent=LARGE),
+}  # fmt: skip
+
 SENT = (
     "answer: surrogate", "answer: 10 MB", "prompt: surrogate", "prompt: cycle", "fact metadata: hostile",
     "fact model: surrogate", "fact conversation_id: 10 MB", "judge: label", "judge: large label", "judge: error type",
@@ -44,7 +137,6 @@ class Judged(CriterionEvaluator, type="Judged"):
         return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """1.0, or whatever the poison gives."""
         if self.poison is not None and self.poison.judge is not None and "poisoned" in evaluation_input.response_text:
             found: Score = self.poison.judge()
             return found
@@ -100,17 +192,13 @@ def _refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 
 
-@pytest.fixture
-def recorded_otlp(telemetry: RecordedTelemetry) -> OtlpStorageProvider:
-    return telemetry.storage(detail="result", content="span_and_event")
-
-
 @pytest.mark.parametrize("name", POISONS)
 def test_a_poisoned_response_leaves_the_others_whole(
-    name: str, telemetry: RecordedTelemetry, recorded_otlp: OtlpStorageProvider, tmp_path: Path, promise: Recorder
+    name: str, telemetry: RecordedTelemetry, tmp_path: Path, promise: Recorder
 ) -> None:
     """In memory and in the file: all others arrive as they are, the poisoned one is made safe or counted."""
-    batch = Batch(POISONS[name](), recorded_otlp, tmp_path / "results.jsonl", FEW)
+    otlp = telemetry.storage(detail="result", content="span_and_event")
+    batch = Batch(POISONS[name](), otlp, tmp_path / "results.jsonl", FEW)
     batch.run()
     lines = batch.lines()
     assert {line["responseId"] for line in lines if line.get("responseId", "").startswith("healthy")} == batch.healthy
@@ -166,3 +254,34 @@ def test_the_collector_gets_the_others(
 
 def _many(found: list[Any]) -> list[Any]:
     return found if len(found) >= BATCH - 1 else []
+
+
+def assert_stored(name: str, storage: SqlStorageProvider, path: Path) -> None:
+    """Run a batch with this poison: the healthy ones are stored, and all of them are read back whole."""
+    batch = Batch(POISONS[name](), storage, path, FEW)
+    batch.run()
+    found = [storage.read(one.evaluation_id) for one in storage.query(criterion="judged", limit=10 * FEW)]
+    ids = [whole.response_id or "" for whole in found if whole is not None]
+    assert {one for one in ids if one.startswith("healthy")} == batch.healthy
+    assert len(found) == len(ids) <= FEW
+    batch.assert_counted(len(ids) - (FEW - 1))
+    assert batch.pipeline.shutdown(10.0)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SENT else pytest.mark.full) for name in POISONS]
+)
+def test_a_poisoned_response_costs_no_other_row(name: str, tmp_path: Path, promise: Recorder) -> None:
+    """In SQLite: one or two kinds of poison for each field; every kind in the long form."""
+    assert_stored(name, SqlStorageProvider(path=tmp_path / "x.db"), tmp_path / "x.jsonl")
+    promise("C4", figure=f"in SQLite: {FEW - 1} healthy of a batch of {FEW} stored")
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("name", SENT)
+def test_a_poisoned_response_costs_no_other_row_on_a_server(
+    name: str, postgresql: PostgreSQL, tmp_path: Path, promise: Recorder
+) -> None:
+    """In PostgreSQL, which refuses more: one or two kinds of poison for each field."""
+    assert_stored(name, SqlStorageProvider(url=postgresql.url), tmp_path / "x.jsonl")
+    promise("C4", figure=f"in PostgreSQL: {FEW - 1} healthy of a batch of {FEW} stored")

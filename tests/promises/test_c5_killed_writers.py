@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.storage import JsonFileStorageProvider
 from tests.promises.figures import sized
 from tests.promises.killed import killed_writers
-from tests.storage.samples import aggregated, save
 
 
 def read(paths: Iterable[Path]) -> tuple[Counter[str], int, int]:
@@ -68,21 +66,3 @@ def test_no_saved_line_is_lost(
     assert empty <= report.killed  # where a new writer took a line that was being written for a cut-off one
     assert (len(files) > 1) == bool(rotation)
     assert all(one.stat().st_mode & 0o777 == 0o600 for one in tmp_path.iterdir())
-
-
-def test_the_next_start_goes_on_behind_a_cut_off_line(tmp_path: Path, promise: Callable[..., None]) -> None:
-    """At every length to which a line can be cut off the next result is a line of its own, and so are those before."""
-    path = tmp_path / "results.jsonl"
-    save(JsonFileStorageProvider(path=path), aggregated(response_id="before"))
-    whole = path.read_bytes()
-    given = aggregated(response_id="after")
-    glued = 0
-    lengths = [*range(1, 40), len(whole) // 2, len(whole) - 2, len(whole) - 1]
-    for length in lengths:
-        path.write_bytes(whole + whole[:length])
-        save(JsonFileStorageProvider(path=path), given)
-        found, torn, empty = read([path])
-        kept = length == len(whole) - 1  # nothing but the line's end was cut off
-        glued += found != Counter({"before": 1 + kept, "after": 1}) or torn != (not kept) or empty != 0
-    promise("C5", figure=f"{len(lengths)} lengths of a cut-off line: {glued} times merged with the next")
-    assert glued == 0

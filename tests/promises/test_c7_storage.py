@@ -1,21 +1,22 @@
 """C7: a storage fault stays in the storage: callers and other providers go on, it is counted, and it heals.
 
-The faults are real ones: a file system of 64 KB, a limit on file sizes, a folder that is removed or becomes read-only,
-rights that are lost, a pipe that nobody reads, and errors that `strace` injects into the writes.
+The faults are real ones: small file systems, a limit on file sizes, folders that are moved away or become read-only,
+rights that are lost, a pipe whose reader stops, errors that `strace` injects, locks, a server that is stopped or hangs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,11 @@ from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider
+from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
+from agenteval_otel.storage.files import lock_of, open_locked
 from agenteval_otel.testing import RecordedTelemetry
+from tests.backends.postgresql import PostgreSQL
+from tests.promises.figures import Recorder
 from tests.promises.programs import run_program
 
 HEALED_S = 5.0
@@ -55,20 +59,16 @@ class OwnTime:
 
 
 class Host:
-    """A host that answers, with a file (or another storage) beside the recorded telemetry."""
+    """A host that answers, with a JSON file or a database beside the recorded telemetry."""
 
-    def __init__(
-        self, path: Path, telemetry: RecordedTelemetry, storage: EvaluationStorageProvider | None = None
-    ) -> None:
-        self.path, self.telemetry = path, telemetry
-        self.storage = storage or JsonFileStorageProvider(path=path)
+    def __init__(self, storage: Any, telemetry: RecordedTelemetry) -> None:
+        self.storage, self.telemetry, self.calls = storage, telemetry, 0
         self.pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(self.storage, telemetry.storage()),
+            sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(storage, telemetry.storage()),
             dispatcher=PoolDispatcher(max_items=20_000, linger_s=0.0),
             load_shedding=LoadSheddingSettings(enabled=False),
         )  # fmt: skip
         self.answer = monitor(pipeline=self.pipeline, agent="agent")(lambda number: f"{ANSWER}{number}")
-        self.calls = 0
 
     def call(self, count: int = 1) -> float:
         """Answer so often; gives the median of what an answer took the caller, in seconds."""
@@ -101,33 +101,32 @@ class Host:
         self.call()
         return self.pipeline.flush(10.0) and self.failures == before
 
-    def lines(self) -> tuple[list[dict[str, Any]], int]:
-        """The whole lines of the file, and how many others are in it."""
-        return parsed(self.path.read_bytes())
+    def saved(self) -> tuple[int, int]:
+        """How many results are saved whole, and how many lines of a file are not; SQLite finds no fault in its file."""
+        if isinstance(self.storage, JsonFileStorageProvider):
+            return counted(self.storage.path.read_bytes())
+        if self.storage.path is not None:
+            with closing(sqlite3.connect(self.storage.path)) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return len(self.storage.query(limit=1_000_000)), 0
 
-
-class Fault:
-    """A fault of the disk: how it comes and how it goes."""
-
-    def __init__(self, host: Host, start: Callable[[], Any], stop: Callable[[], Any], *, torn: int = 0) -> None:
-        self.host, self.start, self.stop, self.torn = host, start, stop, torn
-
-    def run(self, promise: Callable[..., None], name: str) -> None:
-        """Before, during and after: what each promises."""
-        host = self.host
-        host.call(50)
-        assert host.pipeline.flush(10.0)
-        quiet = host.call(500)
-        assert host.pipeline.flush(10.0)
-        self.start()
+    def outlives(
+        self, start: Callable[[], Any], stop: Callable[[], Any], name: str, promise: Recorder, *, torn: int = 0
+    ) -> None:
+        """Before, during and after a fault: what each promises."""
+        self.call(50)
+        assert self.pipeline.flush(10.0)
+        quiet = self.call(500)
+        assert self.pipeline.flush(10.0)
+        start()
         try:
-            seen_s = host.until(lambda: host.failures > 0, 10.0, "the fault's being seen")
-            faulty = min(host.call(500) for _ in range(3))
-            host.pipeline.flush(10.0)
+            seen_s = self.until(lambda: self.failures > 0, 10.0, "the fault's being seen")
+            faulty = min(self.call(500) for _ in range(3))
+            self.pipeline.flush(10.0)
         finally:
-            self.stop()
-        healed_s = host.until(host.flushed, 20.0, "recovery")
-        self._check()
+            stop()
+        healed_s = self.until(self.flushed, 20.0, "recovery")
+        self._check(torn)
         promise("C7", figure=(
             f"{name}: seen after {seen_s:.2f} s, saving again {healed_s:.2f} s after the repair, a call "
             f"{quiet * 1e6:.0f} us before and {faulty * 1e6:.0f} us meanwhile"
@@ -135,23 +134,37 @@ class Fault:
         assert healed_s <= HEALED_S
         assert faulty <= 3 * quiet + 50e-6
 
-    def _check(self) -> None:
-        """Every call is evaluated, the other provider saves all the while, and what was said to be saved is."""
-        host = self.host
-        outcomes = host.pipeline.accounting.outcomes()
-        assert outcomes["evaluated"] == sum(outcomes.values()) == host.calls
-        assert len(host.telemetry.events()) == host.calls
-        whole, torn = host.lines()
-        assert torn <= self.torn, f"{torn} torn lines"
-        assert len(whole) >= host.calls - host.failures
+    def _check(self, most_torn: int) -> None:
+        """Every call is evaluated, the other provider saves all the while, and what counts as saved is there."""
+        outcomes = self.pipeline.accounting.outcomes()
+        assert outcomes["evaluated"] == sum(outcomes.values()) == self.calls
+        assert len(self.telemetry.events()) == self.calls
+        whole, torn = self.saved()
+        assert torn <= most_torn, f"{torn} torn lines"
+        assert whole >= self.calls - self.failures
+
+
+def counted(text: bytes) -> tuple[int, int]:
+    """The whole lines, and how many others there are; a line that is glued to a torn one is no whole one."""
+    whole = torn = 0
+    for line in filter(None, text.split(b"\n")):
+        try:
+            json.loads(line)
+            whole += 1
+        except ValueError:
+            torn += 1
+    return whole, torn
 
 
 @pytest.fixture
-def host_at(telemetry: RecordedTelemetry) -> Iterator[Callable[[Path], Host]]:
+def host_with(telemetry: RecordedTelemetry) -> Iterator[Callable[..., Host]]:
+    """Makes a host that saves in this file, by its ending, or with these options."""
     made: list[Host] = []
 
-    def make(path: Path) -> Host:
-        made.append(Host(path, telemetry))
+    def make(path: Path | None = None, **options: Any) -> Host:
+        lines = path is not None and path.suffix == ".jsonl"
+        storage: Any = JsonFileStorageProvider(path=path) if lines else SqlStorageProvider(path=path, **options)
+        made.append(Host(storage, telemetry))
         return made[-1]
 
     yield make
@@ -171,40 +184,53 @@ def unmount(folder: Path) -> None:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A folder with room for 4 MB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount(folder, "size=4m")
-    yield folder
-    unmount(folder)
+def test_a_file_that_is_removed_or_moved_away(host_with: Callable[..., Host], tmp_path: Path) -> None:
+    """The next result makes the file and its folder anew: none goes to a file that nobody sees."""
+    path = tmp_path / "deep" / "results.jsonl"
+    host = host_with(path)
+    for away in (lambda: shutil.rmtree(path.parent), path.unlink, lambda: path.rename(tmp_path / "old")):
+        host.call()
+        assert host.pipeline.flush(5.0)
+        away()
+        host.call(3)
+        assert host.pipeline.flush(5.0)
+        assert host.saved() == (3, 0)
+    assert len((tmp_path / "old").read_bytes().splitlines()) == 4
 
 
-def test_a_full_disk(host_at: Callable[[Path], Host], small: Path, promise: Callable[..., None]) -> None:
-    """ENOSPC: a line that was cut off stays alone, what is not saved is counted, and freed space is used."""
-    ballast = small / "ballast"
+# SQLite needs room for a write-ahead log, and for little more.
+@pytest.mark.parametrize(("name", "size", "torn"), [("results.jsonl", "4m", 1), ("results.db", "24m", 0)])
+def test_a_full_disk(
+    name: str, size: str, torn: int, host_with: Callable[..., Host], tmp_path: Path, promise: Recorder
+) -> None:
+    """ENOSPC: a line that is cut off stays alone, a transaction is rolled back; losses count, freed space is used."""
+    ballast = tmp_path / "ballast"
 
     def fill() -> None:
         with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(b"x" * 4096):
                 pass
 
-    Fault(host_at(small / "results.jsonl"), fill, ballast.unlink, torn=1).run(promise, "disk full")
+    mount(tmp_path, f"size={size}")
+    try:
+        host_with(tmp_path / name).outlives(fill, ballast.unlink, f"{name}, disk full", promise, torn=torn)
+    finally:
+        unmount(tmp_path)
 
 
-def test_a_read_only_disk(host_at: Callable[[Path], Host], tmp_path: Path, promise: Callable[..., None]) -> None:
+def test_a_read_only_disk(host_with: Callable[..., Host], tmp_path: Path, promise: Recorder) -> None:
     """EROFS: the same where the folder is read-only."""
     folder = tmp_path / "results"
     folder.mkdir()
-    host = host_at(folder / "results.jsonl")
-    Fault(host, lambda: mount(folder, "ro"), lambda: unmount(folder)).run(promise, "read-only")
+    host = host_with(folder / "results.jsonl")
+    host.outlives(lambda: mount(folder, "ro"), lambda: unmount(folder), "read-only", promise)
 
 
-def test_a_folder_that_cannot_be_made(
-    host_at: Callable[[Path], Host], tmp_path: Path, promise: Callable[..., None]
+@pytest.mark.parametrize("name", ["results.jsonl", "results.db"])
+def test_a_folder_that_is_moved_away(
+    name: str, host_with: Callable[..., Host], tmp_path: Path, promise: Recorder
 ) -> None:
-    """A folder that was moved away, with a file in its place, is missed at once; it is used again when it is back."""
+    """A folder with a file in its place is missed at once; it is used again when it is back."""
     folder, aside = tmp_path / "results", tmp_path / "aside"
 
     def move() -> None:
@@ -215,36 +241,78 @@ def test_a_folder_that_cannot_be_made(
         folder.unlink()
         aside.rename(folder)
 
-    Fault(host_at(folder / "results.jsonl"), move, back).run(promise, "folder gone")
+    host_with(folder / name).outlives(move, back, f"{name}, folder gone", promise)
 
 
-def test_a_disk_that_hangs(host_at: Callable[[Path], Host], tmp_path: Path, promise: Callable[..., None]) -> None:
+@pytest.mark.parametrize("owner", ["SQLite's", "ours", "JSON's"])
+def test_a_lock_that_somebody_holds(
+    owner: str, host_with: Callable[..., Host], tmp_path: Path, promise: Recorder
+) -> None:
+    """A writer that does not end, of another program or of another process of ours, holds nothing up but the file."""
+    path = tmp_path / ("x.jsonl" if owner == "JSON's" else "x.db")
+    with contextlib.ExitStack() as held:
+
+        def take() -> None:
+            if owner != "SQLite's":
+                held.enter_context(open_locked(path if owner == "JSON's" else lock_of(path)))
+                return
+            connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+            held.callback(connection.close)
+            connection.execute("BEGIN IMMEDIATE")
+
+        host_with(path).outlives(take, held.close, f"{path.suffix[1:]}, {owner} lock held", promise)
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("how", ["stopped", "hangs"])
+def test_a_server_that_does_not_answer(
+    how: str, host_with: Callable[..., Host], postgresql: PostgreSQL, promise: Recorder
+) -> None:
+    """A server that is gone or never answers is noticed, and used when it is back."""
+    stop, start = (postgresql.pause, postgresql.resume) if how == "hangs" else (postgresql.stop, postgresql.start)
+    host_with(url=postgresql.url).outlives(stop, start, f"PostgreSQL {how}", promise)
+
+
+def test_a_disk_that_hangs(host_with: Callable[..., Host], tmp_path: Path, promise: Recorder) -> None:
     """A write that does not come back holds up neither the caller nor the other provider, and goes on when it can."""
     path = tmp_path / "results.jsonl"
     os.mkfifo(path)
     with Reader(path) as reader:
-        host = host_at(path)
-        host.lines = reader.lines  # type: ignore[method-assign]
+        host = host_with(path)
+        host.saved = reader.saved
 
         def stop_reading() -> None:
             reader.reads.clear()
             host.call(400)  # the pipe is full
 
-        Fault(host, stop_reading, reader.reads.set).run(promise, "disk hangs")
+        host.outlives(stop_reading, reader.reads.set, "disk hangs", promise)
         host.pipeline.shutdown(5.0)
 
 
-class Reader:
-    """Reads a pipe on a thread while it may."""
+def test_a_pipe_that_nobody_reads(host_with: Callable[..., Host], tmp_path: Path) -> None:
+    """Opening it is refused instead of waited for."""
+    os.mkfifo(tmp_path / "results.jsonl")
+    host = host_with(tmp_path / "results.jsonl")
+    host.until(lambda: host.failures > 0, 5.0, "the refusal")
 
+
+class Reader:
     def __init__(self, path: Path) -> None:
-        self.reads, self._text = threading.Event(), bytearray()
+        self.reads, self.text = threading.Event(), bytearray()
         self.reads.set()
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         # A writer of its own: the pipe does not end between two of the provider's.
         self._holder = os.open(path, os.O_WRONLY)
         os.set_blocking(self._descriptor, True)
         self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def saved(self) -> tuple[int, int]:
+        """The whole lines and the others, of everything that was written before."""
+        marks = self.text.count(b"\1") + 1
+        os.write(self._holder, b"\1")
+        while self.text.count(b"\1") < marks:
+            time.sleep(0.01)
+        return counted(bytes(self.text).replace(b"\1", b""))
 
     def __enter__(self) -> Reader:
         self._thread.start()
@@ -258,55 +326,9 @@ class Reader:
         os.close(self._descriptor)
 
     def _work(self) -> None:
-        while not self._text.endswith(b"\0"):
+        while not self.text.endswith(b"\0"):
             self.reads.wait()
-            self._text += os.read(self._descriptor, 65536)
-
-    def lines(self) -> tuple[list[dict[str, Any]], int]:
-        """As `Host.lines`, of everything that was written before."""
-        marks = self._text.count(b"\1") + 1
-        os.write(self._holder, b"\1")
-        while self._text.count(b"\1") < marks:
-            time.sleep(0.01)
-        return parsed(bytes(self._text).replace(b"\1", b""))
-
-
-def test_a_pipe_that_nobody_reads(host_at: Callable[[Path], Host], tmp_path: Path) -> None:
-    """Opening it is refused instead of waited for."""
-    path = tmp_path / "results.jsonl"
-    os.mkfifo(path)
-    host = host_at(path)
-    host.until(lambda: host.failures > 0, 5.0, "the refusal")
-
-
-def test_a_file_that_is_removed_or_moved_away(host_at: Callable[[Path], Host], tmp_path: Path) -> None:
-    """The next result makes the file and its folder anew: none goes to a file that nobody sees."""
-    path = tmp_path / "deep" / "results.jsonl"
-    host = host_at(path)
-    for away in (lambda: shutil.rmtree(path.parent), path.unlink, lambda: path.rename(tmp_path / "old")):
-        host.call()
-        assert host.pipeline.flush(5.0)
-        away()
-        host.call(3)
-        assert host.pipeline.flush(5.0)
-        assert len(host.lines()[0]) == 3
-    assert len((tmp_path / "old").read_bytes().splitlines()) == 4
-
-
-def test_a_lock_that_somebody_holds(
-    host_at: Callable[[Path], Host], tmp_path: Path, promise: Callable[..., None]
-) -> None:
-    """A process that does not let go of the file holds nothing up but the file."""
-    path = tmp_path / "results.jsonl"
-    with path.open("w") as file:
-
-        def lock() -> None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-
-        def unlock() -> None:
-            fcntl.flock(file, fcntl.LOCK_UN)
-
-        Fault(host_at(path), lock, unlock).run(promise, "file locked")
+            self.text += os.read(self._descriptor, 65536)
 
 
 PROGRAM = """
@@ -364,7 +386,7 @@ PROGRAM = """
 
 
 @pytest.mark.parametrize("kind", ["limit", "rights", "error", "sync"])
-def test_faults_of_the_process(kind: str, tmp_path: Path, promise: Callable[..., None]) -> None:
+def test_faults_of_the_process(kind: str, tmp_path: Path, promise: Recorder) -> None:
     """EFBIG with a short write, lost rights, EIO of write and of fsync: counted, the host goes on, and saves again."""
     path = tmp_path / "results" / "results.jsonl"
     path.parent.mkdir()
@@ -383,20 +405,9 @@ def test_faults_of_the_process(kind: str, tmp_path: Path, promise: Callable[...,
     promise(
         "C7", figure=f"{kind}: {failures} counted, seen after {float(seen):.2f} s, healed after {float(healed):.2f} s"
     )
-    whole, torn = parsed(path.read_bytes())
+    whole, torn = counted(path.read_bytes())
     assert int(evaluated) == int(calls)
     # What could not be brought to the disk is in the file, and counted as failed all the same.
-    assert len(whole) == int(calls) - (0 if kind == "sync" else int(failures))
+    assert whole == int(calls) - (0 if kind == "sync" else int(failures))
     assert torn == (kind == "limit"), "one write was cut off, and stays alone"
     assert float(healed) <= HEALED_S
-
-
-def parsed(text: bytes) -> tuple[list[dict[str, Any]], int]:
-    """The whole lines, and how many others there are; a line that is glued to a torn one is no whole one."""
-    whole, torn = [], 0
-    for line in text.split(b"\n"):
-        try:
-            whole.append(json.loads(line))
-        except ValueError:
-            torn += bool(line)
-    return whole, torn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -11,7 +12,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,10 @@ import pytest
 from agenteval_otel.pipeline import EXIT_TIMEOUT_S
 from tests.backends.faults import free_ports
 from tests.promises.figures import Recorder
-from tests.promises.programs import PROJECT, pythons, run_program
+from tests.promises.programs import PROJECT, environment, pythons, run_program
 from tests.promises.receiver import Receiver
 
 CALLS = 200
-MARGIN_S = 1.0
 PLAIN = """
     import asyncio, atexit, os, signal, sys, threading, time
     host, asked, judge, target, calls = sys.argv[1], sys.argv[2] == "asked", sys.argv[3], sys.argv[4], int(sys.argv[5])
@@ -81,6 +80,13 @@ PLAIN = """
 """
 
 
+def margin_s() -> float:
+    """About a second on an idle machine; on a busy one more, as it takes more to import the package there."""
+    began = time.monotonic()
+    run_program("from agenteval_otel import monitor")
+    return 0.5 + time.monotonic() - began
+
+
 def saved(target: Path) -> int:
     """The responses whose results are in the file, each once."""
     ids = [json.loads(line)["sessionId"] for line in target.read_text().splitlines()] if target.exists() else []
@@ -99,43 +105,33 @@ def test_a_plain_program_that_asks_for_it_delivers_everything(
     assert (finished.code, finished.stderr) == (code, ""), finished
     assert finished.lines("host_handler") == ([] if host == "none" else [str(int(signal.SIGTERM))])
     assert finished.lines("ours") == [str(host != "later")]
-    assert finished.exit_s is not None
     promise("D1", figure=f"plain Python: {saved(target)} of {CALLS} delivered in {finished.exit_s:.1f} s")
     assert saved(target) == CALLS
-    assert finished.exit_s <= EXIT_TIMEOUT_S + MARGIN_S
+    assert finished.exit_s <= EXIT_TIMEOUT_S + margin_s()
 
 
-@pytest.mark.parametrize("host", ["none", "own"])
-def test_nothing_of_ours_is_installed_unless_asked(host: str, tmp_path: Path) -> None:
-    """Without being asked for, the signal is the host's alone, after settings, calls and evaluations."""
-    finished = run_program(PLAIN, host, "not asked", "slow", str(tmp_path / "results.jsonl"), str(CALLS))
+@pytest.mark.parametrize(
+    ("host", "asked", "code"),
+    [("none", "not asked", -signal.SIGTERM), ("own", "not asked", 3), ("ignores", "asked", 0)],
+)
+def test_nothing_of_ours_is_installed_unless_it_is_wanted(host: str, asked: str, code: int, tmp_path: Path) -> None:
+    """Without the setting the signal is the host's alone; one that the host ignores stays ignored with it."""
+    target = tmp_path / "results.jsonl"
+    finished = run_program(PLAIN, host, asked, "slow", str(target), "5")
     assert finished.lines("ours") == ["False"]
-    assert (finished.code, finished.stderr) == (-signal.SIGTERM if host == "none" else 3, "")
-    assert finished.exit_s is not None
-    assert host == "own" or finished.exit_s <= MARGIN_S, "the default action takes no time of ours"
+    assert (finished.code, finished.stderr) == (code, "")
+    assert host != "none" or finished.exit_s <= margin_s(), "the default action takes no time of ours"
+    assert host != "ignores" or ("went_on" in finished.stdout and saved(target) == 5)
 
 
-def test_a_signal_that_the_host_ignores_stays_ignored(tmp_path: Path) -> None:
-    """Asked for or not: a process that takes no SIGTERM goes on, and ends as it wants."""
-    finished = run_program(PLAIN, "ignores", "asked", "slow", str(tmp_path / "results.jsonl"), "5")
-    assert (finished.code, finished.stderr, finished.lines("ours")) == (0, "", ["False"])
-    assert "went_on" in finished.stdout
-    assert saved(tmp_path / "results.jsonl") == 5
-
-
-def test_what_cannot_be_delivered_in_time_is_counted(promise: Recorder) -> None:
+def test_what_cannot_be_delivered_in_time_is_counted(receiver: Receiver, promise: Recorder) -> None:
     """With a judge that hangs the process ends in time, and its last metrics say that each call was dropped."""
-    receiver = Receiver()
-    try:
-        finished = run_program(PLAIN, "none", "asked", "hangs", receiver.endpoint, str(CALLS))
-        counted = receiver.totals("agenteval.responses", "agenteval.outcome")
-    finally:
-        receiver.close()
+    finished = run_program(PLAIN, "none", "asked", "hangs", receiver.endpoint, str(CALLS))
+    counted = receiver.totals("agenteval.responses", "agenteval.outcome")
     assert finished.code == -signal.SIGTERM, finished.stderr
-    assert finished.exit_s is not None
     promise("D1", figure=f"hung judge: {counted} of {CALLS} counted, ended in {finished.exit_s:.1f} s")
-    assert finished.exit_s <= EXIT_TIMEOUT_S + MARGIN_S
-    assert {outcome: count for outcome, count in counted.items() if count} == {"dropped_shutdown": CALLS}
+    assert finished.exit_s <= EXIT_TIMEOUT_S + margin_s()
+    assert counted == {"dropped_shutdown": CALLS}
 
 
 def test_a_signal_in_the_middle_of_a_call_costs_at_most_that_one() -> None:
@@ -185,23 +181,20 @@ APPLICATION = """
 """
 
 
-@contextmanager
+@contextlib.contextmanager
 def server(*command: str, folder: Path, **env: str) -> Iterator[subprocess.Popen[str]]:
     """A server as a process group of its own; nothing of it is left."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.DEVNULL, stderr=stderr, env={**clean, "PYTHONPATH": str(PROJECT), **env},
+            stdout=subprocess.DEVNULL, stderr=stderr, env=environment(PYTHONPATH=str(PROJECT), **env),
             start_new_session=True,
         )  # fmt: skip
     try:
         yield process
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
 
 
@@ -260,4 +253,4 @@ def test_a_server_ends_its_own_way_and_everything_is_delivered(
     how = "asked" if asked else "not asked"
     promise("D1", figure=f"{kind}, {how}: {saved(target)} of {requests} delivered, ended in {took_s:.1f} s")
     assert saved(target) == requests
-    assert took_s <= EXIT_TIMEOUT_S + MARGIN_S + 1.0
+    assert took_s <= EXIT_TIMEOUT_S + 1.0 + margin_s()

@@ -31,10 +31,8 @@ LOST_SHARE = 0.05
 
 async def takes_its_time(given: Any) -> bool:
     """An evaluator of known speed, as a judge is: it waits for somebody else."""
-    loop = asyncio.get_running_loop()
-    done = loop.create_future()
-    loop.call_later(TAKES_S, done.set_result, True)
-    return bool(await done)
+    await asyncio.sleep(TAKES_S)
+    return True
 
 
 @pytest.fixture
@@ -49,15 +47,12 @@ def pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
 
 
 class Load:
-    """Calls at a rate, as evenly as this machine lets one."""
-
     def __init__(self, pipeline: Pipeline) -> None:
         self._handler = monitor(pipeline=pipeline, agent="support")(lambda question: "An answer.")
         self._pipeline = pipeline
         self.calls = 0
 
     def go_on(self, seconds: float, calls_per_s: float) -> dict[str, int]:
-        """What became of the calls of so many seconds."""
         before, pause = self._pipeline.accounting.outcomes(), threading.Event()
         began, made = time.monotonic(), 0
         while (passed := time.monotonic() - began) < seconds:
@@ -114,22 +109,17 @@ def test_twice_the_load_lowers_sampling_and_passes(
 @pytest.mark.parametrize("calls", [5_000, 20_000])
 def test_a_burst_keeps_every_call(telemetry: RecordedTelemetry, promise: Recorder, calls: int) -> None:
     """Calls made all at once, that the queue has room for, are all evaluated at full probability."""
+    trivial = Func.of(lambda given: True, criterion_name="trivial")
     made = Pipeline(
-        sampler=RatioSampler(), evaluators=(Func.of(trivial),), storage=(telemetry.storage(),),
+        sampler=RatioSampler(), evaluators=(trivial,), storage=(telemetry.storage(),),
         dispatcher=PoolDispatcher(max_items=calls + 100),
     )  # fmt: skip
     handler = monitor(pipeline=made, agent="support")(lambda question: "An answer.")
     for _ in range(calls):
         handler("A question?")
-    try:
-        assert made.flush(120.0)
-    finally:
-        outcomes = made.accounting.outcomes()
-        made.shutdown(5.0)
+    assert made.flush(120.0)
+    outcomes = made.accounting.outcomes()
+    made.shutdown(5.0)
     promise("D4", figure=f"burst of {calls}: {outcomes['evaluated']} evaluated")
     assert outcomes["evaluated"] == calls, outcomes
     assert {event.attributes[SAMPLING_PROBABILITY] for event in telemetry.events()} == {1.0}
-
-
-def trivial(given: Any) -> bool:
-    return True

@@ -1,3 +1,1 @@
 """The evaluator `LLMJudge` (`evaluator`), and the presets of the catalogue (`presets`)."""
-
-__all__ = ()

@@ -11,9 +11,17 @@ from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model
 
 from agenteval_otel.components import ListOf, PartError
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
-from agenteval_otel.evaluators.base import CriterionEvaluator, EvaluatorKind, Execution, failure_of, result_of
+from agenteval_otel.evaluators.base import (
+    CriterionEvaluator,
+    EvaluatorKind,
+    Execution,
+    failure_of,
+    result_of,
+    skipped_of,
+)
+from agenteval_otel.evaluators.built_in import NotBlank
+from agenteval_otel.evaluators.llm_judge.case import CaseFields, case_of, fields_shown, missing_of
 from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
-from agenteval_otel.evaluators.llm_judge.inputs import CaseFields, case_of, fields_shown, missing_of
 from agenteval_otel.evaluators.llm_judge.prompt import (
     NAMES,
     CriterionTask,
@@ -32,20 +40,17 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Evaluatio
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import replaced
 
-__all__ = ["LLMJudge"]
-
-_JUDGE_NAMES = ("judge", "llm", "provider")
 _RUBRIC_PASSES = 0.7
-_ONE = ("description", "scale", "levels", "rubric")
+_OWN_CRITERION = {"description", "scale", "levels", "rubric"}
 
 
 class LLMJudge(CriterionEvaluator, type="LLMJudge"):
-    """What a model says of the answer, by one criterion or by several in one call; higher is better on every scale.
+    """A model judges the answer, by one criterion or by several in one call; higher is better on every scale.
 
     The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it
-    (`judges.prompt`). The judge answers with evidence, a reason and a score for each criterion; what is no score of the
-    scale is a failed result, as is everything that goes wrong with the call, each with its ``error_type`` and with what
-    was used in the metadata. Inputs that lack what is needed, and unusable answers, are skipped without a call.
+    (`judges.prompt`). The judge answers with evidence, a reason and a score for each criterion. A score beyond the
+    scale and a failed call give a failed result with its ``error_type`` and the usage in the metadata. Inputs that lack
+    a needed field, and unusable answers, are skipped without a call.
 
     ``rubric`` alone is a judge as GoGrid has it: 0 to 10, the score divided by ten, passed from 0.7 on.
 
@@ -67,7 +72,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare ``number``. With
             ``score`` and ``lines``, unknown placeholders of a template stay text; else they are refused.
         refuse_degenerate: Whether answers without any content are skipped; judges take them for right ones.
-        max_field_chars: Of a longer text the middle is left out, and the judge told so.
+        max_field_chars: The middle of a longer text is left out, with a remark for the judge.
         max_tokens: Most tokens of the judge's answer, its thinking included.
     """
 
@@ -76,13 +81,15 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     criterion_name: str = "llm_judge"
     scale: str = "pass/fail"
     judge: SerializeAsAny[Judge] = Field(
-        validation_alias=AliasChoices(*_JUDGE_NAMES), serialization_alias="judge", json_schema_extra={"type": "object"}
-    )
+        validation_alias=AliasChoices("judge", "llm", "provider"),
+        serialization_alias="judge",
+        json_schema_extra={"type": "object"},
+    )  # fmt: skip
     description: str = ""
     levels: Levels = Field(default_factory=dict)
-    rubric: str | None = None
+    rubric: NotBlank | None = None
     rubrics: ListOf[NamedRubric] = ()
-    prompt_template: str | None = None
+    prompt_template: NotBlank | None = None
     system_prompt: str | None = None
     needs: ListOf[CaseFields] = ("response",)
     takes: ListOf[CaseFields] = ("question", "ground_truth")
@@ -100,17 +107,10 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         except ConfigurationError as failure:
             raise PartError(failure) from None
 
-    @field_validator("rubric", "prompt_template", check_fields=False)
-    @classmethod
-    def _is_not_blank(cls, value: str | None) -> str | None:
-        if value is not None and not value.strip():
-            raise ValueError("must not be blank")
-        return value
-
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        own_fields = {task for task in _ONE if self._says(task)}
-        if self.rubrics and (own_fields or self._says("criterion_name")):
+        own_fields = {name for name in _OWN_CRITERION if self._is_changed(name)}
+        if self.rubrics and (own_fields or self._is_changed("criterion_name")):
             raise ValueError("give rubrics, or one criterion of its own, not both")
         if self.rubric is not None and own_fields - {"rubric"}:
             other = min(own_fields - {"rubric"})
@@ -118,8 +118,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         try:
             names = [task.criterion_name for task in self.all_rubrics]
         except ConfigurationError as failure:  # of the one rubric that this evaluator's own fields are
-            said_of = [(None if path == "configuration" else path, text) for path, text in failure.problems]
-            raise PartError(ConfigurationError.of(said_of), of_model=True) from None
+            problems = [(None if path == "configuration" else path, text) for path, text in failure.problems]
+            raise PartError(ConfigurationError.of(problems), of_model=True) from None
         if len(set(names)) < len(names):
             raise ValueError("two rubrics have the same criterion_name")
         if self.reply_form == "number" and self._tasks(self.criteria())[0].scale.schema["type"] != "integer":
@@ -129,19 +129,19 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         unknown = unknown_placeholders(self.prompt_template or "") if self.reply_form not in ("score", "lines") else []
         if unknown:
             raise PartError(ConfigurationError(
-                f"{unknown[0]} stands for nothing; known: {', '.join(NAMES.values())}, context.<key>, criterion_name, "
+                f"{unknown[0]} is no placeholder; known: {', '.join(NAMES.values())}, context.<key>, criterion_name, "
                 f"criterion_description, criterion_scale", path="prompt_template",
             ), of_model=True)  # fmt: skip
         if self.placement == "inline" and self.prompt_template is None:
             raise ValueError("placement inline needs a prompt_template")
         return self
 
-    def _says(self, name: str) -> bool:
-        """Whether a field says something else than when it is left out, as a dump of all fields does not."""
-        if name not in self.model_fields_set:
-            return False
-        default = type(self).model_fields[name].get_default(call_default_factory=True, validated_data={})
-        return bool(getattr(self, name) != default)
+    def _is_changed(self, name: str) -> bool:
+        """Whether a field has another value than its default; a dump sets all of them."""
+        field = type(self).model_fields.get(name)
+        return field is not None and getattr(self, name) != field.get_default(
+            call_default_factory=True, validated_data={}
+        )
 
     def preferred_execution(self) -> Execution | None:
         return "async"
@@ -169,9 +169,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @property
     def _form(self) -> ReplyForm:
-        # Only an object of the program's answers in free text; every other judge gives a JSON object, by its contract.
-        of_text = self.reply_form in ("lines", "number")
-        return "evidence" if of_text and not isinstance(self.judge, CallableJudge) else self.reply_form
+        # Only an object of the program answers in free text; every other judge gives a JSON object, by its contract.
+        is_text = self.reply_form in ("lines", "number")
+        return "evidence" if is_text and not isinstance(self.judge, CallableJudge) else self.reply_form
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return tuple(task.criterion for task in self.all_rubrics)
@@ -179,18 +179,18 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """A result for each of its criteria that is asked for, by one call; awaits the judge.
+        """A result for each of its criteria that is scored, by one call; awaits the judge.
 
         Raises:
             EvaluationSkipped: The input lacks what is needed, or its answer is unusable.
         """
         tasks = self._tasks(criteria)
-        left = {task.key: reason for task in tasks if (reason := self._why_not(evaluation_input, task)) is not None}
-        due = [task for task in tasks if task.key not in left]
-        if left and not due and len(set(left.values())) == 1:
-            raise EvaluationSkipped(next(iter(left.values())))
+        reasons = {task.key: self._skip_reason(evaluation_input, task) for task in tasks}
+        due = [task for task in tasks if reasons[task.key] is None]
+        if tasks and not due and len(set(reasons.values())) == 1:
+            raise EvaluationSkipped(reasons[tasks[0].key])
         judged = dict(zip((task.key for task in due), await self._judged(evaluation_input, due), strict=True))
-        return [judged.get(task.key) or self._skipped(task, left[task.key]) for task in tasks]
+        return [judged.get(task.key) or self._skipped(task, reasons[task.key]) for task in tasks]
 
     async def _judged(
         self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask]
@@ -201,11 +201,11 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         signs = injection_signs(task.text if isinstance(task.text, str) else str(task.text) for task in case.values())
         names, probability = [task.criterion.name for task in tasks], 1.0
         guarded = self.judge.guarded()
-        await asyncio.sleep(0)  # writing the question and sending it are two turns of the loop, each a short one
+        await asyncio.sleep(0)  # the question is written and sent in two turns of the loop, each a short one
         try:
             verdict = await guarded.judge(request)
-        except EvaluationSkipped as spared:
-            return [self._skipped(task, str(spared)) for task in tasks]
+        except EvaluationSkipped as skipped:
+            return [self._skipped(task, str(skipped)) for task in tasks]
         except JudgeError as error:
             results = [self._failure(task, str(error), error.error_type) for task in tasks]
             facts = judge_facts(None, error.usage, names) | ({"model": self.judge.model} if self.judge.model else {})
@@ -219,24 +219,26 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             facts, probability = judge_facts(verdict, verdict.usage, names), verdict.probability
             judgement = judgement_of(verdict, verdict.usage, self.judge.model)
             if any(result.error_type is not None for result in results):
-                guarded.forget(request)  # asked for again the next time, not answered in this way for weeks
-        # What the call took stands on the first result, or it would add up.
-        bare = Judgement(model=judgement.model, response_id=judgement.response_id, from_cache=judgement.from_cache)
+                guarded.forget(request)  # the cache keeps no answer that cannot be used
+        # The usage of the call is on the first result, or it would add up.
+        without_usage = Judgement(
+            model=judgement.model, response_id=judgement.response_id, from_cache=judgement.from_cache
+        )
         return [
-            self._signed(result, {} if index else facts, signs, bare if index else judgement, probability)
+            self._signed(result, {} if index else facts, signs, without_usage if index else judgement, probability)
             for index, result in enumerate(results)
         ]
 
     def question_for(
         self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask] | None = None
     ) -> tuple[JudgeRequest, Mapping[str, CaseText]]:
-        """What the judge would be asked about the input, and the case that is in it; nothing is sent."""
+        """The request for an input, and the case in it; nothing is sent."""
         tasks = self._tasks(self.criteria()) if tasks is None else tasks
         wanted = [field for task in tasks for field in (*task.needs, *task.takes)]
         fields, template = [(NAMES[field], field) for field in fields_shown(evaluation_input, wanted)], None
         if self.prompt_template is not None:
             template = Template(self.prompt_template, self.placement == "inline", self.rubric)
-            fields = fields_of(self.prompt_template, with_rubric=self.rubric is not None)
+            fields = fields_of(template)
         case = case_of(evaluation_input, fields, limit=self.max_field_chars)
         request = question(
             tasks, case, template=template, reply_form=self._form, system_prompt=self.system_prompt,
@@ -250,7 +252,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             in_tenths=self.rubric is not None,
         )  # fmt: skip
 
-    def _why_not(self, evaluation_input: EvaluationInput, task: CriterionTask) -> str | None:
+    def _skip_reason(self, evaluation_input: EvaluationInput, task: CriterionTask) -> str | None:
         missing = missing_of(evaluation_input, task.needs)
         if missing is not None or not self.refuse_degenerate:
             return missing
@@ -265,17 +267,15 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             reply = reply_of(verdict, task, self._form, case, alone=alone)
         except EvaluationError as error:
             return self._failure(task, str(error), error.error_type)
-        except EvaluationSkipped as nothing:
-            return self._skipped(task, str(nothing))
+        except EvaluationSkipped as skipped:
+            return self._skipped(task, str(skipped))
         metadata = {"rawLlmScore": reply.raw, **reply.facts}
         return result_of(
-            self, task.criterion, Score(value=task.put(reply.raw), reasoning=reply.reason, metadata=metadata)
+            self, task.criterion, Score(value=task.to_score(reply.raw), reasoning=reply.reason, metadata=metadata)
         )
 
-    def _skipped(self, task: CriterionTask, reason: str) -> EvaluationResult:
-        return replaced(self._failure(task, "", ""), {
-            "error": None, "error_type": None, "filler": None, "skip_reason": reason or "skipped",
-        })  # fmt: skip
+    def _skipped(self, task: CriterionTask, reason: str | None) -> EvaluationResult:
+        return skipped_of(self, task.criterion.name, reason or "")
 
     def _failure(self, task: CriterionTask, error: str, error_type: str) -> EvaluationResult:
         return failure_of(self, task.criterion.name, error, error_type=error_type, filler="error")

@@ -1,7 +1,6 @@
 """Signs that a text speaks to the judge, and answers that no judge should be asked about.
 
-Cheap and bounded; the phrases are English. A sign proves nothing: it marks a result whose judge may have been talked
-round, so that somebody, or another evaluator, looks at it.
+The phrases are English. A sign proves nothing: it marks results whose judge may have been influenced.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Literal, get_args
-
-__all__ = ["INJECTION_SIGNS", "InjectionSign", "injection_signs", "no_answer"]
 
 InjectionSign = Literal["order", "addresses_judge", "names_score", "answer_form", "turn_marks", "hidden_text"]
 INJECTION_SIGNS: tuple[str, ...] = get_args(InjectionSign)

@@ -1,4 +1,4 @@
-"""The catalogue's criteria as evaluators: each is an `LLMJudge` whose wording is its file's in `evaluators.catalogue`.
+"""The catalogue's criteria as evaluators: each is an `LLMJudge` with the wording of its file in the catalogue.
 
 Settings name them by type: ``{type: Coherence, judge: {...}}``. Several in one call are an
 ``{type: LLMJudge, rubrics: [Coherence, Fluency]}``, or one of the two sets at the end of this file.
@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from agenteval_otel.evaluators.catalogue import entry_of, rubric_fields
+from agenteval_otel.evaluators.llm_judge.case import CaseFields
+from agenteval_otel.evaluators.llm_judge.catalogue import entry_of, rubric_fields
 from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
-from agenteval_otel.evaluators.llm_judge.inputs import CaseFields
 from agenteval_otel.evaluators.llm_judge.prompt import CriterionTask, ReplyForm
 from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
 from agenteval_otel.judges import Verdict
@@ -24,50 +24,25 @@ from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.value import replaced
 from agenteval_otel.scoring.scales import rating_of
 
-__all__ = [
-    "AnswerQuality",
-    "Bias",
-    "CatalogueJudge",
-    "CodeVulnerability",
-    "Coherence",
-    "Completeness",
-    "ContentHarm",
-    "Equivalence",
-    "Fluency",
-    "Groundedness",
-    "HateAndUnfairness",
-    "IndirectAttack",
-    "IntentResolution",
-    "ProtectedMaterial",
-    "Relevance",
-    "Retrieval",
-    "SelfHarm",
-    "Sexual",
-    "TaskAdherence",
-    "ToolCallAccuracy",
-    "ToxicLanguage",
-    "Truth",
-    "UngroundedAttributes",
-    "Violence",
-]
-
 
 class CatalogueJudge(LLMJudge):
-    """An `LLMJudge` whose wording, needs and levels are the catalogue's: it has the options that remain.
+    """An `LLMJudge` with the catalogue's wording, needs and levels; the options that remain are its own.
 
-    Its `fingerprint` changes with the wording of its file. Of a score from 1 to 5 the metadata has the ``rating``, from
+    Its `fingerprint` changes with the wording. With a score from 1 to 5 the metadata has the ``rating``, from
     ``Unacceptable`` to ``Exceptional``.
 
     Attributes:
+        criterion_name: The criterion that it scores; the type when left out.
         scale: The catalogue's scale when left out; ``numeric`` is its form from 0 to 1, whose threshold is moved along.
         threshold: From which score on it passes, on that scale; the catalogue's when left out.
     """
 
     criteria_names: ClassVar[tuple[str, ...]] = ()
 
+    criterion_name: str = ""
     scale: str = ""
     max_tokens: int = Field(default=4_096, ge=16)  # twenty claims, or the four criteria of a set
-    # What the catalogue says is no option: another wording is another criterion, which LLMJudge is for.
+    # The catalogue's wording is no option: another wording is another criterion, which LLMJudge is for.
     description: ClassVar[str] = ""  # type: ignore[misc]
     levels: ClassVar[Levels] = {}  # type: ignore[misc]
     rubric: ClassVar[str | None] = None  # type: ignore[misc]
@@ -81,10 +56,14 @@ class CatalogueJudge(LLMJudge):
 
     @model_validator(mode="before")
     @classmethod
-    def _tagged(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or "tags" in data or not cls._names():
+    def _catalogue_defaults(cls, data: Any) -> Any:
+        names = cls._names()
+        if not isinstance(data, Mapping) or not names:
             return data
-        return {**data, "tags": entry_of(cls._names()[0])["tags"]}
+        defaults: dict[str, Any] = {"tags": entry_of(names[0])["tags"]}
+        if not cls.criteria_names and "criterionName" not in data:
+            defaults["criterion_name"] = names[0]
+        return {**defaults, **data}
 
     @classmethod
     def _names(cls) -> tuple[str, ...]:
@@ -115,127 +94,85 @@ class CatalogueJudge(LLMJudge):
 class Coherence(CatalogueJudge, type="Coherence"):
     """Whether the answer hangs together: each sentence follows from the others, in an order that can be read."""
 
-    criterion_name: str = "Coherence"
-
 
 class Fluency(CatalogueJudge, type="Fluency"):
     """Whether the answer's language is correct and natural to read, whatever it says."""
-
-    criterion_name: str = "Fluency"
 
 
 class Equivalence(CatalogueJudge, type="Equivalence"):
     """Whether the answer says the same as the reference answer."""
 
-    criterion_name: str = "Equivalence"
-
 
 class Groundedness(CatalogueJudge, type="Groundedness"):
     """The share of the answer's claims that the material supports: context, results of tools, or a reference."""
-
-    criterion_name: str = "Groundedness"
 
 
 class Relevance(CatalogueJudge, type="Relevance"):
     """How much of the answer is about what was asked, whether it is true or not."""
 
-    criterion_name: str = "Relevance"
-
 
 class Truth(CatalogueJudge, type="Truth"):
     """The share of the answer's checkable claims that are true, by the judge's own knowledge and the material."""
-
-    criterion_name: str = "Truth"
 
 
 class Completeness(CatalogueJudge, type="Completeness"):
     """The share of the reference's statements that the answer has, and has right."""
 
-    criterion_name: str = "Completeness"
-
 
 class Retrieval(CatalogueJudge, type="Retrieval"):
     """Whether what was retrieved serves the question, and the best of it stands first."""
-
-    criterion_name: str = "Retrieval"
 
 
 class IntentResolution(CatalogueJudge, type="IntentResolution"):
     """Whether the agent saw what the user wanted, and brought it about."""
 
-    criterion_name: str = "IntentResolution"
-
 
 class TaskAdherence(CatalogueJudge, type="TaskAdherence"):
     """Whether the agent did what it was told, in the way and within the limits that it was told."""
-
-    criterion_name: str = "TaskAdherence"
 
 
 class ToolCallAccuracy(CatalogueJudge, type="ToolCallAccuracy"):
     """The share of tool calls that were the right ones, with arguments that the conversation gives."""
 
-    criterion_name: str = "ToolCallAccuracy"
-
 
 class HateAndUnfairness(CatalogueJudge, type="HateAndUnfairness"):
     """How far the answer is from contempt, hatred and unfairness towards people for what they are."""
-
-    criterion_name: str = "HateAndUnfairness"
 
 
 class Violence(CatalogueJudge, type="Violence"):
     """How far the answer is from glorifying violence, calling for it or helping with it."""
 
-    criterion_name: str = "Violence"
-
 
 class Sexual(CatalogueJudge, type="Sexual"):
     """How far the answer is from sexual content."""
-
-    criterion_name: str = "Sexual"
 
 
 class SelfHarm(CatalogueJudge, type="SelfHarm"):
     """How far the answer is from encouraging suicide or self-harm or helping with it."""
 
-    criterion_name: str = "SelfHarm"
-
 
 class Bias(CatalogueJudge, type="Bias"):
     """Whether the answer treats people and groups by the same measure."""
-
-    criterion_name: str = "Bias"
 
 
 class ToxicLanguage(CatalogueJudge, type="ToxicLanguage"):
     """How far the answer's tone is from insult, mockery and threat; asks a model, where `Toxicity` has a list."""
 
-    criterion_name: str = "ToxicLanguage"
-
 
 class ProtectedMaterial(CatalogueJudge, type="ProtectedMaterial"):
     """Whether the answer is free of long passages of works that belong to others."""
-
-    criterion_name: str = "ProtectedMaterial"
 
 
 class UngroundedAttributes(CatalogueJudge, type="UngroundedAttributes"):
     """Whether the answer ascribes no sensitive attribute or feeling to a person without support."""
 
-    criterion_name: str = "UngroundedAttributes"
-
 
 class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
     """Whether the answer obeyed no orders that stood in documents, tool results or other material."""
 
-    criterion_name: str = "IndirectAttack"
-
 
 class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):
     """The share of the answer's pieces of code without a weakness that could be exploited."""
-
-    criterion_name: str = "CodeVulnerability"
 
 
 class AnswerQuality(CatalogueJudge, type="AnswerQuality"):

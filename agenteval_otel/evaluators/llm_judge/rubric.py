@@ -1,34 +1,35 @@
-"""Rubric: a criterion as a judge is told it, with what each level of its scale means."""
+"""Rubric: a criterion as a judge reads it. And scales: how a judge is asked, and how its score is read, strictly."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 
 from agenteval_otel.components import Explained, ListOf, PartError
 from agenteval_otel.components.component import FreshCopies
-from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators.catalogue import names, rubric_fields
-from agenteval_otel.evaluators.llm_judge.inputs import CaseField, CaseFields
-from agenteval_otel.evaluators.llm_judge.scales import bounds_of_levels
-from agenteval_otel.models import EvaluationCriteria
-from agenteval_otel.scoring.scales import bounds_of
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.evaluators.built_in import NESTED, NotBlank
+from agenteval_otel.evaluators.llm_judge.case import CaseField, CaseFields
+from agenteval_otel.evaluators.llm_judge.catalogue import names, rubric_fields
+from agenteval_otel.models import EvaluationCriteria, ScoreValue
+from agenteval_otel.scoring.scales import BOOLEAN_SCALES, bounds_of
 
-__all__ = ["Claims", "Levels", "NamedRubric", "Rubric", "with_bounds"]
+_TRUTH = {"true", "false"}
+_PASSING = {"pass", "fail"}
+_LEVELS = {"likert5": {"1", "2", "3", "4", "5"}, "pass/fail": _TRUTH | _PASSING, "binary": _TRUTH | _PASSING}
+_WHOLE_NUMBER = re.compile(r"-?\d{1,9}")
+_SCALES_OF_CLAIMS = ("numeric", "likert5")
+_TRUE_WORDS = frozenset({"true", "pass", "yes", "1"})
+_FALSE_WORDS = frozenset({"false", "fail", "no", "0"})
+_LISTED_LEVELS = 21
+_LONGEST_WORD = 64
 
 
 def _with_names(value: Any) -> Any:
@@ -42,18 +43,12 @@ Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
 """What each level of a scale means, by the level."""
 
 
-_STRICT = ConfigDict(
-    frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-    loc_by_alias=False, ignored_types=(cached_property,), hide_input_in_errors=True, allow_inf_nan=False,
-)  # fmt: skip
-
-
 class Claims(BaseModel, metaclass=Explained):
-    """What a judge lists and judges one by one, where the score is the share that holds.
+    """Claims that a judge lists and judges one by one; the score is the share of claims that hold.
 
-    The judge quotes each claim, says what decides it, and says whether it holds; code counts. ``score = claims that
-    hold / claims``, from 0 to 1; on another range the share of it. Quotes that are not found in `source` are left out
-    of both numbers, and where they are more than those that are found, the criterion has failed.
+    The judge quotes each claim, names the evidence and says whether it holds; code counts. ``score = claims that
+    hold / claims``, from 0 to 1; on another range the share of it. Quotes that are not in `source` are left out of both
+    numbers; where most quotes are not in it, the criterion has failed.
 
     Attributes:
         listed: What is a claim, in words for the judge.
@@ -62,19 +57,12 @@ class Claims(BaseModel, metaclass=Explained):
         most: So many claims at most; an answer with more has failed.
     """
 
-    model_config = _STRICT
+    model_config = NESTED
 
-    listed: str
-    holds: str
+    listed: NotBlank
+    holds: NotBlank
     source: CaseField = "response"
     most: int = Field(default=20, ge=1, le=50)
-
-    @field_validator("listed", "holds")
-    @classmethod
-    def _is_said(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("must not be blank")
-        return value
 
 
 class Rubric(FreshCopies, BaseModel, metaclass=Explained):
@@ -85,28 +73,28 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
     Attributes:
         criterion_name: The criterion that it scores.
         description: What is to be judged, in words for the judge.
-        steps: How the judge should go about it, one after the other.
+        steps: How the judge should proceed, one step after the other.
         scale: ``pass/fail``, ``binary``, ``likert5``, ``numeric`` (0-1), two ends (``0-10``), words (``low|high``), or
             any other word, whose scores are texts.
-        levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; with levels of the
-            user's own words, those are the scale. With ``numeric``, levels that are whole numbers are asked for, and
+        levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; levels of the user's
+            own words are the scale. With ``numeric``, the judge answers with levels that are whole numbers, and
             the score is the place between the lowest and the highest, 0-1; so are ``true`` and ``false`` as 1 and 0;
             levels from 0 to 1 describe a score that may lie between them.
         edge_cases: What is easily judged wrongly, and what it gets.
-        claims: In the place of levels: what is listed and judged one by one; the score is the share that holds.
-        needs: What an input has to have for this criterion; what the evaluator says when left out.
-        takes: What is shown too, if the input has it; what the evaluator says when left out.
+        claims: In the place of levels: claims that are listed and judged one by one; the score is the share that holds.
+        needs: What an input has to have for this criterion; the evaluator's when left out.
+        takes: What is shown too, if the input has it; the evaluator's when left out.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
         objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
     """
 
-    model_config = _STRICT
+    model_config = NESTED
 
-    criterion_name: str
+    criterion_name: NotBlank
     description: str = ""
     steps: ListOf[str] = ()
-    scale: str = "pass/fail"
+    scale: NotBlank = "pass/fail"
     levels: Levels = Field(default_factory=dict)
     edge_cases: ListOf[str] = ()
     claims: Claims | None = None
@@ -122,46 +110,33 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
         named = {"type": data} if isinstance(data, str) else data
         if not isinstance(named, Mapping) or "type" not in named:
             return data
-        ours = {to_camel(field): field for field in cls.model_fields}
-        overrides = {ours.get(field, field): value for field, value in named.items() if field != "type"}
+        by_alias = {to_camel(field): field for field in cls.model_fields}
+        overrides = {by_alias.get(field, field): value for field, value in named.items() if field != "type"}
         try:
             return rubric_fields(str(named["type"]), overrides)
         except ConfigurationError as failure:
             raise PartError(failure, of_model=True) from None
 
-    @field_validator("criterion_name", "scale")
-    @classmethod
-    def _is_said(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("must not be blank")
-        return value
-
     @model_validator(mode="after")
     def _levels_fit(self) -> Self:
-        known = {"likert5": {"1", "2", "3", "4", "5"}, "pass/fail": _TWO, "binary": _TWO}.get(self.scale)
         bounds = bounds_of(self.scale)
-        if bounds is not None:
-            known = {str(level) for level in range(bounds[0], bounds[1] + 1)} if bounds[1] - bounds[0] < 1000 else None
         for level in self.levels:
-            if known is not None and level not in known:
-                expected = ", ".join(sorted(known, key=lambda name: (len(name), name))[:12])
-                raise ValueError(f"level {level!r} is none of the scale {self.scale!r}: {expected}")
-        if self.claims is not None and (self.levels or (self.scale not in _OF_CLAIMS and bounds is None)):
-            raise ValueError(f"claims give a share: no levels, and as scale {', '.join(_OF_CLAIMS)} or two ends")
-        return self
-
-    @model_validator(mode="after")
-    def _levels_have_a_place(self) -> Self:
+            if bounds and not (_WHOLE_NUMBER.fullmatch(level) and bounds[0] <= int(level) <= bounds[1]):
+                raise ValueError(f"level {level!r} is none of the scale {self.scale!r}")
+            if level not in (known := _LEVELS.get(self.scale, (level,))):
+                raise ValueError(f"level {level!r} is none of the scale {self.scale!r}: {', '.join(sorted(known))}")
         if self.scale == "numeric" and self.levels and not (
-            set(self.levels) in _PAIRS or bounds_of_levels(self.levels) or all(map(_is_share, self.levels))
+            set(self.levels) in (_TRUTH, _PASSING) or bounds_of_levels(self.levels) or all(map(_is_share, self.levels))
         ):  # fmt: skip
             raise ValueError("levels of numeric are two whole numbers or more, true and false, pass and fail, or lie "
                              "between 0 and 1")  # fmt: skip
+        if self.claims is not None and (self.levels or (self.scale not in _SCALES_OF_CLAIMS and bounds is None)):
+            raise ValueError(f"claims give a share: no levels, and as scale {', '.join(_SCALES_OF_CLAIMS)} or two ends")
         return self
 
     @cached_property
     def criterion(self) -> EvaluationCriteria:
-        """The criterion, for where the input does not bring it."""
+        """The criterion, where the input does not bring it."""
         return with_bounds(
             EvaluationCriteria(
                 name=self.criterion_name, description=self.description, scale=self.scale, threshold=self.threshold,
@@ -171,13 +146,8 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
         )  # fmt: skip
 
     def levels_on(self, criterion: EvaluationCriteria) -> Mapping[str, str]:
-        """The described levels, where the criterion that is asked for is on the rubric's scale."""
+        """The described levels, where the criterion is on the rubric's scale."""
         return self.levels if criterion.scale == self.scale else {}
-
-
-_TWO = {"true", "false", "pass", "fail"}
-_PAIRS = ({"true", "false"}, {"pass", "fail"})
-_OF_CLAIMS = ("numeric", "likert5")
 
 
 def _is_share(level: str) -> bool:
@@ -185,7 +155,7 @@ def _is_share(level: str) -> bool:
 
 
 class _ByName:
-    """Says in the JSON Schema that the name of the catalogue's criterion will do."""
+    """Adds names of the catalogue's criteria to the JSON Schema."""
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         named = {"enum": list(names())}
@@ -194,12 +164,12 @@ class _ByName:
 
 
 NamedRubric = Annotated[Rubric, _ByName()]
-"""A rubric that settings may also name."""
+"""A rubric, or the name of one of the catalogue's."""
 
 
 def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> EvaluationCriteria:
     """The criterion with the range that its scale's name or its levels declare, so that scores can be normalized."""
-    if criterion.minimum is not None or criterion.maximum is not None or criterion.scale in _OWN_FORM:
+    if criterion.minimum is not None or criterion.maximum is not None or criterion.scale in (*_LEVELS, "numeric"):
         return criterion
     bounds = bounds_of(criterion.scale) or bounds_of_levels(levels)
     if bounds is None:
@@ -207,4 +177,129 @@ def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> Eva
     return criterion.model_copy(update={"minimum": float(bounds[0]), "maximum": float(bounds[1])})
 
 
-_OWN_FORM = ("binary", "pass/fail", "likert5", "numeric")
+class AnswerScale(NamedTuple):
+    """A scale as a judge meets it: the JSON Schema of the score, its description, and how the score is read.
+
+    `read` raises `EvaluationError`: ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the
+    scale.
+    """
+
+    schema: dict[str, Any]
+    wording: str
+    read: Callable[[Any], ScoreValue]
+
+
+def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
+    """The lowest and the highest level, where all of them are whole numbers."""
+    numbers = [int(level) for level in levels if re.fullmatch(r"-?\d{1,9}", level)]
+    return (min(numbers), max(numbers)) if len(numbers) == len(levels) > 1 else None
+
+
+def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
+    """The scale of a criterion: its described levels, a declared range, or what the scale's name means."""
+    if criterion.scale in BOOLEAN_SCALES:
+        return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)", _truth)
+    if criterion.scale == "likert5":
+        return _whole(1, 5)
+    bounds = bounds_of_levels(levels)
+    if levels and bounds is None:
+        return _words(list(levels))
+    bounds = bounds or bounds_of(criterion.scale)
+    if bounds is not None:
+        return _whole(*bounds)
+    if criterion.minimum is not None and criterion.maximum is not None:
+        return _between(criterion.minimum, criterion.maximum)
+    if criterion.scale == "numeric":
+        return _between(0.0, 1.0)
+    words = [name.strip() for name in criterion.scale.split("|")]
+    if len(words) > 1 and all(words):
+        return _words(words)
+    return AnswerScale({"type": "string"}, f'a word or a few on the scale "{criterion.scale}"', _short_text)
+
+
+def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
+    """The scale as AgentDock asks and reads it: any number, any text; 1 is not a boolean."""
+    if criterion.scale in BOOLEAN_SCALES or criterion.scale == "likert5":
+        return answer_scale(criterion, {})
+    if criterion.scale == "numeric":
+        return AnswerScale({"type": "number"}, "a number", _number)
+    return AnswerScale({"type": "string"}, "text", _text)
+
+
+def _whole(low: int, high: int) -> AnswerScale:
+    schema: dict[str, Any] = {"type": "integer"}
+    if high - low < _LISTED_LEVELS:
+        schema["enum"] = list(range(low, high + 1))
+
+    def read(value: Any) -> int:
+        number = _number_between(value, low, high)
+        if number != int(number):
+            raise EvaluationError(f"the score {number:g} is not a whole number", error_type="out_of_range")
+        return int(number)
+
+    return AnswerScale(schema, f"a whole number from {low} (worst) to {high} (best)", read)
+
+
+def _between(low: float, high: float) -> AnswerScale:
+    wording = f"a number from {low:g} (worst) to {high:g} (best)"
+    return AnswerScale({"type": "number"}, wording, lambda value: _number_between(value, low, high))
+
+
+def _words(words: list[str]) -> AnswerScale:
+    by_form = {name.lower(): name for name in words}
+
+    def read(value: Any) -> str:
+        name = by_form.get(_text(value).strip().lower())
+        if name is None:
+            raise EvaluationError("the score is none of the levels", error_type="out_of_range")
+        return name
+
+    return AnswerScale({"type": "string", "enum": words}, "one of " + ", ".join(f'"{name}"' for name in words), read)
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = value.lower() if isinstance(value, str) else None
+    if text in _TRUE_WORDS or text in _FALSE_WORDS:
+        return text in _TRUE_WORDS
+    raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
+
+
+def _number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise EvaluationError("the score is no number", error_type="malformed_answer")
+    try:
+        if math.isfinite(value):
+            return value
+    except OverflowError:  # a whole number beyond every float
+        pass
+    raise EvaluationError("the score is no finite number", error_type="out_of_range")
+
+
+def _number_between(value: Any, low: float, high: float) -> int | float:
+    number = _number(value)
+    if not low <= number <= high:
+        raise EvaluationError(
+            f"the score is not from {low:g} to {high:g}: {str(number)[:20]}", error_type="out_of_range"
+        )
+    return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise EvaluationError("the score is no text", error_type="malformed_answer")
+    return value
+
+
+def _short_text(value: Any) -> str:
+    text = _text(value).strip()
+    if not text:
+        raise EvaluationError("the score is empty", error_type="malformed_answer")
+    if len(text) > _LONGEST_WORD:
+        raise EvaluationError(f"the score is longer than {_LONGEST_WORD} characters", error_type="out_of_range")
+    return text
+
+
+TEN = _whole(0, 10)
+"""GoGrid's scale."""

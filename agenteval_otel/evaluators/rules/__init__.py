@@ -1,8 +1,7 @@
 """Rules: `RuleBased`, its checks and their contract."""
 
-from agenteval_otel.evaluators.rules.base import RuleCheck, RuleFailure, RulesEvaluator
+from agenteval_otel.evaluators.rules.base import RuleCheck as RuleCheck
 
-__all__ = ["RuleCheck", "RuleFailure", "RulesEvaluator"]
-
-RuleCheck.registry.announce(f"{__name__}.text", "includes", "keyword_count", "length", "regex")
-RuleCheck.registry.announce(f"{__name__}.structure", "json_parse", "json_schema")
+RuleCheck.registry.announce(
+    f"{__name__}.checks", "includes", "json_parse", "json_schema", "keyword_count", "length", "regex"
+)

@@ -1,3 +1,1 @@
 """Evaluators of tool calls: `ToolUsage` and `ToolUse`."""
-
-__all__ = ()

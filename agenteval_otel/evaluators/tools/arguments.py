@@ -1,4 +1,4 @@
-"""What the arguments of a tool call have to be: predicates and a JSON Schema for files, functions for programs."""
+"""Checks of the arguments of a tool call: predicates, a JSON Schema, and, in a program, functions."""
 
 from __future__ import annotations
 
@@ -11,52 +11,32 @@ from typing import Any, Final, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     SerializationInfo,
-    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_serializer,
     field_validator,
-    model_serializer,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.imports import importable, imported, qualified_name
+from agenteval_otel.evaluators.built_in import NESTED
+from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.tools.calls import looks_like_json, parsed_arguments
 from agenteval_otel.runtime.masking import is_secret, mask
 from agenteval_otel.runtime.patterns import Pattern, compile_pattern
 
-__all__ = [
-    "SETTINGS",
-    "ArgumentTerms",
-    "JsonType",
-    "Predicate",
-    "answer_of",
-    "argument_at",
-    "synchronous",
-    "with_functions",
-    "with_names",
-]
-
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object", "null"]
 ABSENT: Final = object()
 _INDEX = re.compile(r"[0-9]{1,9}")
-SETTINGS = ConfigDict(
-    frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-    loc_by_alias=False, ignored_types=(cached_property,), allow_inf_nan=False, hide_input_in_errors=True,
-)  # fmt: skip
-"""Of everything that is written down inside of an evaluator."""
 
 
 class Predicate(BaseModel):
-    """What one argument has to be; everything that is said must hold. An argument that is not there fails.
+    """What one argument has to be; every condition must hold. A missing argument fails.
 
     Attributes:
         present: False: the argument must not be given; true asks for nothing but that it is.
@@ -73,7 +53,7 @@ class Predicate(BaseModel):
         not_empty: Not null, not blank as text, not empty as a list or an object.
     """
 
-    model_config = SETTINGS
+    model_config = NESTED
 
     present: bool = True
     optional: bool = False
@@ -91,7 +71,7 @@ class Predicate(BaseModel):
     @field_validator("type", mode="wrap")
     @classmethod
     def _types_are_known(cls, value: Any, handler: Any) -> Any:
-        """By hand: the union's own way would put its members into the path of an error."""
+        # The union's own validation would put its members into the path of an error.
         types = (value,) if isinstance(value, str) else value
         if not isinstance(types, list | tuple) or not all(kind in get_args(JsonType) for kind in types):
             raise ValueError(f"expected one or several of {', '.join(get_args(JsonType))}")
@@ -113,19 +93,13 @@ class Predicate(BaseModel):
                 raise ValueError(f"nothing is at least {least:g} and at most {most:g}")
         return self
 
-    @model_serializer(mode="wrap")
-    def _only_what_is_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # That nothing is said of a value and that it has to be null are told apart by what was set.
-        names = self.model_fields_set | {to_camel(name) for name in self.model_fields_set}
-        return {name: value for name, value in dump(self).items() if name in names}
-
     @cached_property
     def compiled(self) -> Pattern | None:
         """The pattern, ready to search."""
         return None if self.pattern is None else compile_pattern(self.pattern)
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with the value of the argument; None when nothing is.
+        """Why the value of the argument fails; None when it passes.
 
         Raises:
             EvaluationError: (``timeout``) The pattern takes too long on it.
@@ -140,40 +114,43 @@ class Predicate(BaseModel):
         return self._wrong_value(value) or self._wrong_size(value)
 
     def _wrong_value(self, value: Any) -> str | None:
-        if "equals" in self.model_fields_set and not _same(value, self.equals):
+        if "equals" in self.model_fields_set and not _is_same(value, self.equals):
             return "is not the expected value"
-        if self.one_of and not any(_same(value, expected) for expected in self.one_of):
+        if self.one_of and not any(_is_same(value, expected) for expected in self.one_of):
             return "is none of the expected values"
         if "contains" in self.model_fields_set and not _contains(value, self.contains):
             return "does not contain what is expected"
-        return None if self.compiled is None or self._matches(value) else "does not match the pattern"
-
-    def _matches(self, value: Any) -> bool:
+        if self.compiled is None:
+            return None
         try:
-            return isinstance(value, str) and self.compiled is not None and self.compiled.occurs_in(value)
+            matches = isinstance(value, str) and self.compiled.occurs_in(value)
         except TimeoutError:
             raise EvaluationError("the pattern takes too long on the argument", error_type="timeout") from None
+        return None if matches else "does not match the pattern"
 
     def _wrong_size(self, value: Any) -> str | None:
-        if self.not_empty and (value is None or (_has_length(value) and not _visible(value))):
+        has_length = isinstance(value, str | list | tuple | Mapping)
+        content = value.strip() if isinstance(value, str) else value
+        if self.not_empty and (content is None or (has_length and not content)):
             return "is empty"
-        for least, most, measured in (
-            (self.min, self.max, value if _is_type(value, "number") else None),
-            (self.min_length, self.max_length, len(value) if _has_length(value) else None),
-        ):
-            if least is None and most is None:
-                continue
-            if measured is None:
-                return "has no size that could be compared"
-            if least is not None and not measured >= least:
-                return "is too small"
-            if most is not None and not measured <= most:  # said so for NaN, which compares to nothing
-                return "is too large"
+        return _out_of_bounds(value if _is_type(value, "number") else None, self.min, self.max) or _out_of_bounds(
+            len(value) if has_length else None, self.min_length, self.max_length
+        )
+
+
+def _out_of_bounds(size: float | None, least: float | None, most: float | None) -> str | None:
+    if least is None and most is None:
         return None
+    if size is None:
+        return "has no size that could be compared"
+    if least is not None and not size >= least:
+        return "is too small"
+    # Written this way for NaN, which compares to nothing.
+    return "is too large" if most is not None and not size <= most else None
 
 
 def argument_at(value: Any, name: str) -> Any:
-    """The argument of that name, or what lies at a dotted path inside of the arguments; `ABSENT` without.
+    """The argument of that name, or what lies at a dotted path inside the arguments; `ABSENT` without.
 
     As in the paths of an input's fields, the index of a list is a segment: ``items.0.id``.
     """
@@ -189,14 +166,6 @@ def argument_at(value: Any, name: str) -> Any:
     return value
 
 
-def _has_length(value: Any) -> bool:
-    return isinstance(value, str | list | tuple | Mapping)
-
-
-def _visible(value: Any) -> bool:
-    return bool(value.strip() if isinstance(value, str) else value)
-
-
 def _is_type(value: Any, kind: str) -> bool:
     if kind in ("number", "integer"):
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -205,33 +174,33 @@ def _is_type(value: Any, kind: str) -> bool:
     return value is None if kind == "null" else isinstance(value, types[kind])
 
 
-def _same(first: Any, other: Any) -> bool:
+def _is_same(first: Any, other: Any) -> bool:
     """Whether two JSON values are equal: 1 is 1.0, and true is neither."""
     if isinstance(first, bool) or isinstance(other, bool):
         return first is other
     if isinstance(first, Mapping) and isinstance(other, Mapping):
-        return first.keys() == other.keys() and all(_same(first[key], other[key]) for key in first)
+        return first.keys() == other.keys() and all(_is_same(first[key], other[key]) for key in first)
     if isinstance(first, list | tuple) and isinstance(other, list | tuple):
-        return len(first) == len(other) and all(map(_same, first, other))
+        return len(first) == len(other) and all(map(_is_same, first, other))
     return bool(first == other)
 
 
 def _contains(value: Any, wanted: Any) -> bool:
     if isinstance(value, str):
         return isinstance(wanted, str) and wanted in value
-    return isinstance(value, list | tuple) and any(_same(item, wanted) for item in value)
+    return isinstance(value, list | tuple) and any(_is_same(item, wanted) for item in value)
 
 
 class ArgumentTerms(BaseModel):
-    """What a rule says of a call's arguments; all of it must hold.
+    """Conditions on a call's arguments; all of them must hold.
 
     Attributes:
-        argument_checks: What each argument has to be, by its name (``user.city`` looks inside of an object); or, in a
+        argument_checks: What each argument has to be, by its name (``user.city`` looks inside an object); or, in a
             program, a function of the arguments that gives ``{is_valid, reason}``, a boolean or (boolean, reason).
         arguments_schema: A JSON Schema of all arguments (the extra ``jsonschema``).
     """
 
-    model_config = SETTINGS
+    model_config = NESTED
 
     argument_checks: dict[str, Predicate] | SkipJsonSchema[Callable[[Any], Any]] | None = None
     arguments_schema: Definition | None = None
@@ -249,7 +218,7 @@ class ArgumentTerms(BaseModel):
 
     @field_serializer("argument_checks")
     def _as_text(self, value: Any, info: SerializationInfo) -> Any:
-        # As text, because a dump masks what stands deep inside of it or is called like a secret, arguments too.
+        # As text: a dump masks deep values and those that are named like a secret, arguments too.
         if callable(value):
             return f"function {qualified_name(value)}" if info.mode == "json" else value
         return None if value is None else _written(value, secrets=bool((info.context or {}).get("secrets")))
@@ -264,9 +233,13 @@ class ArgumentTerms(BaseModel):
         return compiled(json.loads(self.arguments_schema or "true"))
 
     @property
-    def says_nothing(self) -> bool:
-        """Whether every call will do."""
+    def is_empty(self) -> bool:
+        """Whether every call passes."""
         return self.argument_checks is None and self.arguments_schema is None
+
+    @property
+    def has_function(self) -> bool:
+        return callable(self.argument_checks)
 
     @property
     def is_fast(self) -> bool:
@@ -295,21 +268,29 @@ class ArgumentTerms(BaseModel):
         return None
 
 
+def refuse_functions(rules: Iterable[ArgumentTerms]) -> None:
+    """Raise LookupError where a rule has a function, which settings cannot name to another process."""
+    if any(rule.has_function for rule in rules):
+        raise LookupError("one of its rules is a function")
+
+
 _PREDICATES = TypeAdapter(dict[str, Predicate])
+# Of an argument that is named like a secret, these conditions may be the secret.
 _VALUES = frozenset({"equals", "one_of", "contains"})
-"""What a predicate says of the value itself: of an argument that is called like a secret it may be the secret."""
 
 
 def _written(predicates: Mapping[str, Predicate], *, secrets: bool) -> str:
-    """Predicates as JSON text; without their secrets, unless these are asked for."""
-    written = {name: predicate.model_dump(mode="json", fallback=repr) for name, predicate in predicates.items()}
+    """Predicates as JSON text, their secrets masked unless `secrets`."""
+    # No condition on a value and the condition that it is null differ in what was set.
+    written = {
+        name: predicate.model_dump(mode="json", exclude_unset=True, fallback=repr)
+        for name, predicate in predicates.items()
+    }
     if not secrets:
-        written = {
-            name: {
-                key: mask(value, name if is_secret(name) and key in _VALUES else "") for key, value in predicate.items()
-            } for name, predicate in written.items()
-        }  # fmt: skip
-    return json.dumps(written, ensure_ascii=False)  # in order: what is told is the first that is wrong
+        for name, predicate in written.items():
+            for condition, value in predicate.items():
+                predicate[condition] = mask(value, name if is_secret(name) and condition in _VALUES else "")
+    return json.dumps(written, ensure_ascii=False)
 
 
 def _read(text: str) -> Any:
@@ -349,18 +330,3 @@ def answer_of(answer: Any) -> str | None:
             f"found {type(answer).__name__}", error_type="invalid_check",
         )  # fmt: skip
     return None if answer else str(reason or "refused by the function")
-
-
-def with_names(written: Iterable[dict[str, Any]], rules: Iterable[Any], field: str) -> None:
-    """Put where each rule's function can be imported from into its dump. Raises LookupError where it cannot."""
-    for fields, rule in zip(written, rules, strict=True):
-        if callable(function := getattr(rule, field)):
-            fields[field] = importable(function)
-
-
-def with_functions(written: Iterable[Mapping[str, Any]], field: str) -> list[dict[str, Any]]:
-    """The dumps of rules with the functions that `with_names` put down. Raises whatever their import raises."""
-    return [
-        {**fields, field: imported(*place)} if isinstance(place := fields[field], list | tuple) else dict(fields)
-        for fields in written
-    ]

@@ -1,4 +1,4 @@
-"""The tool calls of an input, wherever they are told of, and their arguments as values and as JSON text."""
+"""The tool calls of an input, from history, context or the answer, and their arguments as values and as JSON text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationInput, Message
 
-__all__ = ["MadeCall", "Source", "calls_of", "looks_like_json", "parsed_arguments", "raw_arguments"]
-
 Source = Literal["messageHistory", "context", "toolCalls"]
 _CALLING = ("tool_call", "tool-call", "tool_use", "server_tool_use")
 _NAMES = (("toolName", "name"), ("args", "arguments", "input"), ("toolCallId", "id"))
@@ -19,7 +17,7 @@ _NAMES = (("toolName", "name"), ("args", "arguments", "input"), ("toolCallId", "
 
 
 class MadeCall(NamedTuple):
-    """A tool call: its name, its arguments as they were told (a value, JSON text or None), and its id."""
+    """A tool call; the arguments are a value, JSON text or None."""
 
     name: Any
     arguments: Any = None
@@ -27,7 +25,7 @@ class MadeCall(NamedTuple):
 
 
 def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: bool = False) -> list[MadeCall]:
-    """The calls of a source in order, then those of the answer itself that it does not tell of.
+    """The calls of a source in order, then those of the answer itself that the source lacks.
 
     Args:
         evaluation_input: Where to look.
@@ -39,7 +37,7 @@ def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: boo
     if source == "toolCalls":
         return own
     recorded = _in_context(evaluation_input.context) if source == "context" else _in_history(evaluation_input, any_role)
-    return [*recorded, *_untold(recorded, own)] if recorded and own else recorded or own
+    return [*recorded, *_additional(recorded, own)] if recorded and own else recorded or own
 
 
 def parsed_arguments(arguments: Any) -> Any:
@@ -58,7 +56,7 @@ def looks_like_json(text: str) -> bool:
 
 
 def raw_arguments(arguments: Any) -> str:
-    """The arguments as JSON text: as they were told, or written without spaces; empty where there are none.
+    """The arguments as JSON text: text as it is, values written without spaces; empty without arguments.
 
     Raises:
         EvaluationError: (``invalid_value``) They have no JSON form.
@@ -109,26 +107,25 @@ def _is_object(value: Any) -> bool:
     return value is None or isinstance(value, Mapping | list | tuple)
 
 
-def _untold(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]:
-    """Those that are not told of: by their id where both have one, else by name and arguments, each as often."""
+def _additional(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]:
+    """The own calls that are not recorded: by id where both have one, else by name and arguments, each as often."""
     ids = {call.id for call in recorded if isinstance(call.id, str)}
-    nameless = Counter(_content(call) for call in recorded if not isinstance(call.id, str))
-    everything = Counter(map(_content, recorded)) if any(call.id is None for call in own) else nameless
-    left: list[MadeCall] = []
+    without_id = Counter(_content(call) for call in recorded if not isinstance(call.id, str))
+    all_recorded = Counter(map(_content, recorded))
+    additional: list[MadeCall] = []
     for call in own:
         if isinstance(call.id, str) and call.id in ids:
             continue
-        known, content = (everything if call.id is None else nameless), _content(call)
-        if known[content] > 0:
-            known[content] -= 1
+        recordings, content = (all_recorded if call.id is None else without_id), _content(call)
+        if recordings[content] > 0:
+            recordings[content] -= 1
         else:
-            left.append(call)
-    return left
+            additional.append(call)
+    return additional
 
 
 def _content(call: MadeCall) -> tuple[str, str]:
-    arguments = parsed_arguments(call.arguments)
     try:
-        return str(call.name), json.dumps(arguments, sort_keys=True, default=str)
+        return str(call.name), json.dumps(parsed_arguments(call.arguments), sort_keys=True, default=str)
     except (TypeError, ValueError, RecursionError):
         return str(call.name), "?"

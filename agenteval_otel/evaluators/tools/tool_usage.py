@@ -1,32 +1,31 @@
-"""ToolUsage: whether the agent called the tools that it should, as it should."""
+"""ToolUsage and ToolUse: whether the agent called the tools that it should, as it should."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AliasChoices, Field, field_serializer, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from agenteval_otel.components import ListOf
-from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import Execution, failure_of, find_criterion, result_of
-from agenteval_otel.evaluators.rules import RulesEvaluator
-from agenteval_otel.evaluators.tools.arguments import ArgumentTerms, with_functions, with_names
-from agenteval_otel.evaluators.tools.calls import MadeCall, Source, calls_of
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
-from agenteval_otel.models.value import replaced
-from agenteval_otel.runtime.masking import message_of
-
-__all__ = ["Finding", "ReasonCode", "ToolRule", "ToolUsage"]
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.built_in import NotBlank
+from agenteval_otel.evaluators.imports import qualified_name
+from agenteval_otel.evaluators.operational import OperationalEvaluator
+from agenteval_otel.evaluators.rules.base import RulesEvaluator
+from agenteval_otel.evaluators.tools.arguments import ArgumentTerms, answer_of, refuse_functions, synchronous
+from agenteval_otel.evaluators.tools.calls import MadeCall, Source, calls_of, raw_arguments
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
 
 ReasonCode = Literal[
     "tool_not_called", "invalid_arguments", "too_few_calls", "too_many_calls", "forbidden_tool", "wrong_order",
 ]  # fmt: skip
 
 
-class Finding(NamedTuple):
-    """What a rule found: why it fails (None when it passes), in words, and whether its tool was there to be judged."""
+class Outcome(NamedTuple):
+    """Why a rule fails (None when it passes), in words, and whether its optional tool was not called at all."""
 
     reason_code: ReasonCode | None
     reasoning: str
@@ -50,7 +49,7 @@ class ToolRule(ArgumentTerms):
             AgentDock document that names no tool.
     """
 
-    criterion_name: str
+    criterion_name: NotBlank
     expected_tool_name: str | None = None
     is_required: bool = False
     checked_calls: Literal["first", "any", "all"] = "first"
@@ -60,17 +59,10 @@ class ToolRule(ArgumentTerms):
     sequence: ListOf[str] = ()
     invalid_reason: str | None = None
 
-    @field_validator("criterion_name")
-    @classmethod
-    def _criterion_has_a_name(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("must not be blank")
-        return value
-
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
         if self.expected_tool_name is None:
-            if self.is_required or not self.says_nothing:
+            if self.is_required or not self.is_empty:
                 raise ValueError("argument checks and is_required need expected_tool_name")
             others = (self.min_calls, self.max_calls, self.forbidden_tools or None, self.sequence or None)
             if others == (None,) * 4 and self.invalid_reason is None:
@@ -81,7 +73,7 @@ class ToolRule(ArgumentTerms):
             raise ValueError("the expected tool is among forbidden_tools")
         return self
 
-    def judged(self, calls: Sequence[MadeCall]) -> Finding:
+    def judged(self, calls: Sequence[MadeCall]) -> Outcome:
         """Judge the calls.
 
         Raises:
@@ -90,74 +82,52 @@ class ToolRule(ArgumentTerms):
         """
         if self.invalid_reason is not None:
             raise EvaluationError(self.invalid_reason, error_type="invalid_rule")
-        finding = self._of_all_tools(calls)
-        if finding is not None:
-            return finding
+        names = [call.name for call in calls]
+        for name in names:
+            if name in self.forbidden_tools:
+                return Outcome("forbidden_tool", f"{name} was called")
+        reached = iter(names)
+        for step in self.sequence:
+            if step not in reached:  # goes on behind the step before
+                return Outcome("wrong_order", f"{step} was not called in its turn ({' > '.join(self.sequence)})")
         if self.expected_tool_name is not None:
             return self._of_its_tool([call for call in calls if call.name == self.expected_tool_name])
         if self.min_calls is None and self.max_calls is None:
-            return Finding(None, "no forbidden tool, and the order is kept")
-        return self._counted(len(calls), "calls") or Finding(None, f"{len(calls)} calls")
+            return Outcome(None, "no forbidden tool, and the order is kept")
+        return self._wrong_number(len(calls), "calls") or Outcome(None, f"{len(calls)} calls")
 
-    def _of_all_tools(self, calls: Sequence[MadeCall]) -> Finding | None:
-        names = [call.name for call in calls]
-        forbidden = next((name for name in names if name in self.forbidden_tools), None)
-        if forbidden is not None:
-            return Finding("forbidden_tool", f"{forbidden} was called")
-        missing = _missing_step(names, self.sequence)
-        if missing is not None:
-            return Finding("wrong_order", f"{missing} was not called in its turn ({' > '.join(self.sequence)})")
-        return None
-
-    def _of_its_tool(self, calls: Sequence[MadeCall]) -> Finding:
+    def _of_its_tool(self, calls: Sequence[MadeCall]) -> Outcome:
         name = self.expected_tool_name
         if not calls:
             if self.is_required or self.min_calls:
-                return Finding("tool_not_called", f"{name} was not called")
-            return Finding(None, f"{name} was not called, and need not be", unused=True)
-        counted = self._counted(len(calls), f"calls of {name}")
-        if counted is not None:
-            return counted
-        problem = None if self.says_nothing else self._problem_of(calls)
-        if problem is not None:
-            return Finding("invalid_arguments", f"{name} was called with wrong arguments: {problem}")
-        return Finding(None, f"{name} was called")
+                return Outcome("tool_not_called", f"{name} was not called")
+            return Outcome(None, f"{name} was not called, and need not be", unused=True)
+        outcome = self._wrong_number(len(calls), f"calls of {name}")
+        if outcome is not None:
+            return outcome
+        checked = calls[:1] if self.checked_calls == "first" else calls
+        problems = [None] if self.is_empty else [self.problem(call.arguments) for call in checked]
+        if not any(problems) or (self.checked_calls == "any" and None in problems):
+            return Outcome(None, f"{name} was called")
+        problem = next(filter(None, problems))
+        return Outcome("invalid_arguments", f"{name} was called with wrong arguments: {problem}")
 
-    def _counted(self, count: int, what: str) -> Finding | None:
+    def _wrong_number(self, count: int, what: str) -> Outcome | None:
         if self.min_calls is not None and count < self.min_calls:
-            return Finding("too_few_calls", f"{count} {what}, at least {self.min_calls} wanted")
+            return Outcome("too_few_calls", f"{count} {what}, at least {self.min_calls} wanted")
         if self.max_calls is not None and count > self.max_calls:
-            return Finding("too_many_calls", f"{count} {what}, at most {self.max_calls} allowed")
+            return Outcome("too_many_calls", f"{count} {what}, at most {self.max_calls} allowed")
         return None
-
-    def _problem_of(self, calls: Sequence[MadeCall]) -> str | None:
-        if self.checked_calls == "first":
-            return self.problem(calls[0].arguments)
-        problems = (self.problem(call.arguments) for call in calls)
-        if self.checked_calls == "all":
-            return next((problem for problem in problems if problem is not None), None)
-        first: str | None = None
-        for problem in problems:
-            if problem is None:
-                return None
-            first = first or problem
-        return first
-
-
-def _missing_step(names: Iterable[Any], sequence: Sequence[str]) -> str | None:
-    """The first tool of the sequence that the calls do not reach; None when they follow it to its end."""
-    left = iter(names)
-    return next((step for step in sequence if not any(name == step for name in left)), None)
 
 
 class ToolUsage(RulesEvaluator, type="ToolUsage"):
     """Passes or fails criteria by rules on the agent's tool calls; several rules may decide one criterion.
 
     A passed rule scores true, a failed one false; on ``numeric`` 1 and 0. A check that raises, a pattern that takes too
-    long and a rule that says nothing give a failed result; the other rules go on.
+    long and a rule without conditions give a failed result; the other rules go on.
 
     Attributes:
-        rules: At least one. Rules for criteria that are not asked for are passed over.
+        rules: At least one. Rules for criteria that are not scored are ignored.
         tool_data_source: Where calls are looked for: the assistant's messages in the history, ``context.toolCalls``,
             or only the answer's own (``toolCalls``: what monitored calls capture), which the others are completed by.
         zero_when_unused: An optional tool that was not called scores 0 on other scales than ``binary`` and
@@ -170,53 +140,122 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
     tool_data_source: Source = "messageHistory"
     zero_when_unused: bool = False
 
-    @cached_property
-    def _preferred_execution(self) -> Execution | None:
-        if any(callable(rule.argument_checks) for rule in self.rules):
-            return None  # a function of the user's: importing its module once more could have effects of its own
-        return "inline" if all(rule.is_fast for rule in self.rules) else "process"
+    def preferred_execution(self) -> Execution | None:
+        """``process`` with a schema or a pattern that arguments can make slow; a function may take any time."""
+        return _execution_of(self.rules)
 
     def to_child(self) -> dict[str, Any]:
-        """As every evaluator's, with the modules and qualified names of the functions.
+        refuse_functions(self.rules)
+        return super().to_child()
 
-        Raises:
-            LookupError: A function is not what its module has by this name: a lambda, a local or a partial one.
-        """
-        fields = super().to_child()
-        with_names(fields["rules"], self.rules, "argument_checks")
-        return fields
+    def subject(self, evaluation_input: EvaluationInput) -> list[MadeCall]:
+        return calls_of(evaluation_input, self.tool_data_source)
 
+    def score_rule(self, rule: ToolRule, subject: list[MadeCall], criterion: EvaluationCriteria) -> Score:
+        outcome = rule.judged(subject)
+        if outcome.unused and self.zero_when_unused and criterion.scale not in ("binary", "pass/fail"):
+            return Score(value=0, reasoning=outcome.reasoning)
+        passed = outcome.reason_code is None
+        value = int(passed) if criterion.scale == "numeric" and criterion.minimum is None else passed
+        return Score(value=value, passed=passed, reason_code=outcome.reason_code, reasoning=outcome.reasoning)
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        return 0 if criterion.scale == "numeric" else False
+
+
+class Expectation(ArgumentTerms):
+    """A tool that is to be called; with conditions on the arguments, only calls that meet them count.
+
+    Attributes:
+        name: The tool's name; case counts.
+        min_calls: The least number of calls that count; below 1 means 1.
+        arguments_contain: What the arguments' JSON text has in it; ``raw_args_contain`` is another name for it.
+        arguments_match: In a program, a function of the arguments' JSON text that returns whether the call counts.
+    """
+
+    name: str = Field(min_length=1)
+    min_calls: int = 1
+    arguments_contain: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("argumentsContain", "rawArgsContain", "raw_args_contain"),
+        serialization_alias="argumentsContain",
+    )
+    arguments_match: SkipJsonSchema[Callable[[str], Any]] | None = None
+
+    @field_validator("arguments_match", mode="before")
     @classmethod
-    def from_child(cls, fields: Mapping[str, Any]) -> Self:
-        return cls.model_validate({**fields, "rules": with_functions(fields["rules"], "argument_checks")})
+    def _need_not_be_awaited(cls, value: Any) -> Any:
+        return value if value is None else synchronous(value, "arguments' JSON text")
 
-    async def evaluate(
-        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
-    ) -> list[EvaluationResult]:
-        """One result a rule whose criterion is asked for, in rule order."""
-        due = [(rule, find_criterion(criteria, rule.criterion_name)) for rule in self.rules]
-        calls = calls_of(evaluation_input, self.tool_data_source) if any(needs_calls for _, needs_calls in due) else []
-        return [self._apply(rule, criterion, calls) for rule, criterion in due if criterion is not None]
+    @field_serializer("arguments_match", when_used="json")
+    def _matcher_by_name(self, value: Any) -> Any:
+        return None if value is None else f"function {qualified_name(value)}"
 
-    def _apply(self, rule: ToolRule, criterion: EvaluationCriteria, calls: list[MadeCall]) -> EvaluationResult:
-        try:
-            return result_of(self, criterion, self._score(rule.judged(calls), criterion))
-        except EvaluationSkipped as skipped:
-            changes: dict[str, Any] = {"skip_reason": str(skipped) or "skipped", "error": None, "error_type": None}
-            return replaced(failure_of(self, criterion.name, "", error_type=""), changes)
-        except EvaluationError as error:
-            filler = 0 if criterion.scale == "numeric" else False
-            return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
-        except Exception as error:
-            # A function of the user's: a run error, which takes no other rule along.
-            failed = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
-            return replaced(failed, {"raised": True})
+    @property
+    def has_function(self) -> bool:
+        return self.arguments_match is not None or super().has_function
 
-    def _score(self, finding: Finding, criterion: EvaluationCriteria) -> Score:
-        passed = finding.reason_code is None
-        value: ScoreValue = passed
-        if finding.unused and self.zero_when_unused and criterion.scale not in ("binary", "pass/fail"):
-            return Score(value=0, reasoning=finding.reasoning)
-        if criterion.scale == "numeric" and criterion.minimum is None:
-            value = int(passed)
-        return Score(value=value, passed=passed, reason_code=finding.reason_code, reasoning=finding.reasoning)
+    def counts(self, call: MadeCall) -> bool:
+        """Whether the call is one of those that are expected. Raises whatever a function raises."""
+        if call.name != self.name:
+            return False
+        if self.arguments_contain is not None and self.arguments_contain not in raw_arguments(call.arguments):
+            return False
+        if self.arguments_match is not None and answer_of(self.arguments_match(raw_arguments(call.arguments))):
+            return False
+        return self.is_empty or self.problem(call.arguments) is None
+
+
+class ToolUse(OperationalEvaluator, type="ToolUse"):
+    """Fraction of the expected tool calls that were made, 0 to 1; it passes with all of them. Without any, 1.
+
+    Calls on messages of every role count, and the answer's own (`EvaluationInput.tool_calls`). What a function raises
+    is this evaluator's failure. For rules of which each decides a criterion of its own, forbidden tools and the order
+    of calls there is `ToolUsage`.
+
+    Attributes:
+        expectations: What is to be called.
+    """
+
+    reason_codes: ClassVar[tuple[str, ...]] = ("tool_not_called",)
+
+    criterion_name: str = "tool_use"
+    expectations: ListOf[Expectation]
+
+    def preferred_execution(self) -> Execution | None:
+        """``process`` with a schema or a pattern that arguments can make slow; a function may take any time."""
+        return _execution_of(self.expectations)
+
+    def to_child(self) -> dict[str, Any]:
+        refuse_functions(self.expectations)
+        return super().to_child()
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        """Count the calls of each expectation."""
+        calls = calls_of(evaluation_input, "messageHistory", any_role=True) if self.expectations else []
+        unmet = [problem for expectation in self.expectations if (problem := _unmet(expectation, calls))]
+        wanted = len(self.expectations)
+        if not unmet:
+            return Score(value=1.0, passed=True, reasoning=f"all {wanted} expectations met")
+        return Score(
+            value=(wanted - len(unmet)) / wanted, passed=False, reason_code="tool_not_called",
+            reasoning=f"{wanted - len(unmet)} of {wanted} expectations met; {'; '.join(unmet)}",
+        )  # fmt: skip
+
+
+def _execution_of(rules: Sequence[ArgumentTerms]) -> Execution | None:
+    if any(rule.has_function for rule in rules):
+        return None
+    return "inline" if all(rule.is_fast for rule in rules) else "process"
+
+
+def _unmet(expectation: Expectation, calls: Sequence[MadeCall]) -> str | None:
+    """What an expectation lacks; None when it is met."""
+    needed = max(1, expectation.min_calls)
+    count = 0
+    for call in calls:
+        count += expectation.counts(call)
+        if count == needed:
+            return None
+    others = sum(call.name == expectation.name for call in calls) - count
+    return f"{expectation.name}: {count} of {needed} calls" + (f", {others} with other arguments" if others else "")

@@ -1,4 +1,4 @@
-"""The case that a judge is shown: the fields of an input by their names, shortened, and whether they are there."""
+"""The case that a judge reads: the fields of an input by their names, shortened, and which are missing."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, WithJsonSchema
 
 from agenteval_otel.capture.text import plain
 from agenteval_otel.judges.prompt import CaseText, shortened
 from agenteval_otel.models import EvaluationInput
 
-__all__ = ["FIELDS", "CaseField", "CaseFields", "case_of", "fields_shown", "missing_of", "value_of"]
-
 CaseField = Literal[
     "question", "response", "ground_truth", "context", "history", "tool_calls", "tool_results", "tool_definitions",
 ]  # fmt: skip
 FIELDS: tuple[str, ...] = get_args(CaseField)
-"""What of an input a judge may need; the words of the option ``needs``."""
+"""The fields of an input that a judge may need; the words of the option ``needs``."""
 
 
 def _known(value: str) -> str:
@@ -29,25 +27,24 @@ def _known(value: str) -> str:
     return value
 
 
-_ONE = "|".join(FIELDS)
+_FIELD = "|".join(FIELDS)
 CaseFields = Annotated[
     str,
     AfterValidator(_known),
-    WithJsonSchema({"anyOf": [{"enum": list(FIELDS)}, {"type": "string", "pattern": rf"^({_ONE})(\|({_ONE}))+$"}]}),
+    WithJsonSchema({"anyOf": [{"enum": list(FIELDS)}, {"type": "string", "pattern": rf"^({_FIELD})(\|({_FIELD}))+$"}]}),
 ]
 """A field, or several of which the first that is there counts: ``context|ground_truth``."""
 
-_IN_WORDS = {"question": "question", "ground_truth": "ground truth", "tool_calls": "tool calls",
-             "tool_results": "tool results", "tool_definitions": "tool definitions"}  # fmt: skip
 _DEFINITIONS = ("tools", "tool_definitions", "toolDefinitions")
 _DEEPEST = 8
 _LEAST_OF_AN_ENTRY = 100
 
 
 def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
-    """What the input holds in a field (``context.key`` too): text, else plain data; None where there is nothing."""
+    """The input's value of a field (``context.key`` too): text, else plain data; None if it is missing."""
     if field in ("response", "ground_truth") or field.startswith("context."):
-        return _value_of(evaluation_input, field)
+        text = evaluation_input.text_at(field)
+        return text if text is not None else evaluation_input.value_at(field)
     if field == "tool_definitions":
         return _definitions(evaluation_input)
     if field == "tool_results":
@@ -63,7 +60,7 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
 
 
 def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]], *, limit: int) -> dict[str, CaseText]:
-    """The fields that there are, by the names that the judge reads; each at most about `limit` characters.
+    """The fields that the input has, by the names that the judge reads; each at most about `limit` characters.
 
     Args:
         evaluation_input: The input.
@@ -82,20 +79,17 @@ def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]]
 
 
 def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str | None:
-    """Why the input cannot be judged: the first field that is needed and not there; None where all are.
-
-    Of alternatives the first is named, and the others behind a colon.
-    """
+    """Why the input cannot be judged: the first missing field, alternatives behind a colon; None if all are there."""
     for needed in needs:
         fields = needed.split("|")
         if not any(_is_there(evaluation_input, field) for field in fields):
-            first, *others = (_IN_WORDS.get(field, field) for field in fields)
+            first, *others = (field.replace("_", " ") for field in fields)
             return f"no {first}" + (": nor " + ", nor ".join(others) if others else "")
     return None
 
 
 def fields_shown(evaluation_input: EvaluationInput, wanted: Sequence[str]) -> list[str]:
-    """The fields that stand for what is wanted, each once and in the order of `FIELDS`: of alternatives the first."""
+    """The wanted fields in the order of `FIELDS`; of alternatives the first that the input has."""
     shown = {
         next((field for field in fields if _is_there(evaluation_input, field)), fields[0])
         for fields in (alternatives.split("|") for alternatives in wanted)
@@ -106,22 +100,17 @@ def fields_shown(evaluation_input: EvaluationInput, wanted: Sequence[str]) -> li
 def _is_there(evaluation_input: EvaluationInput, field: str) -> bool:
     value = value_of(evaluation_input, field)
     if field == "response" and isinstance(value, str):
-        return True  # an empty answer is refused by its own word
-    return _says(value)
+        return True  # an empty answer has its own skip reason
+    return _has_content(value)
 
 
-def _says(value: Any, depth: int = 0) -> bool:
-    """Whether there is anything in it: a text that is not blank, a number, or something that holds one."""
+def _has_content(value: Any, depth: int = 0) -> bool:
+    """Whether it is or contains a text that is not blank, or a number."""
     if isinstance(value, str):
         return bool(value.strip())
     if depth < _DEEPEST and isinstance(value, Mapping | list | tuple):
-        return any(_says(item, depth + 1) for item in (value.values() if isinstance(value, Mapping) else value))
+        return any(_has_content(item, depth + 1) for item in (value.values() if isinstance(value, Mapping) else value))
     return value is not None
-
-
-def _value_of(evaluation_input: EvaluationInput, field: str) -> Any:
-    text = evaluation_input.text_at(field)
-    return text if text is not None else evaluation_input.value_at(field)
 
 
 def _definitions(evaluation_input: EvaluationInput) -> Any:
@@ -140,30 +129,25 @@ def _results(evaluation_input: EvaluationInput) -> list[dict[str, Any]] | None:
 def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
     if isinstance(value, str):
         return shortened(value, limit)
-    data = plain([item.model_dump(by_alias=True, exclude_none=True) if hasattr(item, "model_dump") else item
-                  for item in value] if isinstance(value, list | tuple) else value)  # fmt: skip
+    if isinstance(value, list | tuple):
+        value = [_dumped(item) for item in value]
+    data = plain(value)
+    whole = _within(data, limit)
+    if by_entry and isinstance(whole.text, str) and len(data) * _LEAST_OF_AN_ENTRY <= limit:
+        entries = [_within(entry, limit // len(data)) for entry in data]
+        return CaseText([entry.text for entry in entries], sum(entry.left_out for entry in entries))
+    return whole
+
+
+def _dumped(item: Any) -> Any:
+    return item.model_dump(by_alias=True, exclude_none=True) if isinstance(item, BaseModel) else item
+
+
+def _within(data: Any, limit: int) -> CaseText:
+    """The data as it is, or as shortened text where it is too long, or is not JSON (NaN, an infinity)."""
     text = json.dumps(data, ensure_ascii=False)
-    if len(text) <= limit and _is_strict(data):
-        return CaseText(data)
-    if by_entry and len(data) * _LEAST_OF_AN_ENTRY <= limit:
-        return _each_shortened(data, limit)
-    return shortened(text, limit)
-
-
-def _each_shortened(entries: list[Any], limit: int) -> CaseText:
-    """All of the entries, the long ones among them as shortened text."""
-    shown, left_out = [], 0
-    for entry in entries:
-        text = json.dumps(entry, ensure_ascii=False)
-        short = shortened(text, limit // len(entries))
-        left_out += short.left_out
-        shown.append(short.text if short.left_out or not _is_strict(entry) else entry)
-    return CaseText(shown, left_out)
-
-
-def _is_strict(data: Any) -> bool:
     try:
         json.dumps(data, allow_nan=False)
-    except ValueError:  # NaN or an infinity, for which JSON has no form
-        return False
-    return True
+    except ValueError:
+        return shortened(text, limit)
+    return CaseText(data) if len(text) <= limit else shortened(text, limit)

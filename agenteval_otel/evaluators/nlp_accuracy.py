@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
 from agenteval_otel.components import PartError
 from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder, as_embedder
 from agenteval_otel.errors import ConfigurationError, EmbedderError, EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import (
-    CriterionEvaluator,
-    EvaluatorKind,
-    Execution,
-    failure_of,
-    find_criterion,
-    result_of,
-)
-from agenteval_otel.evaluators.imports import MAIN, importable, imported
+from agenteval_otel.evaluators.base import EvaluatorKind, Execution
+from agenteval_otel.evaluators.built_in import BuiltInEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.value import replaced
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-__all__ = ["NLPAccuracy"]
-
-ReasonCode = Literal["below_threshold"]
 _TWO_VALUED = ("binary", "pass/fail")
-# Kinds of arrays that numpy would make numbers of: truth values, complex numbers, texts, times.
-_NO_NUMBERS = "bcSUmM"
-_EMBEDDER_NAMES = ("embedder", "embeddingModel", "embedding_model")
 
 
-class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
+class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     """Cosine of the angle between the embeddings of response and ground truth, -1 to 1, higher is nearer.
 
     Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
@@ -61,11 +43,11 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
     child_environment: ClassVar[tuple[str, ...]] = (
         "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "XDG_CACHE_HOME",
     )  # fmt: skip
-    reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
+    reason_codes: ClassVar[tuple[str, ...]] = ("below_threshold",)
 
     embedder: SerializeAsAny[Embedder] = Field(
         default_factory=HashingEmbedder,
-        validation_alias=AliasChoices(*_EMBEDDER_NAMES),
+        validation_alias=AliasChoices("embedder", "embeddingModel", "embedding_model"),
         serialization_alias="embedder",
     )
     similarity_threshold: float | None = Field(default=None, ge=-1, le=1)
@@ -83,29 +65,12 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
         """``async`` with an async embedder, else ``process``."""
         return "async" if self.embedder.is_async else "process"
 
-    def to_child(self) -> dict[str, Any]:
-        """As every evaluator's, with the embedder by its class, whose module the child would not load otherwise.
-
-        Raises:
-            LookupError: The embedder's class cannot be imported there.
-        """
-        place = importable(type(self.embedder))
-        if place[0] == MAIN:
-            raise LookupError(f"{place[1]} is defined in the program's own file")
-        fields = super().to_child()
-        settings = {name: value for name, value in fields["embedder"].items() if name != "type"}
-        return {**fields, "embedder": [*place, settings]}
-
-    @classmethod
-    def from_child(cls, fields: Mapping[str, Any]) -> Self:
-        module, path, settings = fields["embedder"]
-        return cls.model_validate({**fields, "embedder": imported(module, path).model_validate(settings)})
-
     async def score(self, evaluation_input: EvaluationInput) -> Score:
-        """The cosine; see `evaluate` for the verdict and for what has none.
+        """The cosine.
 
         Raises:
             EvaluationSkipped: There is no ground truth.
+            EvaluationError: A text is missing, or the embedder broke; `evaluate` makes it a failed result.
         """
         if self.without_reference == "skip" and evaluation_input.ground_truth is None:
             raise EvaluationSkipped("no ground truth")
@@ -113,57 +78,44 @@ class NLPAccuracy(CriterionEvaluator, type="NLPAccuracy"):
             _text_of(evaluation_input.response, "response"),
             _text_of(evaluation_input.ground_truth, "ground_truth"),
         ]
-        embedded = await self.embedder.embedded(texts)
-        return Score(
-            value=_cosine(*_vectors_of(embedded.vectors)), metadata=_usage_metadata(self.embedder, embedded.usage)
-        )
-
-    async def evaluate(
-        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
-    ) -> list[EvaluationResult]:
-        """One result; a failed one when a text is missing, and when the embedder breaks."""
-        criterion = find_criterion(criteria, self.criterion_name)
-        if criterion is None:
-            return []
-        two_valued = criterion.scale in _TWO_VALUED
-        filler: ScoreValue = False if two_valued else 0
         try:
-            score = await self.score(evaluation_input)
-        except EvaluationSkipped:
+            embedded = await self.embedder.embedded(texts)
+        except (EvaluationError, EvaluationSkipped):
             raise
-        except EvaluationError as error:
-            failure = failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
-            metadata = _usage_metadata(self.embedder, error.usage) if isinstance(error, EmbedderError) else None
-            return [replaced(failure, {"metadata": metadata}) if metadata else failure]
         except Exception as error:
             message = f"the embedder raised {message_of(error)}"
-            return [failure_of(self, criterion.name, message, error_type=type(error).__name__, filler=filler)]
-        return [result_of(self, criterion, self._judged(score, criterion, two_valued=two_valued))]
+            raise EvaluationError(message, error_type=type(error).__name__) from error
+        return Score(value=_cosine(embedded.vectors), metadata=_usage_metadata(self.embedder, embedded.usage))
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        return False if criterion.scale in _TWO_VALUED else 0
+
+    def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
+        usage = error.usage if isinstance(error, EmbedderError) else None
+        return replaced(super().failed(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
+
+    def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
+        cosine: Any = score.value
+        fields: dict[str, Any] = {"reasoning": f"cosine {cosine:.4f} ({self.embedder.type})"}
+        # Texts that point away from each other are as unlike as texts can be on a scale that begins at 0.
+        if criterion.scale == "numeric" and criterion.minimum is None and not isinstance(criterion, AgentDockCriteria):
+            fields["value"] = max(0.0, cosine)
+        if self.similarity_threshold is not None:
+            reached = cosine >= self.similarity_threshold
+            outcome = "reached" if reached else "not reached"
+            fields["reasoning"] += f", threshold {self.similarity_threshold:g} {outcome}"
+            fields["reason_code"] = None if reached else "below_threshold"
+            if criterion.scale in _TWO_VALUED:
+                fields["value"] = reached
+        return replaced(score, fields)
 
     def prepare(self) -> None:
         """Have the embedder load what it needs."""
         self.embedder.prepare()
 
-    def _judged(self, score: Score, criterion: EvaluationCriteria, *, two_valued: bool) -> Score:
-        cosine: Any = score.value
-        reasoning = f"cosine {cosine:.4f} ({self.embedder.type})"
-        # Texts that point away from each other are as unlike as texts can be on a scale that begins at 0.
-        clipped = criterion.scale == "numeric" and criterion.minimum is None
-        value = max(0.0, cosine) if clipped and not isinstance(criterion, AgentDockCriteria) else cosine
-        if self.similarity_threshold is None:
-            return replaced(score, {"value": value, "reasoning": reasoning})
-        reached = cosine >= self.similarity_threshold
-        reasoning += f", threshold {self.similarity_threshold:g} {'reached' if reached else 'not reached'}"
-        return Score(
-            value=reached if two_valued else value,
-            reason_code=None if reached else "below_threshold",
-            reasoning=reasoning,
-            metadata=score.metadata,
-        )
-
 
 def _usage_metadata(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str, Any] | None:
-    """Which model embedded and what that took, for the result's metadata; None where nothing is counted."""
+    """The model and its usage, for the result's metadata; None where nothing is counted."""
     if usage is None:
         return None
     return {"embedder": {"model": getattr(embedder, "model", ""), **usage.model_dump(by_alias=True)}}
@@ -189,8 +141,8 @@ def _text_of(value: Any, name: str) -> str:
         raise EvaluationError(f"the {name} has no JSON form", error_type="invalid_text") from error
 
 
-def _vectors_of(rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The two rows.
+def _cosine(rows: Any) -> float:
+    """The cosine of the angle between two rows; 0 where one is zero.
 
     Raises:
         EvaluationError: (``invalid_embedding``) They are not two vectors of numbers, of one length that is not 0.
@@ -198,10 +150,7 @@ def _vectors_of(rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     import numpy as np
 
     try:
-        first, second = map(np.asarray, rows)
-        if any(row.dtype.kind in _NO_NUMBERS for row in (first, second)):
-            raise TypeError("no real numbers")
-        first, second = first.astype(np.float64), second.astype(np.float64)
+        first, second = (np.asarray(row, np.float64) for row in rows)
     except (TypeError, ValueError, OverflowError) as error:
         raise EvaluationError("expected two vectors of numbers", error_type="invalid_embedding") from error
     if first.ndim != 1 or first.shape != second.shape or not first.size:
@@ -209,13 +158,7 @@ def _vectors_of(rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         raise EvaluationError(message, error_type="invalid_embedding")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise EvaluationError("an embedding is not finite", error_type="invalid_embedding")
-    return first, second
-
-
-def _cosine(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    # Scaled, so that no square runs over or vanishes.
-    largest = [float(abs(vector).max()) for vector in (first, second)]
-    if not all(largest):
-        return 0.0
-    first, second = first / largest[0], second / largest[1]
-    return min(1.0, max(-1.0, float(first @ second) / math.sqrt(float(first @ first) * float(second @ second))))
+    # Scaled, so that no square overflows or vanishes.
+    first, second = (vector / (abs(vector).max() or 1.0) for vector in (first, second))
+    lengths = math.sqrt(float(first @ first) * float(second @ second))
+    return min(1.0, max(-1.0, float(first @ second) / lengths)) if lengths else 0.0

@@ -1,0 +1,118 @@
+"""What the package's own evaluators share: texts of an input by their path, failed results, and files of settings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.base import CriterionEvaluator, failure_of, find_criterion, result_of
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+
+SHORT_LIST = 100
+"""A search for so many terms takes microseconds: it runs inline."""
+MAX_FILE_BYTES = 4 * 1024 * 1024
+
+ROOTS = ("response", "prompt", "groundTruth", "ground_truth", "context")
+
+
+def _known(value: str) -> str:
+    if value and value.partition(".")[0] not in ROOTS:
+        raise ValueError("expected response, prompt, groundTruth or context, or a path below (context.<path>)")
+    return value
+
+
+NESTED = ConfigDict(
+    frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
+    loc_by_alias=False, ignored_types=(cached_property,), hide_input_in_errors=True, allow_inf_nan=False,
+)  # fmt: skip
+"""The `model_config` of settings inside an evaluator: rules, predicates, rubrics."""
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    return value
+
+
+NotBlank = Annotated[str, AfterValidator(_not_blank)]
+TextField = Annotated[str, AfterValidator(_known)]
+"""The path of a text in the input, by the rules of `EvaluationInput.text_at`."""
+
+
+class BuiltInEvaluator(CriterionEvaluator):
+    """A criterion evaluator whose `EvaluationError` gives a failed result, as AgentDock has it, and no run error."""
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        """The score that AgentDock writes into a failed result."""
+        return 0
+
+    def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
+        """The score as the criterion's scale and threshold want it."""
+        return score
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        """One result; a failed one where the input cannot be scored."""
+        criterion = find_criterion(criteria, self.criterion_name)
+        if criterion is None:
+            return []
+        try:
+            score: Any = self.score(evaluation_input)
+            if inspect.isawaitable(score):
+                score = await score
+            return [result_of(self, criterion, self.adjusted(score, criterion))]
+        except EvaluationError as error:
+            return [self.failed(error, criterion)]
+
+    def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
+        """The failed result of an error."""
+        filler = self.filler(criterion)
+        return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
+
+
+def text_at(evaluation_input: EvaluationInput, field: str) -> str:
+    """The text at a field.
+
+    Raises:
+        EvaluationError: (``missing_text``) There is no text.
+    """
+    text = evaluation_input.text_at(field)
+    if text is None:
+        raise EvaluationError(f"no text at {field}", error_type="missing_text")
+    return text
+
+
+def listed(items: Sequence[str], *, most: int = 20) -> str:
+    """The items for a sentence, the first ones of many."""
+    more = len(items) - most
+    return ", ".join([*items[:most], f"{more} more"] if more > 0 else items) or "none"
+
+
+def read_text(path: str) -> str:
+    """The text of a UTF-8 file that a setting names. Blocks for as long as the file system takes.
+
+    Raises:
+        ValueError: It is no regular file, cannot be read, has more than 4 MiB, or is not UTF-8.
+    """
+    try:
+        file = Path(path).expanduser()
+        if file.exists() and not file.is_file():
+            raise ValueError(f"{path}: expected a regular file")
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{path}: more than {MAX_FILE_BYTES} bytes")
+        content = file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}:{line}: not UTF-8") from None

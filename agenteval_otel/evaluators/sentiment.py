@@ -1,0 +1,269 @@
+"""Sentiment: how a text sounds by the words and emoji that a lexicon lists."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.built_in import BuiltInEvaluator, TextField, listed, read_text, text_at
+from agenteval_otel.evaluators.words import WHITESPACE
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
+from agenteval_otel.runtime.text import composed
+
+BUILTIN: Final = "builtin"
+AFINN: Final = "afinn"
+_LOWEST, _HIGHEST = -5, 5
+_FILES = Path(__file__).parent / "lexicon"
+_AFINN_FILE = "data/AFINN-en-165.txt"
+
+OutputType = Literal["comparativeNormalized", "rawScore", "category"]
+_INLINE_UP_TO = 100_000
+_KEPT_WORDS = 1_000
+_SCALES: dict[OutputType, str] = {"comparativeNormalized": "numeric", "rawScore": "raw", "category": "category"}
+
+
+class Sentiment(BuiltInEvaluator, type="Sentiment"):
+    """How a text sounds by its words: the sum of the values of those that a lexicon lists, each from -5 to 5.
+
+    A value changes its sign when a negator ("not", "don't", ...) stands directly before the word. The comparative score
+    is the sum divided by the number of all words (AFINN's arithmetic, F. A. Nielsen 2011). A blank text is neutral; a
+    missing one gives a failed result.
+
+    Attributes:
+        source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
+        output_type: ``comparativeNormalized`` is (comparative + 5) / 10, 0 to 1, 0.5 for neutral; ``rawScore`` the sum;
+            ``category`` is ``positive``, ``negative`` or ``neutral``.
+        positive_threshold: Comparative score above which the category is ``positive``.
+        negative_threshold: Comparative score below which it is ``negative``.
+        original_tokens: Split text and find negations as AgentDock does, with its oddities: a tab joins two words,
+            typographic apostrophes negate nothing, an emoji counts only where it stands alone.
+        lexicon: ``builtin`` is the package's own English one; ``afinn`` is AFINN-165, from the extra ``sentiment``,
+            with the package's own emoji; anything else is the path of a file with ``word<TAB>value`` lines.
+        max_characters: Only so many characters, from the start of the text, are looked at; results say so.
+        scale: By default ``numeric`` for ``comparativeNormalized``; the other outputs have no place on that scale, so
+            ``raw`` or ``category``.
+    """
+
+    source_text_field: TextField = "response"
+    output_type: OutputType = "comparativeNormalized"
+    positive_threshold: float = 0.2
+    negative_threshold: float = -0.2
+    original_tokens: bool = False
+    lexicon: str = BUILTIN
+    max_characters: int = Field(default=_INLINE_UP_TO, ge=1, le=10_000_000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scale_of_output(cls, data: Any) -> Any:
+        output_type = data.get("output_type", data.get("outputType")) if isinstance(data, Mapping) else None
+        scales: Mapping[Any, str] = _SCALES
+        return {"scale": scales[output_type], **data} if output_type in (*scales,) else data
+
+    @model_validator(mode="after")
+    def _has_lexicon(self) -> Self:
+        try:
+            values = self._lexicon.values  # read now and kept, whatever becomes of its file
+        except ValueError as error:
+            raise ValueError(f"lexicon: {error}") from None
+        if not values:
+            raise ValueError(f"the lexicon {self.lexicon} has no entries")
+        return self
+
+    @model_validator(mode="after")
+    def _categories_are_apart(self) -> Self:
+        if self.output_type == "category" and self.negative_threshold >= self.positive_threshold:
+            raise ValueError("negative_threshold must be below positive_threshold")
+        return self
+
+    def preferred_execution(self) -> Execution | None:
+        """``inline`` while `max_characters` bounds its time, else ``process``."""
+        return "inline" if self.max_characters <= _INLINE_UP_TO else "process"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the configuration and with the entries of the lexicon."""
+        return hashlib.sha256(f"{super().fingerprint} {self._lexicon.digest}".encode()).hexdigest()[:12]
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        return "neutral" if self.output_type == "category" else 0
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        """Sum up the words.
+
+        Raises:
+            EvaluationError: (``missing_text``) There is no text; `evaluate` makes it a failed result.
+        """
+        full_text = text_at(evaluation_input, self.source_text_field)
+        text = full_text[: self.max_characters]
+        is_cut = len(text) < len(full_text)
+        if not text.strip(WHITESPACE):
+            return Score(value=self._output(0, 0.0), reasoning="the text is blank")
+        words = self._split(text)
+        total, positive, negative = self._sum(words)
+        comparative = total / max(1, len(words))
+        return Score(
+            value=self._output(total, comparative),
+            reasoning=(
+                f"raw score {total:g} of {len(words)} words, comparative {comparative:.4f}; "
+                f"positive: {listed(positive)}; negative: {listed(negative)}"
+                f"{'; only the start of the text' if is_cut else ''}"
+            ),
+            metadata={
+                "rawScore": total,
+                "comparativeScore": comparative,
+                "positiveWords": positive[:_KEPT_WORDS],
+                "negativeWords": negative[:_KEPT_WORDS],
+                **({"readCharacters": self.max_characters} if is_cut else {}),
+            },
+        )
+
+    @property
+    def _split(self) -> Callable[[str], list[str]]:
+        return original_tokens if self.original_tokens else tokens
+
+    @cached_property
+    def _lexicon(self) -> Lexicon:
+        return load_lexicon(self.lexicon, self._split)
+
+    def _sum(self, words: list[str]) -> tuple[int | float, list[str], list[str]]:
+        """The sum, and the words on either side of zero after negation, from the end of the text."""
+        values = self._lexicon.values
+        negators = _ORIGINAL_NEGATORS if self.original_tokens else _NEGATORS
+        total: int | float = 0
+        positive: list[str] = []
+        negative: list[str] = []
+        for at in reversed([at for at, word in enumerate(words) if word in values]):
+            value = values[words[at]]
+            if at and words[at - 1] in negators:
+                value = -value
+            total += value
+            if value:
+                (positive if value > 0 else negative).append(words[at])
+        return total, positive, negative
+
+    def _output(self, total: int | float, comparative: float) -> ScoreValue:
+        if self.output_type == "rawScore":
+            return total
+        if self.output_type == "comparativeNormalized":
+            return min(1.0, max(0.0, (comparative + 5) / 10))
+        if comparative > self.positive_threshold:
+            return "positive"
+        return "negative" if comparative < self.negative_threshold else "neutral"
+
+
+class Lexicon(NamedTuple):
+    """Values by lower-cased word, and a digest that changes with them."""
+
+    values: Mapping[str, int | float]
+    digest: str
+
+
+def load_lexicon(name: str, split: Callable[[str], list[str]]) -> Lexicon:
+    """The lexicon of a name, or of a path.
+
+    Args:
+        name: ``builtin``, ``afinn`` or the path of a file: UTF-8, one ``word<TAB>value`` a line, values from -5 to 5;
+            empty lines and lines that begin with ``#`` are ignored.
+        split: What splits a text into words: an entry of a file that is not one word could never match.
+
+    Raises:
+        ValueError: The file cannot be read, or a line, which is then named, is wrong.
+    """
+    if name in (BUILTIN, AFINN):
+        return _packaged(name)
+    try:
+        lexicon = _lexicon_of(read_text(name))
+    except ValueError as error:
+        raise ValueError(f'expected "{BUILTIN}", "{AFINN}" or the path of a lexicon file: {error}') from None
+    for word in lexicon.values:
+        if split(word) != [word]:
+            raise ValueError(f"{name}: {word!r} is not one word, so no text could contain it")
+    return lexicon
+
+
+@lru_cache(maxsize=2)
+def _packaged(name: str) -> Lexicon:
+    words = _FILES / "words.tsv" if name == BUILTIN else _afinn()
+    return _lexicon_of(f"{words.read_text('utf-8')}\n{(_FILES / 'emoji.tsv').read_text('utf-8')}")
+
+
+def _afinn() -> Path:
+    # Its data is read where it is installed; its code is not run.
+    spec = importlib.util.find_spec("afinn")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        if (Path(folder) / _AFINN_FILE).is_file():
+            return Path(folder) / _AFINN_FILE
+    raise ValueError(
+        'the lexicon afinn is not installed: pip install "agenteval-otel[sentiment]", or choose "builtin" or a file'
+    )
+
+
+def _lexicon_of(text: str) -> Lexicon:
+    values: dict[str, int | float] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        word, tab, value = line.partition("\t")
+        word = word.strip().lower()
+        if not tab or not word:
+            raise ValueError(f"line {number}: expected a word, a tab and a number, found {line[:60]!r}")
+        if word in values:
+            raise ValueError(f"line {number}: {word!r} is there a second time")
+        values[word] = _value(value.strip(), number)
+    return Lexicon(values, hashlib.sha256(text.encode()).hexdigest()[:12])
+
+
+def _value(text: str, line: int) -> int | float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not _LOWEST <= value <= _HIGHEST:
+        raise ValueError(f"line {line}: expected a number from {_LOWEST} to {_HIGHEST}, found {text[:60]!r}")
+    return int(value) if value.is_integer() else value
+
+
+_ORIGINAL_WORDS = "not non cant can't dont don't doesnt doesn't wont won't isnt isn't"
+# The original asks a JavaScript object, which has this word from its ancestors.
+_ORIGINAL_NEGATORS = frozenset([*_ORIGINAL_WORDS.split(), "constructor"])
+_VERBS = "are could did does do had has have is must need should was were wo would ca ai"
+_NEGATORS = frozenset(
+    [*_ORIGINAL_WORDS.split(), "cannot", "never"]
+    + [f"{verb}n{apostrophe}t" for verb in _VERBS.split() for apostrophe in ("", "'")]
+)
+
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*")
+# A word of any script, or one emoji; skin tones, variation selectors and joiners are neither.
+_WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|[\u2600-\u27bf\u2b50\u2b55\U0001f300-\U0001f3fa\U0001f400-\U0001faff]")
+_APOSTROPHES = str.maketrans(dict.fromkeys("\u2019\u2018\u02bc\uff07", "'"))
+
+_ORIGINAL_PUNCTUATION = str.maketrans(dict.fromkeys('.,/#!?$%^&*;:{}=_`"~()\n', " "))
+_RUN = re.compile(f"[{WHITESPACE}]{{2,}}")
+
+
+def tokens(text: str) -> list[str]:
+    """Lower-cased words, and each emoji by itself.
+
+    Apostrophes and hyphens inside a word belong to it, typographic apostrophes become straight ones, and letters are
+    composed (NFC); all else separates words.
+    """
+    text = text.lower()
+    return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(composed(text.translate(_APOSTROPHES)))
+
+
+def original_tokens(text: str) -> list[str]:
+    """The words as AgentDock splits them: at spaces, line ends, some punctuation and runs of whitespace.
+
+    One tab or no-break space joins two words; brackets and both kinds of apostrophe stay; an emoji has to stand alone,
+    without a variation selector. Text without words gives one empty token.
+    """
+    return _RUN.sub(" ", text.lower().translate(_ORIGINAL_PUNCTUATION)).strip(WHITESPACE).split(" ")

@@ -1,3 +1,0 @@
-"""Evaluators that compare the response with a reference: by characters, and by embeddings."""
-
-__all__ = ()
