@@ -35,8 +35,8 @@ from agenteval_otel.sampling import Sampler
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
-from agenteval_otel.telemetry import explanations, reference
-from agenteval_otel.telemetry.explanations import Explanation
+from agenteval_otel.telemetry import reference
+from agenteval_otel.telemetry.reference import Explanation
 
 DOCS = Path(__file__).resolve().parent
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
@@ -218,23 +218,23 @@ def _lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def outcomes() -> str:
     """What each outcome means, why it comes and what to do."""
-    known = explanations.OUTCOMES.items()
+    known = reference.OUTCOMES.items()
     return _explained({name: one._replace(means=f"The call {one.means}.") for name, one in known})
 
 
 def failures() -> str:
     """What each part's failure means."""
-    return _explained(explanations.FAILURES)
+    return _explained(reference.FAILURES)
 
 
 def error_types() -> str:
     """What each `error.type` of ours means."""
-    return _explained(explanations.ERROR_TYPES)
+    return _explained(reference.ERROR_TYPES)
 
 
 def no_calls() -> str:
     """Why nothing may have been counted at all."""
-    found = explanations.NO_CALLS
+    found = reference.NO_CALLS
     return "\n".join(f"- {_sentence(entry)}" for entry in (*found.causes, *found.remedies))
 
 

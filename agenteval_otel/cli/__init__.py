@@ -12,7 +12,7 @@ from types import ModuleType
 
 from agenteval_otel.errors import AgentEvalError
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.telemetry.events import scope_version
+from agenteval_otel.telemetry.target import scope_version
 
 __all__ = ["main"]
 

@@ -1,6 +1,6 @@
 """``agenteval-otel explain``: why there is no score. Shares of the outcomes first, then losses and failures in full.
 
-`counts` reads the counts; the explanations are those of `telemetry.explanations`.
+`counts` reads the counts; the explanations are those of `telemetry.reference`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agenteval_otel.cli.figures import percent
 from agenteval_otel.components import choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.telemetry.explanations import (
+from agenteval_otel.telemetry.reference import (
     ERROR_TYPES,
     FAILURES,
     LOST_REASONS,

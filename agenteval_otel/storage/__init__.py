@@ -4,7 +4,8 @@ from agenteval_otel.storage.base import EvaluationStorageProvider, FanOutStorage
 from agenteval_otel.storage.console import ConsoleStorageProvider
 from agenteval_otel.storage.json_file import JsonFileStorageProvider
 from agenteval_otel.storage.otlp import OtlpStorageProvider
-from agenteval_otel.storage.sql import SqlStorageProvider, StoredResult
+from agenteval_otel.storage.sql import SqlStorageProvider
+from agenteval_otel.storage.sql_rows import StoredResult
 
 __all__ = [
     "ConsoleStorageProvider",

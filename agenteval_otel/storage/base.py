@@ -14,8 +14,6 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.event_loop import new_loop
 from agenteval_otel.runtime.worker import Worker
 
-__all__ = ["EvaluationStorageProvider", "FanOutStorage", "without_objects"]
-
 SAVE_TIMEOUT_S = 10.0
 
 

@@ -11,8 +11,6 @@ from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.storage.base import EvaluationStorageProvider
 
-__all__ = ["ConsoleStorageProvider"]
-
 
 class ConsoleStorageProvider(EvaluationStorageProvider, type="console"):
     """Writes ``agent  overall 0.83  tone pass  length fail (too_long)`` for each result.

@@ -19,9 +19,6 @@ from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import Placement, span_context_of
 from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint
 
-__all__ = ["ContentCapture", "OtlpStorageProvider"]
-
-
 Protocol = Literal["grpc", "http/protobuf"]
 
 

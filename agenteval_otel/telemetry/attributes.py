@@ -27,12 +27,7 @@ def response_attributes(response: Any) -> dict[str, Any]:
 
 
 def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of one result, without content; a failure has ``error.type`` and neither score nor label.
-
-    Args:
-        result: Scored or failed.
-        common: What `response_attributes` gave for its response.
-    """
+    """The attributes of one result, without content; a failure has ``error.type`` and neither score nor label."""
     attributes = {**_signature(
         result.criterion_name, result.evaluator_id or result.evaluator_type, result.evaluator_version,
         result.evaluator_kind,
@@ -116,14 +111,7 @@ def _score_names(criterion: str) -> tuple[str, str]:
 def run_attributes(
     response: Any, *, scores: Mapping[str, Any], common: Mapping[str, Any], with_content: bool
 ) -> dict[str, Any]:
-    """The run span's attributes: scores first, core last, because the SDK evicts the oldest beyond its limit.
-
-    Args:
-        response: Whose they are.
-        scores: What `score_attributes` gave for its results.
-        common: What `response_attributes` gave for it.
-        with_content: Prompt and answer are among them.
-    """
+    """The run span's attributes: scores first, core last, because the SDK evicts the oldest beyond its limit."""
     attributes = dict(scores)
     if with_content and response.input_snapshot is not None:
         snapshot = response.input_snapshot

@@ -45,11 +45,7 @@ def is_batch_processor(processor: Any) -> bool:
 
 
 class Backpressure:
-    """Says whether the processors behind some providers have room. Background thread only.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Says whether the processors behind some providers have room. Background thread only."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -9,24 +9,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext
 
 from agenteval_otel.capture.text import cap, sanitise
-from agenteval_otel.models import EvaluationInput, EvaluationResult, SpanReference
+from agenteval_otel.models import EvaluationResult, SpanReference
 from agenteval_otel.models.judge_calls import OBSERVER
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.attributes import event_attributes, event_body, response_attributes, run_attributes
-from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
-from agenteval_otel.telemetry.metrics import Instruments, ResultTotals, Timed
+from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import (
+    EventLog,
     Placement,
     context_of,
     context_of_span,
@@ -52,50 +53,12 @@ def content_capture(setting: ContentCapture | None) -> ContentCapture:
     return _CONTENT_WORDS.get(os.environ.get(_CAPTURE_VARIABLE, "").strip().lower(), "no_content")
 
 
-class Response(Timed, Protocol):
-    """What is emitted of one evaluated response; an `AggregatedEvaluationResult` is one."""
-
-    @property
-    def results(self) -> Sequence[EvaluationResult]: ...
-    @property
-    def overall_score(self) -> float | None: ...
-    @property
-    def agent(self) -> str | None: ...
-    @property
-    def model(self) -> str | None: ...
-    @property
-    def response_id(self) -> str | None: ...
-    @property
-    def conversation_id(self) -> str | None: ...
-    @property
-    def stream_end(self) -> str | None: ...
-    @property
-    def sampling_probability(self) -> float | None: ...
-    @property
-    def sampling_reason(self) -> str | None: ...
-    @property
-    def sampling_scope(self) -> str | None: ...
-    @property
-    def sampling_clustered(self) -> bool: ...
-    @property
-    def has_ground_truth(self) -> bool: ...
-    @property
-    def input_snapshot(self) -> EvaluationInput | None: ...
-    @property
-    def span(self) -> SpanReference | None: ...
+Response = Any
+"""What is emitted of one evaluated response: an `AggregatedEvaluationResult`, or an object with its attributes."""
 
 
 class Emitter:
-    """Emits results with the providers that exist when the first result comes.
-
-    Args:
-        providers: Where the signals go.
-        detail: ``auto`` writes result spans for evaluators that call a model and for failures, ``result`` for all,
-            ``response`` none beside the run span, ``none`` no span at all.
-        placement: The run span as a ``child`` of the evaluated span, or ``linked`` from a trace of its own.
-        signals: Those that are emitted.
-        content: Which signals may carry content.
-    """
+    """Emits results with the providers that are there when one comes. Its settings are `OtlpStorageProvider`'s."""
 
     def __init__(
         self,
@@ -115,18 +78,19 @@ class Emitter:
         self.totals = ResultTotals()
         self.judge_totals = JudgeTotals(self.totals.bounded)
         self._accounting: Accounting | None = None
-        self._queue: Callable[[], Mapping[str, float]] = dict
-        self._load: Callable[[], Mapping[str, float]] = dict
+        self._gauges: Callable[[], Mapping[str, float]] = dict
         self._failure: Exception | None = None
-        self._forget()
+        self._instruments: Instruments | None = None
+        self._judge_instruments: JudgeInstruments | None = None
+        reset_in_child(self._reset)
 
     def __repr__(self) -> str:
         return f"<Emitter {self.providers!r}>"
 
-    def _forget(self) -> None:
-        self._pid = os.getpid()
-        self._instruments: Instruments | None = None
-        self._judge_instruments: JudgeInstruments | None = None
+    def _reset(self) -> None:
+        self._instruments = self._judge_instruments = None
+        self.totals.reset()  # in place: observable instruments hold them
+        self.judge_totals.reset()
 
     def observe(
         self,
@@ -136,7 +100,7 @@ class Emitter:
         judges: Iterable[Any] = (),
     ) -> None:
         """Set, at start, the sources of outcomes, queue, load and judge metrics; imports what exporters will need."""
-        self._accounting, self._queue, self._load = accounting, queue, load
+        self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
         self.judge_totals.know(judges)
 
         def lose(signal: str, reason: str, count: int) -> None:
@@ -150,13 +114,9 @@ class Emitter:
 
     def prepare(self) -> None:
         """Create the instruments: metrics must also show that nothing was evaluated. Background thread only."""
-        if self._pid != os.getpid():  # totals from zero, in place: observable instruments hold them
-            self._forget()
-            self.totals.reset()
-            self.judge_totals.reset()
         if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
             self._instruments = Instruments(
-                meter, self.totals, self._accounting, queue=lambda: self._queue(), load=lambda: self._load(),
+                meter, self.totals, self._accounting, gauges=lambda: self._gauges(),
                 lost=self.providers.lost, reach=self.providers.reach,
             )  # fmt: skip
             self._judge_instruments = JudgeInstruments(meter, self.judge_totals)
@@ -211,8 +171,7 @@ class Emitter:
             spans: False leaves spans out, because the host's span processor is full.
 
         Raises:
-            Exception: The first exception of a host's provider; the other signals are emitted, the rest counts as
-                lost.
+            Exception: The first that a provider of the host's raised; what it should have taken counts as lost.
         """
         self._guarded("metrics", self.prepare)
         totals = self.totals
@@ -266,15 +225,7 @@ class Emitter:
     def emit_event(
         self, name: str, *, span: SpanReference | None, body: str, attributes: Mapping[str, Any], warn: bool
     ) -> None:
-        """Emit an event that is about several results, now, in the context of a span. Background thread only.
-
-        Args:
-            name: The event's.
-            span: The evaluated span that it belongs to; none where there was none.
-            body: One short line without content.
-            attributes: Sanitised.
-            warn: Its severity is WARN instead of INFO.
-        """
+        """Emit an event about several results, in the context of the evaluated span. Background thread only."""
         events = self.providers.events() if self._wants_events else None
         if events is not None:
             events.emit(

@@ -1,41 +1,49 @@
 """Exporter: sends what our own providers emit, on one thread at low duty for all signals.
 
 It stands in place of the SDK's batch processors and exporters: those drop a batch after ten seconds without a receiver,
-discard the result, and take CPU time from the host's threads. Of metrics only the newest collection waits: it is
-cumulative and replaces the older ones.
+discard the result, and take CPU time from the host's threads. A signal is a queue of items, then of encoded batches
+that wait for the receiver, bounded by `MEMORY.encoded_batches`. Each item is encoded once; a retry sends the same
+bytes. Whatever is lost is counted with its reason. Of metrics only the newest collection waits: it is cumulative and
+replaces the older ones.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
+import zlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
+
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.telemetry.senders import Sender
-from agenteval_otel.telemetry.signals import Signal
-from agenteval_otel.telemetry.stream import Stream
+from agenteval_otel.telemetry.senders import Delivery, Sender, Signal
 
 _EAGER_ITEMS = 512
 _DELAY_S = 1.0
 _MAX_ROUNDS = 64
 _REST_MAX_S = 0.1
+_BATCH_ITEMS = 128
+_BATCH_BYTES = 1024 * 1024
+_BACKOFF_S = (1.0, 10.0)
 
 
 class Exporter:
     """A bounded queue for each signal, and their background worker, which looks at them once a second.
 
-    Args:
-        on_lost: Called with the signal in lower case, one of `semconv.LOST_REASONS` and the number of items that will
-            never be sent, on whatever thread.
+    `on_lost` is called with the signal in lower case, one of `semconv.LOST_REASONS` and the number of items that will
+    never be sent, on any thread.
     """
 
     def __init__(self, on_lost: Callable[[str, str, int], object]) -> None:
         self._on_lost = on_lost
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, _Stream] = {}
         self._collect: Callable[[], None] | None = None
         self._collect_every_s = self._collect_at = 0.0
         self._exporting = threading.Lock()
@@ -48,9 +56,9 @@ class Exporter:
     def __repr__(self) -> str:
         return f"<Exporter {' '.join(sorted(stream.name for stream in self._streams.values()))}>"
 
-    def add(self, signal: Signal, sender: Sender, around: Callable[..., Any]) -> None:
-        """Add a signal; `around` wraps what calls the SDK, whose log lines become ours."""
-        self._streams[signal.name] = Stream(signal, sender, around, self._on_lost, self._drop_oldest)
+    def add(self, signal: Signal, sender: Sender) -> None:
+        """Add a signal and how it is sent."""
+        self._streams[signal.name] = _Stream(signal, sender, self._on_lost, self._drop_oldest)
 
     def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
         """Have metrics collected every so often, and with each flush; `collect` calls `keep_newest`."""
@@ -63,11 +71,11 @@ class Exporter:
             return
         stream = self._streams[name]
         if self._closed:
-            stream.lose("shutdown", 1)
+            self._on_lost(stream.name, "shutdown", 1)
             return
         stream.put(item, size_bytes)
         if self._closed:  # a close came between
-            stream.give_up()
+            stream.drop_all("shutdown")
         elif not self._worker.has_thread:
             self._worker.start()  # at the interpreter's exit none starts: a flush exports what waits
         elif len(stream) >= _EAGER_ITEMS and not self._worker.waiting:
@@ -98,10 +106,10 @@ class Exporter:
         self._worker.close(0.0)
         self.flush()
         for stream in self._streams.values():
-            stream.give_up()
+            stream.drop_all("shutdown")
             stream.sender.close()
 
-    def _flush(self, stream: Stream) -> bool:
+    def _flush(self, stream: _Stream) -> bool:
         items = len(stream)
         while items > 0:
             with self._exporting:
@@ -131,7 +139,7 @@ class Exporter:
         for stream in list(self._streams.values()):
             self._export(stream)
 
-    def _export(self, stream: Stream) -> None:
+    def _export(self, stream: _Stream) -> None:
         """Encode what waits now, with rests, and send it as far as the receiver takes it."""
         items = len(stream)  # later items are for the next round: they would make small batches
         while not self._closed:
@@ -139,8 +147,8 @@ class Exporter:
             with self._exporting:
                 if items > 0:
                     items -= stream.encode_next()
-                going = stream.oldest_ns() is not None and not stream.is_waiting() and stream.send_next()
-            if items <= 0 and not going:
+                is_sending = stream.oldest_ns() is not None and not stream.is_waiting() and stream.send_next()
+            if items <= 0 and not is_sending:
                 return
             time.sleep(min(_REST_MAX_S, time.thread_time() - began))
 
@@ -148,4 +156,174 @@ class Exporter:
         """Make room; metrics stay, the newest replaces them anyway."""
         streams = [stream for name, stream in list(self._streams.items()) if name != "METRICS"]
         streams.sort(key=lambda stream: stream.oldest_ns() or time.monotonic_ns())
-        return any(stream.drop_oldest() for stream in streams)
+        return any(stream.drop_oldest("no_room") for stream in streams)
+
+
+class _Batch:
+    """An encoded request and the number of its items; packed while it waits for a receiver that is away."""
+
+    def __init__(self, data: bytes, count: int, encoded_ns: int) -> None:
+        self._data, self.count, self.encoded_ns = data, count, encoded_ns
+        self._is_packed = False
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    @property
+    def data(self) -> bytes:
+        return zlib.decompress(self._data) if self._is_packed else self._data
+
+    def pack(self) -> None:
+        if not self._is_packed:  # OTLP repeats itself
+            self._data, self._is_packed = zlib.compress(self._data, 1), True
+
+
+class _Stream:
+    """One signal. Any thread calls `put` and the methods that drop; one thread at a time calls the others.
+
+    `make_room` drops the oldest of all streams; False where nothing is left to drop.
+    """
+
+    def __init__(
+        self, signal: Signal, sender: Sender, on_lost: Callable[[str, str, int], object], make_room: Callable[[], bool]
+    ) -> None:
+        self.name, self.sender = signal.name.lower(), sender
+        self._signal, self._on_lost, self._make_room = signal, on_lost, make_room
+        self._items: deque[tuple[Any, int]] = deque()
+        self._batches: deque[_Batch] = deque()
+        self._retry_at = self._backoff_s = 0.0
+        self.not_before = 0.0
+        """The receiver has asked not to be asked until then, in monotonic seconds."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def oldest_ns(self) -> int | None:
+        """When the oldest waiting batch was encoded; None where none waits."""
+        with contextlib.suppress(IndexError):
+            return self._batches[0].encoded_ns
+        return None
+
+    def is_waiting(self) -> bool:
+        """Whether the receiver is away, and it is too early for the next try."""
+        return time.monotonic() < max(self._retry_at, self.not_before)
+
+    def put(self, item: Any, size_bytes: int) -> None:
+        """Take an item; where there is no room the oldest goes. Never blocks."""
+        if self._reserve(size_bytes, 1):
+            self._items.append((item, size_bytes))
+
+    def keep_newest(self, item: Any) -> None:
+        """Take an item in place of all that waits."""
+        batches = self._encoded(item)
+        with contextlib.suppress(IndexError):
+            while True:
+                MEMORY.encoded_batches.release(self._batches.popleft().size_bytes)
+        self._keep(batches)
+
+    def encode_next(self) -> int:
+        """Encode the oldest items, as many as go together; gives their number, at least 1."""
+        items: list[Any] = []
+        size = 0
+        with contextlib.suppress(IndexError):  # another thread drops the oldest
+            while len(items) < _BATCH_ITEMS and (not items or size + self._items[0][1] <= _BATCH_BYTES):
+                item, size_bytes = self._items.popleft()
+                items.append(item)
+                size += size_bytes
+        batches = self._encoded(items) if items else []
+        MEMORY.encoded_batches.release(size)
+        self._keep(batches)
+        return max(1, len(items))
+
+    def send_next(self) -> bool:
+        """Send the oldest batch; False when it has to wait."""
+        try:
+            batch = self._batches.popleft()
+        except IndexError:
+            return True
+        data = batch.data
+        delivery = self._send(data)
+        MEMORY.encoded_batches.release(batch.size_bytes)
+        if delivery.retryable:
+            self._back_off(delivery)
+            batch.pack()
+            self._keep([batch], first=True)
+            return False
+        self._backoff_s = self._retry_at = 0.0
+        if delivery.too_large and batch.count > 1:
+            first = batch.count // 2
+            halves = zip(self._signal.halves(data, batch.count), (first, batch.count - first), strict=True)
+            self._keep([_Batch(half, count, batch.encoded_ns) for half, count in halves], first=True)
+        elif delivery.rejected or not delivery.delivered:
+            lost = min(delivery.rejected, batch.count) if delivery.delivered else batch.count
+            log.warning("export_failed", part=self.name, status=delivery.status, lost=lost)
+            self._on_lost(self.name, "too_large" if delivery.too_large else "rejected", lost)
+        return True
+
+    def drop_oldest(self, reason: str) -> bool:
+        """Drop the oldest batch, else the oldest item; False where nothing waits."""
+        try:
+            batch = self._batches.popleft()
+            size_bytes, count = batch.size_bytes, batch.count
+        except IndexError:
+            try:
+                size_bytes, count = self._items.popleft()[1], 1
+            except IndexError:
+                return False
+        MEMORY.encoded_batches.release(size_bytes)
+        self._on_lost(self.name, reason, count)
+        return True
+
+    def drop_all(self, reason: str) -> None:
+        """Count everything that waits as lost."""
+        while self.drop_oldest(reason):
+            pass
+
+    def _encoded(self, items: Any) -> list[_Batch]:
+        """The items as requests; an item that cannot be encoded costs itself."""
+        try:
+            request = self._signal.encode(items)
+            return [_Batch(request.SerializeToString(), self._signal.count(request), time.monotonic_ns())]
+        except Exception as error:
+            if isinstance(items, list) and len(items) > 1:
+                middle = len(items) // 2
+                return self._encoded(items[:middle]) + self._encoded(items[middle:])
+            log.warning("export_failed", part=self.name, status=type(error).__name__, lost=1)
+            self._on_lost(self.name, "unencodable", 1)
+            return []
+
+    def _keep(self, batches: list[_Batch], *, first: bool = False) -> None:
+        """Have the batches wait, behind those that wait or before them."""
+        for batch in reversed(batches) if first else batches:
+            if self.is_waiting():
+                batch.pack()
+            if self._reserve(batch.size_bytes, batch.count):
+                (self._batches.appendleft if first else self._batches.append)(batch)
+
+    def _reserve(self, size_bytes: int, count: int) -> bool:
+        """Reserve memory, where there is none in place of the oldest; what does not fit at all is lost."""
+        while not MEMORY.encoded_batches.reserve(size_bytes):
+            if not self._make_room():
+                self._on_lost(self.name, "no_room", count)
+                return False
+        return True
+
+    def _back_off(self, delivery: Delivery) -> None:
+        now = time.monotonic()
+        least, most = _BACKOFF_S
+        self._backoff_s = min(most, max(least, 2 * self._backoff_s))
+        self._retry_at = now + self._backoff_s * (0.8 + os.urandom(1)[0] / 640)
+        if delivery.wait_s is not None:
+            # Never at once: with "after 0 s" a flush would retry without end.
+            self.not_before = now + max(least, delivery.wait_s)
+        log.warning("export_failed", part=self.name, status=delivery.status, waiting_batches=len(self._batches) + 1)
+
+    def _send(self, data: bytes) -> Delivery:
+        token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # exports are not traced
+        try:
+            return self.sender.send(data)
+        except BaseException as error:  # also SystemExit: it would end the thread, and with it every export
+            return Delivery(False, type(error).__name__)
+        finally:
+            detach(token)

@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 
 from agenteval_otel import semconv as names
 from agenteval_otel.models.judge_calls import JudgeCall
-from agenteval_otel.telemetry.instruments import Labels, histogram, observe
+from agenteval_otel.telemetry.metrics import Labels, histogram, observe
 
 _TOKENS: Final = (
     ("input", "input_tokens"), ("output", "output_tokens"), ("cache_read", "cache_read_tokens"),
@@ -28,8 +28,7 @@ _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 class JudgeTotals:
     """Sums over questions to judges since the process began; read by the observable counters.
 
-    Args:
-        bounded: Gives a word, or ``_other`` once too many of its kind were seen.
+    `bounded` gives a word, or ``_other`` once too many of its kind were seen.
     """
 
     def __init__(self, bounded: Callable[[str, str | None], str | None]) -> None:
@@ -79,11 +78,7 @@ def _add(totals: dict[Labels, Any], key: Labels, amount: float) -> None:
 
 
 class JudgeWatch(NamedTuple):
-    """Observes the questions about one response: a `models.judge_calls.CallObserver`.
-
-    Attributes:
-        context: The evaluated span, for exemplars.
-    """
+    """Counts the questions about one response, with exemplars of the context's span: a `CallObserver`."""
 
     totals: JudgeTotals
     instruments: JudgeInstruments | None
@@ -97,12 +92,7 @@ class JudgeWatch(NamedTuple):
 
 
 class JudgeInstruments:
-    """The judges' instruments on one meter.
-
-    Args:
-        meter: Where they are created.
-        totals: What is added to.
-    """
+    """The judges' instruments on one meter."""
 
     def __init__(self, meter: metrics.Meter, totals: JudgeTotals) -> None:
         self._totals = totals

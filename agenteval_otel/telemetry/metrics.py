@@ -7,23 +7,27 @@ an exemplar. Everything here runs on the background thread, or on the exporter's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Observation
 
 from agenteval_otel import semconv as names
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.scoring.probability import weight as weight_of
+from agenteval_otel.semconv import Instrument
 from agenteval_otel.telemetry.accounting import Accounting
-from agenteval_otel.telemetry.instruments import Labels, histogram, observe, observe_keys
 
-_QUEUE: Final = {
+Labels = tuple[tuple[str, str], ...]
+"""Attributes of one series, as a key."""
+_Pair = tuple[str | None, str | None]
+"""A model and a label."""
+
+_GAUGES: Final = {
     "size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES,
-}  # fmt: skip
-_LOAD: Final = {
     "drain_time": names.METRIC_QUEUE_DRAIN_TIME, "loop_lag": names.METRIC_LOOP_LAG,
     "level": names.METRIC_SAMPLING_LEVEL,
 }  # fmt: skip
@@ -36,64 +40,105 @@ _LIMITS = {
 }
 
 
-# One series each for the duration and for ``_other`` among the error types.
-_LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 2
+# Beside the pairs of model and label: the duration, ``_other`` among the error types, and three sums of the agent.
+_LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 5
+_SERIES_OF_PAIR = 3
+"""The count and both weights; each model has one of scores, too."""
 _VERDICTS = (names.LABEL_PASS, names.LABEL_FAIL)
-_SUMS = frozenset({("sum", "w"), ("sum", "w2"), ("sum", "squared")})
-
-_BY_LABEL = ("weight", "weight_squared")
 _WEIGHTED: Final = (
     names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED, names.METRIC_WEIGHTED_SCORE, names.METRIC_WEIGHTED_SCORE_W2,
     names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
 )  # fmt: skip
 
 
+def histogram(meter: metrics.Meter, instrument: Instrument) -> Any:
+    """Create a histogram with the instrument's boundaries."""
+    return meter.create_histogram(
+        instrument.name, unit=instrument.unit, description=instrument.description,
+        explicit_bucket_boundaries_advisory=list(instrument.boundaries or ()),
+    )  # fmt: skip
+
+
+def observe(meter: metrics.Meter, instrument: Instrument, read: Callable[[], Mapping[Labels, Any]]) -> None:
+    """Create an observable instrument; `read` gives the value of each series, on the exporter's thread."""
+
+    def observations(_: CallbackOptions) -> Iterable[Observation]:
+        # A copy: the background thread may add to the totals while the exporter reads.
+        return [Observation(value, dict(labels)) for labels, value in dict(read()).items()]
+
+    create = getattr(meter, f"create_observable_{instrument.kind}")
+    create(instrument.name, [observations], unit=instrument.unit, description=instrument.description)
+
+
+def observe_keys(
+    meter: metrics.Meter, instruments: Mapping[str, Instrument], read: Callable[[], Mapping[str, float | None]]
+) -> None:
+    """Create an observable instrument without attributes for each key of `read`; a missing or None value is absent."""
+    for key, instrument in instruments.items():
+
+        def value_of(key: str = key) -> dict[Labels, float]:
+            value = read().get(key)
+            return {} if value is None else {(): value}
+
+        observe(meter, instrument, value_of)
+
+
+class _Series(NamedTuple):
+    """Where one criterion's results count: the model, and the labels of the result, of the agent, of both verdicts."""
+
+    model: str | None
+    key: Labels
+    of_agent: Labels
+    verdicts: tuple[Labels, ...]
+
+
+def _series_of(criterion: str, agent: str | None, model: str | None, label: str | None) -> _Series:
+    labels = _labels(criterion, agent, model)
+    key = (*labels, (names.SCORE_LABEL, label)) if label else labels
+    verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
+    return _Series(model, key, _labels(criterion, agent, None), verdicts)
+
+
 class SeriesBudget:
     """How many series the results of one criterion may make; one budget for each criterion of each agent.
 
     Agents and criteria are declared in code or configuration; the names of models and the categories of evaluators may
-    come from outside. Within the budget each has series of its own, first come, first served; later ones share
-    ``_other``, which always has room, as both verdicts have. Background thread only.
+    come from outside. Within the budget each pair of model and label has series of its own, first come, first served;
+    later ones share ``_other``, which always has room, as both verdicts have. Background thread only.
     """
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, str | None], set[tuple[str | None, ...]]] = {}
+        self._pairs: dict[tuple[str, str | None], set[_Pair]] = {}
         self._shared: dict[tuple[str, str | None], str | None] = {}
-        self._placed: dict[tuple[str, str | None, str | None, str | None, bool], tuple[str | None, str | None]] = {}
+        self._placed: dict[tuple[str, str | None, str | None, str | None, bool], _Series] = {}
 
     def place(
         self, criterion: str, agent: str | None, model: str | None, label: str | None, has_verdict: bool
-    ) -> tuple[str | None, str | None]:
-        """The model and the label under which a result counts: its own, or ``_other`` for one or both.
+    ) -> _Series:
+        """The series of a result: of its own model and label, or of ``_other`` for one or both.
 
-        Args:
-            criterion: The criterion's name.
-            agent: The agent's name.
-            model: The model's; one of a bounded number, as the label.
-            label: The verdict or the category; None for a bare number.
-            has_verdict: It passed or failed; then both verdicts count from 0.
+        The label is a verdict, a category, or None for a bare number. With a verdict, both count from 0.
         """
         key = (criterion, agent, model, label, has_verdict)
         placed = self._placed.get(key)
         if placed is None:
-            placed = self._placed[key] = self._place_new((criterion, agent), model, label, has_verdict)
+            pair = self._place_new((criterion, agent), model, label, has_verdict)
+            placed = self._placed[key] = _series_of(criterion, agent, *pair)
         return placed
 
     def _place_new(
-        self, whose: tuple[str, str | None], model: str | None, label: str | None, has_verdict: bool
-    ) -> tuple[str | None, str | None]:
-        made = self._made.setdefault(whose, set())
+        self, owner: tuple[str, str | None], model: str | None, label: str | None, has_verdict: bool
+    ) -> _Pair:
         # Chosen once, so that there is one place for what has none of its own: with a model's name or without.
-        shared = self._shared.setdefault(whose, None if model is None else names.OTHER)
-        kept_free = _made_by(shared, names.LABEL_PASS, True) | _made_by(shared, names.OTHER, True)
-        for series in ((model, label), (model, _other_label(label)), (shared, label), (shared, _other_label(label))):
-            wanted = _made_by(*series, has_verdict)
-            if len(made | wanted | kept_free) <= _LIMIT:
-                made |= wanted
-                return series
-        last = (shared, label if label in _VERDICTS else names.OTHER)
-        made |= _made_by(*last, has_verdict)
-        return last
+        shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
+        pairs = self._pairs.setdefault(owner, {(shared, kept_free) for kept_free in (*_VERDICTS, names.OTHER)})
+        general = label if label is None or label in _VERDICTS else names.OTHER
+        for place in ((model, label), (model, general), (shared, label), (shared, general)):
+            wanted = pairs | {(place[0], counted) for counted in (place[1], *(_VERDICTS if has_verdict else ()))}
+            if _SERIES_OF_PAIR * len(wanted) + len({model for model, _ in wanted}) <= _LIMIT:
+                self._pairs[owner] = wanted
+                return place
+        return shared, general or names.OTHER
 
 
 class ResultTotals:
@@ -135,16 +180,15 @@ class ResultTotals:
         label = result.label
         if label and label not in _VERDICTS:
             label = self.bounded(f"label {result.criterion_name}", label)
-        criterion, passed = result.criterion_name, result.passed
-        model, label = self._budget.place(criterion, agent, model, label or None, passed is not None)
-        series = _series(criterion, agent, model, label)
-        if passed is not None:
+        has_verdict = result.passed is not None
+        series = self._budget.place(result.criterion_name, agent, model, label or None, has_verdict)
+        if has_verdict:
             for verdict in series.verdicts:
                 self.results.setdefault(verdict, 0)
         self.results[series.key] = self.results.get(series.key, 0) + 1
         if result.probability:
             self._add_weighted(result, series)
-        return model
+        return series.model
 
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = weight_of(result.probability)
@@ -170,22 +214,6 @@ class ResultTotals:
         self.last_success = None
 
 
-class _Series(NamedTuple):
-    """The labels of one criterion's results: with what stands on the result, of the agent, and of both verdicts."""
-
-    key: Labels
-    of_agent: Labels
-    verdicts: tuple[Labels, ...]
-
-
-@lru_cache(maxsize=4096)  # asked for with every result; agents, models and labels are bounded, criteria are declared
-def _series(criterion: str, agent: str | None, model: str | None, label: str | None) -> _Series:
-    labels = _labels(criterion, agent, model)
-    key = (*labels, (names.SCORE_LABEL, label)) if label else labels
-    verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
-    return _Series(key, _labels(criterion, agent, None), verdicts)
-
-
 def _labels(criterion: str, agent: str | None, model: str | None) -> Labels:
     labels: list[tuple[str, str]] = [(names.EVALUATION_NAME, criterion)]
     if agent is not None:
@@ -201,26 +229,12 @@ def _attributes(criterion: str, agent: str | None, model: str | None) -> dict[st
     return dict(_labels(criterion, agent, model))
 
 
-class Timed(Protocol):
-    """When a response was complete, and when it was evaluated, in nanoseconds since the epoch."""
-
-    @property
-    def started_ns(self) -> int | None: ...
-    @property
-    def ended_ns(self) -> int | None: ...
-    @property
-    def response_ended_ns(self) -> int | None: ...
-
-
 class Instruments:
     """The instruments on one meter.
 
     Args:
-        meter: Where they are created.
-        totals: What the emitter adds to.
-        accounting: Outcomes of calls.
-        queue: Returns the queue's gauges: ``size``, ``bytes``, ``max_bytes``.
-        load: Returns ``drain_time`` and ``loop_lag`` in seconds and ``level``, those that are known.
+        gauges: Returns ``size``, ``bytes`` and ``max_bytes`` of the queue; ``drain_time`` and ``loop_lag`` in seconds
+            and ``level``, those that are known.
         lost: Items that were lost in export, by signal and reason.
         reach: Returns ``delivered`` or ``handed_over`` by signal.
     """
@@ -231,8 +245,7 @@ class Instruments:
         totals: ResultTotals,
         accounting: Accounting | None,
         *,
-        queue: Callable[[], Mapping[str, float]],
-        load: Callable[[], Mapping[str, float]],
+        gauges: Callable[[], Mapping[str, float]],
         lost: Mapping[tuple[str, str], int],
         reach: Callable[[], Mapping[str, str]],
     ) -> None:
@@ -245,8 +258,7 @@ class Instruments:
         for instrument in _WEIGHTED:
             observe(meter, instrument, lambda name=instrument.name: totals.sums[name])  # type: ignore[misc]
         observe(meter, names.METRIC_RESPONSES, self._responses)
-        observe_keys(meter, _QUEUE, queue)
-        observe_keys(meter, _LOAD, load)
+        observe_keys(meter, _GAUGES, gauges)
         observe_keys(meter, {"": names.METRIC_LAST_SUCCESS}, lambda: {"": totals.last_success})
         observe(meter, names.METRIC_EXPORT_LOST, lambda: _lost(lost))
         observe(meter, names.METRIC_EXPORT_SIGNALS, lambda: {
@@ -261,7 +273,7 @@ class Instruments:
             seconds = max(0, result.ended_ns - result.started_ns) / 1e9
             self._duration.record(seconds, _attributes(result.criterion_name, None, None), context=context)
 
-    def record_run(self, response: Timed, agent: str | None, context: Context) -> None:
+    def record_run(self, response: Any, agent: str | None, context: Context) -> None:
         """Record the duration of the whole run and the lag behind the answer."""
         if response.started_ns is None or response.ended_ns is None:
             return
@@ -289,16 +301,3 @@ def _lost(counts: Mapping[tuple[str, str], int]) -> dict[Labels, int]:
         ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REASON, reason)): count
         for (signal, reason), count in every.items()
     }
-
-
-def _other_label(label: str | None) -> str | None:
-    return label if label is None or label in _VERDICTS else names.OTHER
-
-
-def _made_by(model: str | None, label: str | None, has_verdict: bool) -> frozenset[tuple[str | None, ...]]:
-    """What a result so labelled makes: its score, its counts and weights, and the agent's sums."""
-    counted = {label, *_VERDICTS} if has_verdict else {label}
-    weighed = set(_VERDICTS) if label in _VERDICTS else {label}  # the other verdict comes sooner or later
-    series = {("results", model, outcome) for outcome in counted}
-    series |= {(sums, model, outcome) for sums in _BY_LABEL for outcome in weighed}
-    return frozenset({("score", model), *series}) | _SUMS

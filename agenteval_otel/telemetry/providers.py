@@ -14,18 +14,19 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from opentelemetry import metrics, trace
+from opentelemetry import _logs, metrics, trace
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry import backpressure
-from agenteval_otel.telemetry.events import EventLog, global_logger_provider, scope_version
 from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.private import preload, private_provider
-from agenteval_otel.telemetry.signals import SIGNALS
-from agenteval_otel.telemetry.target import OtlpTarget, is_off, sdk_disabled
+from agenteval_otel.telemetry.senders import SIGNALS
+from agenteval_otel.telemetry.spans import EventLog
+from agenteval_otel.telemetry.target import OtlpTarget, is_off, scope_version, sdk_disabled
+
+_PROXIES = ("ProxyTracerProvider", "ProxyLoggerProvider", "_ProxyMeterProvider")
 
 
 class Providers:
@@ -98,7 +99,9 @@ class Providers:
         for signal in SIGNALS:
             if self._explicit[signal] is None and self._target.is_configured(signal):
                 try:
-                    preload(signal, self._target)
+                    import agenteval_otel.telemetry.private  # noqa: F401
+
+                    self._target.preload(signal)
                 except Exception as error:
                     log.warning("wrong_telemetry", part=signal.lower(), error_type=type(error).__name__)
 
@@ -236,9 +239,11 @@ class Providers:
         if signal in self._unbuildable:
             return None
         try:
+            from agenteval_otel.telemetry import private
+
             if self._exporter is None:
                 self._exporter = Exporter(self.lose)
-            self._private[signal] = private_provider(signal, self._target, self._exporter, self._resource())
+            self._private[signal] = private.private_provider(signal, self._target, self._exporter, self._resource())
         except Exception as error:
             self._unbuildable.add(signal)
             log.warning(
@@ -285,12 +290,14 @@ def _handed_over(provider: Any) -> bool:
 
 
 def _global_provider(signal: str) -> Any | None:
-    if signal == "LOGS":
-        return global_logger_provider()
+    """The application's provider; None where it has set no real one."""
+    provider: Any
+    placeholder: type
     if signal == "TRACES":
-        tracers = trace.get_tracer_provider()
-        return None if isinstance(tracers, trace.ProxyTracerProvider | trace.NoOpTracerProvider) else tracers
-    meters = metrics.get_meter_provider()
-    # The placeholder's class is private to the interface; the real ones come from elsewhere.
-    is_placeholder = isinstance(meters, metrics.NoOpMeterProvider) or type(meters).__name__ == "_ProxyMeterProvider"
-    return None if is_placeholder else meters
+        provider, placeholder = trace.get_tracer_provider(), trace.NoOpTracerProvider
+    elif signal == "LOGS":
+        provider, placeholder = _logs.get_logger_provider(), _logs.NoOpLoggerProvider
+    else:
+        provider, placeholder = metrics.get_meter_provider(), metrics.NoOpMeterProvider
+    # The classes that stand before the real ones are private to the interface, in part.
+    return None if isinstance(provider, placeholder) or type(provider).__name__ in _PROXIES else provider

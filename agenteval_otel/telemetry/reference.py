@@ -1,10 +1,17 @@
-"""Reference: every attribute and kind of span, by carrier. `docs/telemetry.md` is generated from it."""
+"""Reference: attributes and spans by carrier, and what each outcome, failure and error type means and what to do.
+
+The texts are in TOML. `docs/telemetry.md` and `docs/troubleshooting.md` are generated from them, and `agenteval-otel
+explain` prints them; no module that runs in the host imports this one.
+"""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel import semconv as names
 
 
 class Attribute(NamedTuple):
@@ -35,6 +42,65 @@ class SpanShape(NamedTuple):
     when: str
 
 
-_TABLES: Final = tomllib.loads(files(__package__).joinpath("reference.toml").read_text(encoding="utf-8"))
+class Explanation(NamedTuple):
+    """The meaning of one word of the accounting.
+
+    Attributes:
+        means: Continues "The call ..." for outcomes; a whole sentence elsewhere.
+        causes: The most likely first.
+        remedies: Imperatives.
+        harmless: The outcome was asked for, in whatever number.
+    """
+
+    means: str
+    causes: tuple[str, ...]
+    remedies: tuple[str, ...]
+    harmless: bool = False
+
+
+def _tables(file: str) -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(file).read_text(encoding="utf-8"))
+
+
+def _explanation(entry: Mapping[str, Any]) -> Explanation:
+    return Explanation(
+        entry["means"], tuple(entry["causes"]), tuple(entry["remedies"]), entry.get("harmless", False)
+    )  # fmt: skip
+
+
+_TABLES: Final = _tables("reference.toml")
 ATTRIBUTES: Final = tuple(Attribute(**entry) for entry in _TABLES["attributes"])
 SPANS: Final = tuple(SpanShape(**entry) for entry in _TABLES["spans"])
+
+_TEXTS: Final = _tables("explanations.toml")
+NO_CALLS: Final = _explanation(_TEXTS["no_calls"])
+OUTCOMES: Final = {name: _explanation(entry) for name, entry in _TEXTS["outcomes"].items()}
+FAILURES: Final = {part: _explanation(entry) for part, entry in _TEXTS["failures"].items()}
+"""By the part that broke, as `Accounting.failures` counts it; ``<...>`` stands for what differs."""
+ERROR_TYPES: Final = {name: _explanation(entry) for name, entry in _TEXTS["errors"].items()}
+"""By `error.type` of a failed result; other values are evaluators' own, or classes of exceptions."""
+LOST_REASONS: Final[dict[str, str]] = _TEXTS["lost_reasons"]
+"""By `agenteval.export.reason`: why something did not reach the backend."""
+
+
+def explanation_of_failure(part: str) -> Explanation | None:
+    """The explanation of a part as it was counted, such as ``storage:json_file``; None for an unknown one."""
+    kind = part.partition(":")[0]
+    return FAILURES.get(part) or next(
+        (text for known, text in FAILURES.items() if known.partition(":")[0] == kind), None
+    )
+
+
+def explanation_of_error(error_type: str) -> Explanation:
+    """The explanation of an `error.type`; for an unknown value, that it names the exception."""
+    if error_type == names.OTHER:
+        return Explanation(
+            f"A value that is not a category, or one beyond {names.MAX_ERROR_TYPES} different ones of a criterion.",
+            ("an evaluator that makes up an `error_type` for each failure, or puts a sentence there",),
+            ("Use few, short words: they leave the process and are labels of a metric.",),
+        )
+    return ERROR_TYPES.get(error_type) or Explanation(
+        f"The evaluator failed with `{error_type}`: its own error type, or the class of the exception.",
+        ("a defect of the evaluator, or a service that it needs is down",),
+        ("Run it offline on such an input: `run_evaluation_sync` shows the message.",),
+    )

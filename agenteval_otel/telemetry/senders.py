@@ -1,8 +1,9 @@
-"""Senders: bytes to an OTLP receiver over HTTP or gRPC, and the truth about what became of them.
+"""Senders: signals as OTLP bytes, sent to a receiver over HTTP or gRPC, and what the receiver really took.
 
 A request counts as delivered after a 2xx (gRPC: OK) whose reply is empty or a readable OTLP reply. A redirect is not
 followed, because it would carry our keys elsewhere; a login page and garbage are no replies. Of a reply no more is read
-than it needs, and nothing of it comes into a log line: it may quote our key.
+than it needs, and nothing of it comes into a log line: it may quote our key. Importing an encoder takes tens of
+milliseconds, so each signal is loaded when a provider of ours needs it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple, Protocol
+
+from pydantic.alias_generators import to_camel
 
 from agenteval_otel.http_client.retries import retry_after_of
-from agenteval_otel.telemetry.signals import Signal
 
+SIGNALS = ("TRACES", "LOGS", "METRICS")
 MAX_REPLY_BYTES = 64 * 1024
 MAX_WAIT_S = 60.0
 _RETRYABLE_HTTP = frozenset({429, 502, 503, 504})
@@ -24,6 +28,76 @@ _RETRYABLE_GRPC = frozenset({
 })  # fmt: skip
 _RECONNECTING = (("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 10_000))
 """How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes."""
+
+
+class Signal(NamedTuple):
+    """One signal's part of OTLP.
+
+    Attributes:
+        name: ``TRACES``, ``LOGS`` or ``METRICS``.
+        encode: Turns the SDK's finished items into a request.
+        request: The request's message.
+        response: The reply's message.
+        method: The gRPC method.
+        kind: As in ``resource_<kind>`` and ``scope_<kind>`` of a request.
+        records: The field of a scope's items.
+        rejected: The reply's field for the number of rejected items.
+    """
+
+    name: str
+    encode: Callable[[Any], Any]
+    request: Any
+    response: Any
+    method: str
+    kind: str
+    records: str
+    rejected: str
+
+    def count(self, request: Any) -> int:
+        """Spans, log records or metrics of a request."""
+        return sum(
+            len(getattr(scope, self.records))
+            for resource in getattr(request, f"resource_{self.kind}")
+            for scope in getattr(resource, f"scope_{self.kind}")
+        )
+
+    def halves(self, data: bytes, count: int) -> tuple[bytes, bytes]:
+        """Two requests with half of the items each."""
+        middle = count // 2
+        return self._between(data, 0, middle), self._between(data, middle, count)
+
+    def _between(self, data: bytes, first: int, end: int) -> bytes:
+        request, before = self.request.FromString(data), 0
+        for resource in getattr(request, f"resource_{self.kind}"):
+            for scope in getattr(resource, f"scope_{self.kind}"):
+                records = getattr(scope, self.records)
+                count = len(records)
+                del records[max(0, end - before) :]
+                del records[: max(0, first - before)]
+                before += count
+        encoded: bytes = request.SerializeToString()
+        return encoded
+
+
+# Encoder; the collector's package and service; kind, records, rejected.
+_PARTS: Final = {
+    "TRACES": ("trace_encoder.encode_spans", "trace", "Trace", "spans", "spans", "rejected_spans"),
+    "LOGS": ("_log_encoder.encode_logs", "logs", "Logs", "logs", "log_records", "rejected_log_records"),
+    "METRICS": ("metrics_encoder.encode_metrics", "metrics", "Metrics", "metrics", "metrics", "rejected_data_points"),
+}
+
+
+def load_signal(name: str) -> Signal:
+    """Import what a signal needs."""
+    encoder, package, service, kind, records, rejected = _PARTS[name]
+    collector = f"opentelemetry.proto.collector.{package}.v1"
+    messages = import_module(f"{collector}.{package}_service_pb2")
+    module, function = encoder.split(".")
+    return Signal(
+        name, getattr(import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function),
+        getattr(messages, f"Export{service}ServiceRequest"), getattr(messages, f"Export{service}ServiceResponse"),
+        f"/{collector}.{service}Service/Export", kind, records, rejected,
+    )  # fmt: skip
 
 
 class Delivery(NamedTuple):
@@ -57,24 +131,15 @@ class Sender(Protocol):
 
 
 class HttpSender:
-    """OTLP over HTTP.
-
-    Args:
-        signal: What is sent.
-        url: Where to, with the signal's path.
-        headers: Sent with every request.
-        timeout_s: For the connection, for each read and for the reply as a whole.
-        compression: ``gzip``, ``deflate`` or ``none``.
-        session: A `requests.Session`.
-        verify: A file of certificates, or True for the system's.
-        cert: The client's certificate and key.
-    """
+    """OTLP over HTTP. The timeout is for the connection, for each read and for the reply as a whole."""
 
     def __init__(
-        self, signal: Signal, url: str, headers: Mapping[str, str], timeout_s: float, compression: str, session: Any,
+        self, signal: Signal, url: str, headers: Mapping[str, str], timeout_s: float, compression: str,
         verify: bool | str = True, cert: Any = None,
     ) -> None:  # fmt: skip
-        self._signal, self._url, self._timeout_s, self._session = signal, url, timeout_s, session
+        import requests
+
+        self._signal, self._url, self._timeout_s, self._session = signal, url, timeout_s, requests.Session()
         self._wbits = {"gzip": 31, "deflate": 15}.get(compression)
         # Identity: no reply that unpacks into more than it is.
         self._headers = {"content-type": "application/x-protobuf", "accept-encoding": "identity", **headers}
@@ -111,29 +176,17 @@ class HttpSender:
             self._url, data=body, headers=self._headers, timeout=self._timeout_s, **self._options
         ) as response:
             status = response.status_code
-            if not 200 <= status < 300:
-                retryable = status in _RETRYABLE_HTTP
-                asked_s = retry_after_of(response.headers) if retryable else None
-                wait_s = None if asked_s is None else min(asked_s, MAX_WAIT_S)
-                return Delivery(False, str(status), 0, retryable, status == 413, wait_s)
-            reply = _read(response, deadline)
-            rejected = None if reply is None else _rejected(self._signal, reply, response.headers.get("content-type"))
-            if rejected is None:
-                return Delivery(False, f"{status}, not an OTLP reply")
-            return Delivery(True, f"{status}, partial success" if rejected else str(status), rejected)
+            if 200 <= status < 300:
+                return _delivery(self._signal, str(status), _read(response, deadline), response.headers)
+            wait_s = retry_after_of(response.headers) if status in _RETRYABLE_HTTP else None
+            return Delivery(
+                False, str(status), retryable=status in _RETRYABLE_HTTP, too_large=status == 413,
+                wait_s=None if wait_s is None else min(wait_s, MAX_WAIT_S),
+            )  # fmt: skip
 
 
 class GrpcSender:
-    """OTLP over gRPC.
-
-    Args:
-        signal: What is sent.
-        address: ``host:port``.
-        headers: Sent with every request; the names in lower case.
-        timeout_s: For a request.
-        compression: ``gzip`` or ``none``.
-        credentials: Of the channel; None for one without TLS.
-    """
+    """OTLP over gRPC; without credentials without TLS. Names of headers are in lower case."""
 
     def __init__(
         self, signal: Signal, address: str, headers: Mapping[str, str], timeout_s: float, compression: str,
@@ -165,10 +218,7 @@ class GrpcSender:
                 False, code, retryable=code in _RETRYABLE_GRPC and not too_large, too_large=too_large,
                 wait_s=_retry_delay(error.trailing_metadata()),
             )  # fmt: skip
-        rejected = _rejected(self._signal, reply, None)
-        if rejected is None:
-            return Delivery(False, "OK, not an OTLP reply")
-        return Delivery(True, "OK, partial success" if rejected else "OK", rejected)
+        return _delivery(self._signal, "OK", reply, {})
 
     def close(self) -> None:
         """Close the channel, which ends a request under way."""
@@ -193,13 +243,21 @@ def _read(response: Any, deadline: float) -> bytes | None:
     return bytes(body)
 
 
-def _rejected(signal: Signal, reply: bytes, content_type: str | None) -> int | None:
-    """How many items a reply rejects; None where it is no OTLP reply."""
-    kind = (content_type or "").partition(";")[0].strip().lower()
+def _delivery(signal: Signal, status: str, reply: bytes | None, headers: Mapping[str, str]) -> Delivery:
+    """What a successful reply says; one that is not OTLP's says nothing."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    rejected = None if reply is None else _rejected(signal, reply, kind)
+    if rejected is None:
+        return Delivery(False, f"{status}, not an OTLP reply")
+    return Delivery(True, f"{status}, partial success" if rejected else status, rejected)
+
+
+def _rejected(signal: Signal, reply: bytes, kind: str) -> int | None:
+    """How many items a reply of this content type rejects; None where it is no OTLP reply."""
     try:
         if kind == "application/json":
             partial = json.loads(reply or b"{}").get("partialSuccess") or {}
-            return int(partial.get(signal.rejected_json) or 0)
+            return int(partial.get(to_camel(signal.rejected)) or 0)
         if kind not in ("", "application/x-protobuf", "application/octet-stream") and (reply or "html" in kind):
             return None
         message = signal.response.FromString(reply)

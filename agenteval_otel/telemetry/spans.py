@@ -1,7 +1,8 @@
-"""Spans: the evaluated span, the run span and the result spans.
+"""Spans and events: the evaluated span, the run span, the result spans, and the log of events.
 
 A span that has ended takes no attributes, and results come after the answer, so they have their own carrier: the run
-span, a child of the evaluated one. Outside any trace the handler gets its own ``invoke_agent`` span.
+span, a child of the evaluated one. Outside any trace the handler gets its own ``invoke_agent`` span. An event is a log
+record with an event name; OpenTelemetry's interface for logs is still private.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from opentelemetry import trace
+from opentelemetry import _logs, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.span import TraceState
@@ -17,6 +18,7 @@ from opentelemetry.trace.span import TraceState
 from agenteval_otel import semconv as names
 from agenteval_otel.models import SpanReference
 from agenteval_otel.models.value import made
+from agenteval_otel.telemetry.target import scope_version
 
 Placement = Literal["child", "linked"]
 
@@ -133,3 +135,25 @@ def span_context_of(reference: SpanReference | None) -> SpanContext | None:
 def context_of(reference: SpanReference | None) -> Context:
     """The context of a written-down span; an empty one for None."""
     return context_of_span(span_context_of(reference))
+
+
+# An enumeration's name is looked up in Python: once here instead of for each event.
+_INFO = (_logs.SeverityNumber.INFO, _logs.SeverityNumber.INFO.name)
+_WARN = (_logs.SeverityNumber.WARN, _logs.SeverityNumber.WARN.name)
+
+
+class EventLog:
+    """Writes events with a logger provider."""
+
+    def __init__(self, provider: Any) -> None:
+        self._logger = provider.get_logger(names.SCOPE_NAME, version=scope_version(), schema_url=names.SCHEMA_URL)
+
+    def emit(
+        self, name: str, *, context: Context, timestamp_ns: int, body: str, attributes: Mapping[str, Any], warn: bool
+    ) -> None:
+        """Write one event; every string must have been sanitised."""
+        severity, severity_text = _WARN if warn else _INFO
+        self._logger.emit(
+            event_name=name, context=context, timestamp=timestamp_ns, severity_number=severity,
+            severity_text=severity_text, body=body, attributes=attributes,
+        )  # fmt: skip

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
-from base64 import b64decode
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from opentelemetry.util.re import parse_env_headers
-
+from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import split_address
-from agenteval_otel.telemetry.events import scope_version
-from agenteval_otel.telemetry.senders import GrpcSender, HttpSender, Sender
-from agenteval_otel.telemetry.signals import SIGNALS, Signal, load_signal
+from agenteval_otel.telemetry.senders import SIGNALS, GrpcSender, HttpSender, Sender, Signal, load_signal
 
 _TIMEOUT_S = 10.0
+
+
+@cache
+def scope_version() -> str:
+    """The version of this distribution; empty where it runs from a bare folder. Reads a file, once."""
+    try:
+        return importlib.metadata.version("agenteval-otel")
+    except (ImportError, OSError):  # without the right to read it, not even the module that reads it is imported
+        return ""
 
 
 class OtlpTarget:
@@ -41,35 +49,25 @@ class OtlpTarget:
         """A new sender for the signal."""
         name = signal.name
         address, user = split_address(self._endpoint or _variable(name, "ENDPOINT"))
-        headers = {"user-agent": f"agenteval-otel/{scope_version()}"}
-        headers |= parse_env_headers(_variable(name, "HEADERS"), liberal=True)
+        headers = _parsed_headers(name, _variable(name, "HEADERS"))
         headers |= {key.lower(): value for key, value in (self._headers or {}).items()}  # gRPC takes no others
         if user is not None:
             headers.setdefault("authorization", user)
         timeout_s = positive(_variable(name, "TIMEOUT"), _TIMEOUT_S)
         compression = _variable(name, "COMPRESSION").strip().lower()
         if not self.protocol(name).startswith("http"):
-            del headers["user-agent"]  # gRPC's own
+            headers.pop("user-agent", None)  # gRPC's own
             credentials = _channel_credentials(name, address)
             return GrpcSender(signal, urlsplit(address).netloc or address, headers, timeout_s, compression, credentials)
         # HTTP has a path for each signal, unless the address is the signal's own.
         if self._endpoint or not os.environ.get(f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT"):
             address = f"{address.rstrip('/')}/v1/{name.lower()}"
+        headers = {"user-agent": f"agenteval-otel/{scope_version()}", **headers}
         key, certificate = _variable(name, "CLIENT_KEY"), _variable(name, "CLIENT_CERTIFICATE")
         return HttpSender(
-            signal, address, headers, timeout_s, compression, _session(name),
-            _variable(name, "CERTIFICATE") or True, (certificate, key) if certificate and key else certificate or None,
+            signal, address, headers, timeout_s, compression, _variable(name, "CERTIFICATE") or True,
+            (certificate, key) if certificate and key else certificate or None,
         )  # fmt: skip
-
-    def secrets(self, signal: str) -> set[str]:
-        """What must be in no log line: the headers' values and the endpoint's user, in every form they may come in."""
-        values = [*(self._headers or {}).values(), *_variable(signal, "HEADERS").split(",")]
-        values += [value.partition("=")[2] for value in values]
-        _, user = split_address(self._endpoint or _variable(signal, "ENDPOINT"))
-        if user is not None:
-            values += [user, *b64decode(user.partition(" ")[2]).decode(errors="replace").split(":", 1)]
-        values += [unquote(value) for value in values]
-        return {part for value in values for part in (value.strip(), *value.split()[1:])}
 
     def preload(self, signal: str) -> None:
         """Import what a sender of the signal needs: nothing of it can be imported at the process's exit."""
@@ -107,11 +105,6 @@ def telemetry_switched_off(environ: Mapping[str, str]) -> bool:
     return sdk_disabled(environ) or all(is_off(signal, environ) for signal in SIGNALS)
 
 
-def _variable(signal: str, what: str) -> str:
-    """The environment's value for the signal, else for all signals, else nothing."""
-    return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{what}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{what}") or ""
-
-
 def positive(text: str, default: float) -> float:
     """The positive number that a variable holds, else the default."""
     try:
@@ -120,11 +113,22 @@ def positive(text: str, default: float) -> float:
         return default
 
 
-def _session(signal: str) -> Any:
-    """A `requests.Session`, the user's where a credential provider is configured."""
-    import requests
+def _variable(signal: str, name: str) -> str:
+    """The environment's value for the signal, else for all signals, else nothing."""
+    return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{name}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
 
-    return _credentials_of(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{signal}_CREDENTIAL_PROVIDER", "HTTP") or requests.Session()
+
+def _parsed_headers(signal: str, text: str) -> dict[str, str]:
+    """The headers of a variable: URL-encoded ``name=value``, with commas between; others are not shown in the log."""
+    headers: dict[str, str] = {}
+    for entry in filter(str.strip, text.split(",")):
+        name, separator, value = entry.partition("=")
+        name = unquote(name).strip().lower()
+        if separator and name.isascii() and name.replace("-", "").replace("_", "").isalnum():
+            headers[name] = unquote(value).strip()
+        else:
+            log.warning("wrong_telemetry", part=signal.lower(), fix="OTEL_EXPORTER_OTLP_HEADERS: name=value,name=value")
+    return headers
 
 
 def _channel_credentials(signal: str, address: str) -> Any:
@@ -134,26 +138,5 @@ def _channel_credentials(signal: str, address: str) -> Any:
         return None
     import grpc
 
-    made = _credentials_of(f"OTEL_PYTHON_EXPORTER_OTLP_GRPC_{signal}_CREDENTIAL_PROVIDER", "GRPC")
-    return made or grpc.ssl_channel_credentials(
-        *(_read(_variable(signal, what)) for what in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE"))
-    )
-
-
-def _read(path: str) -> bytes | None:
-    if not path:
-        return None
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _credentials_of(variable: str, protocol: str) -> Any:
-    """What the SDK's credential providers give: an entry point that the operator names in a variable."""
-    from importlib.metadata import entry_points
-
-    name = os.environ.get(f"OTEL_PYTHON_EXPORTER_OTLP_{protocol}_CREDENTIAL_PROVIDER") or os.environ.get(variable)
-    if not name:
-        return None
-    for entry in entry_points(group="opentelemetry_otlp_credential_provider", name=name):
-        return entry.load()()
-    raise RuntimeError(f"no credential provider {name!r} is installed")
+    paths = (_variable(signal, name) for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE"))
+    return grpc.ssl_channel_credentials(*(Path(path).read_bytes() if path else None for path in paths))

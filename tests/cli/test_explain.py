@@ -26,7 +26,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry import explanations
+from agenteval_otel.telemetry import reference
 from agenteval_otel.testing import InlineDispatcher
 from tests.backends.collector import Collector
 
@@ -122,15 +122,15 @@ def test_an_unknown_name_is_refused_with_the_nearest(capsys: pytest.CaptureFixtu
 
 def test_every_outcome_and_part_is_explained() -> None:
     """Each has causes, and remedies that are sentences."""
-    assert tuple(explanations.OUTCOMES) == OUTCOMES
+    assert tuple(reference.OUTCOMES) == OUTCOMES
     for explanation in (
-        *explanations.OUTCOMES.values(), *explanations.FAILURES.values(), *explanations.ERROR_TYPES.values(),
-        explanations.NO_CALLS,
+        *reference.OUTCOMES.values(), *reference.FAILURES.values(), *reference.ERROR_TYPES.values(),
+        reference.NO_CALLS,
     ):  # fmt: skip
         assert explanation.causes
         assert all(remedy.endswith(".") for remedy in explanation.remedies)
-    assert all(explanation.means.endswith(".") for explanation in explanations.FAILURES.values())
-    assert all(not explanation.means.endswith(".") for explanation in explanations.OUTCOMES.values())
+    assert all(explanation.means.endswith(".") for explanation in reference.FAILURES.values())
+    assert all(not explanation.means.endswith(".") for explanation in reference.OUTCOMES.values())
 
 
 def test_every_error_type_of_the_package_is_explained() -> None:
@@ -144,7 +144,7 @@ def test_every_error_type_of_the_package_is_explained() -> None:
     }  # fmt: skip
     error_types = {literal for literal in literals if literal and literal.islower()}  # classes have capitals
     assert len(error_types) > 10
-    assert sorted(error_types - set(explanations.ERROR_TYPES)) == []
+    assert sorted(error_types - set(reference.ERROR_TYPES)) == []
 
 
 def test_the_result_of_accounting_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

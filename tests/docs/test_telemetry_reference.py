@@ -20,7 +20,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS, METRIC_LOOP_LAG, METRIC_WEIGHT, criterion_label, criterion_score
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry import explanations
+from agenteval_otel.telemetry import reference
 from agenteval_otel.telemetry.reference import ATTRIBUTES
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.prometheus import prometheus_names
@@ -171,5 +171,5 @@ def test_the_data_files_name_what_semconv_names() -> None:
         if re.fullmatch(r"(gen_ai|agenteval|error)(\.\w+)+", value) and not name.startswith("EVENT_")
     }  # fmt: skip
     assert {one.name for one in ATTRIBUTES if "<" not in one.name} == attributes
-    assert set(explanations.OUTCOMES) == set(semconv.OUTCOMES)
-    assert set(explanations.LOST_REASONS) == set(semconv.LOST_REASONS)
+    assert set(reference.OUTCOMES) == set(semconv.OUTCOMES)
+    assert set(reference.LOST_REASONS) == set(semconv.LOST_REASONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agenteval_otel.instrumentation.scope import SCOPE
-from agenteval_otel.telemetry.explanations import FAILURES, explanation_of_failure
+from agenteval_otel.telemetry.reference import FAILURES, explanation_of_failure
 from tests.docs.generator import DOCS
 
 SOURCES = [path.read_text() for path in sorted((DOCS.parent / "agenteval_otel").rglob("*.py"))]

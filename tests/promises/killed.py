@@ -20,8 +20,7 @@ _PROGRAM = """
     from agenteval_otel.components import resolve
     options, kills, longest, seed = json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     if options["type"] == "sql":
-        import sqlalchemy, sqlite3, sqlalchemy.dialects.sqlite
-        from agenteval_otel.storage.sql import core, database
+        from agenteval_otel.storage import sql_database
     chance = random.Random(seed)
 
     def write(tells, number, seed):

@@ -34,8 +34,8 @@ from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecis
 from agenteval_otel.storage import EvaluationStorageProvider, FanOutStorage
 from agenteval_otel.telemetry import Accounting, Providers, emitter
 from agenteval_otel.telemetry.emitter import Emitter
-from agenteval_otel.telemetry.events import EventLog
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
+from agenteval_otel.telemetry.spans import EventLog
 
 
 class Seam(NamedTuple):

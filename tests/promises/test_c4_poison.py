@@ -25,8 +25,6 @@ from agenteval_otel.storage import (
     OtlpStorageProvider,
     SqlStorageProvider,
 )
-from agenteval_otel.storage.line_file import LineFile
-from agenteval_otel.storage.sql.database import Database
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.collector import Collector
 from tests.backends.postgresql import PostgreSQL
@@ -37,13 +35,6 @@ BATCH = 512
 FEW = 48
 PATIENCE_S = 60.0
 """How long is waited for what a batch of calls comes to, however slow the machine is."""
-
-
-@pytest.fixture(autouse=True)
-def _storage_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files and databases give up no result because the machine is busy: here only poison may cost one."""
-    monkeypatch.setattr(LineFile, "patience_s", PATIENCE_S)
-    monkeypatch.setattr(Database, "patience_s", PATIENCE_S)
 
 
 SURROGATE = "poisoned \ud800 text"

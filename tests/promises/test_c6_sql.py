@@ -53,8 +53,7 @@ ONE_AT_A_TIME = """
     import asyncio, fcntl, os, sys
     from agenteval_otel.models import AggregatedEvaluationResult
     from agenteval_otel.storage import SqlStorageProvider
-    from agenteval_otel.storage.sql.database import Database
-    import sqlalchemy
+    from agenteval_otel.storage.sql_database import Database
     path, tried = sys.argv[1], Database._tried
 
     def within(self, items):

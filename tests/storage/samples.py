@@ -1,12 +1,15 @@
-"""Results to save."""
+"""Results to save, and saving them."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 
-__all__ = ["aggregated", "failed", "scored", "skipped"]
+__all__ = ["aggregated", "failed", "lines_of", "save", "scored", "skipped"]
 
 _TIMES: dict[str, Any] = {"started_ns": 1_000, "ended_ns": 2_000}
 
@@ -28,3 +31,19 @@ def skipped(name: str = "facts", **fields: Any) -> EvaluationResult:
 def aggregated(*results: EvaluationResult, **fields: Any) -> AggregatedEvaluationResult:
     given: dict[str, Any] = {"agent": "support", "overall_score": 0.5, "started_ns": 1_000, "ended_ns": 3_000, **fields}
     return AggregatedEvaluationResult(results=results or (scored(), failed(), skipped()), **given)
+
+
+def save(storage: Any, *results: AggregatedEvaluationResult) -> None:
+    """Save the results one after the other, and close the provider."""
+
+    async def work() -> None:
+        for result in results:
+            await storage.save_result(result)
+        await storage.close()
+
+    asyncio.run(work())
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a JSON file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -14,11 +14,10 @@ from agenteval_otel import EvaluationInput, run_evaluation_sync
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, RunError, SpanReference
 from agenteval_otel.storage import EvaluationStorageProvider, SqlStorageProvider
-from agenteval_otel.storage.sql.database import Database
-from agenteval_otel.storage.sql.rows import rows_of
+from agenteval_otel.storage.sql_database import Database
+from agenteval_otel.storage.sql_rows import rows_of
 from agenteval_otel.testing import check_component, check_storage
-from tests.storage.samples import aggregated, failed, scored, skipped
-from tests.storage.test_files import save
+from tests.storage.samples import aggregated, failed, save, scored, skipped
 from tests.testing.doubles import Free, config_of
 
 DAY_NS = 86_400 * 10**9

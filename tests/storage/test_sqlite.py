@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import sqlite3
 import stat
-import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, StorageError
-from agenteval_otel.storage import SqlStorageProvider
-from agenteval_otel.storage.places import FileLock
-from agenteval_otel.storage.sql.core import connect_writer
+from agenteval_otel.storage import SqlStorageProvider, batcher
+from agenteval_otel.storage.files import lock_of, open_locked
+from agenteval_otel.storage.sql_database import connect_writer
 from tests.promises.programs import run_program
-from tests.storage.samples import aggregated
-from tests.storage.test_files import save
+from tests.storage.samples import aggregated, save, scored
 
 
 def count(path: Path, what: str = "*") -> int:
@@ -136,16 +134,17 @@ def test_a_file_that_goes_away_is_made_anew(tmp_path: Path) -> None:
     assert count(path) == 2
 
 
-def test_a_lock_is_not_waited_for_for_long(tmp_path: Path) -> None:
-    """Whoever holds the file, by its lock or by SQLite's own, fails saves within a second; then they go on."""
+def test_a_held_lock_fails_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another holds the file, by its lock or by SQLite's own, saves fail; then they go on."""
+    monkeypatch.setattr(batcher, "HUNG_S", 0.5)
     path = tmp_path / "x.db"
     storage = SqlStorageProvider(path=path)
 
     async def work() -> None:
         await storage.save_result(aggregated())
-        with FileLock(path).acquired():
-            for message in ("not saved within", "has hung"):
-                with pytest.raises(StorageError, match=message):
+        with open_locked(lock_of(path)):
+            for _ in range(2):
+                with pytest.raises(StorageError, match="a write has hung"):
                     await storage.save_result(aggregated())
         while True:  # what hung comes back by itself
             with contextlib.suppress(StorageError):
@@ -217,10 +216,10 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
         import asyncio, os, sys, threading
         from agenteval_otel.models import AggregatedEvaluationResult
         from agenteval_otel.storage import SqlStorageProvider
-        from agenteval_otel.storage.sql import core
+        from agenteval_otel.storage import sql_database
         storage = SqlStorageProvider(path=sys.argv[1])
         entered, goes_on = threading.Event(), threading.Event()
-        insert = core.insert
+        insert = sql_database._insert
 
         def slow(connection, items):
             insert(connection, items)
@@ -228,7 +227,7 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
                 entered.set()
                 goes_on.wait(20)
 
-        core.insert = slow
+        sql_database._insert = slow
         save = lambda: asyncio.run(storage.save_result(AggregatedEvaluationResult()))
         thread = threading.Thread(target=save)
         thread.start()
@@ -247,20 +246,8 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
         """,
         str(tmp_path / "x.db"),
     )
-    assert "forked in the middle of a write" in finished.lines("child")[0], finished.stderr
+    assert "forked during a write" in finished.lines("child")[0], finished.stderr
     assert finished.lines("stored") == ["0 None"]
-    assert count(tmp_path / "x.db") == 2
-
-
-def test_results_are_stored_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the process's exit, or at its limit of threads, they are inserted by whoever saves them."""
-
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    save(SqlStorageProvider(path=tmp_path / "x.db"), aggregated(), aggregated())
-    monkeypatch.undo()
     assert count(tmp_path / "x.db") == 2
 
 
@@ -271,3 +258,112 @@ def test_a_durable_one_waits_for_the_disk(tmp_path: Path) -> None:
         with connect_writer(storage._target, durable=fsync == "batch") as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == wanted
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
+def test_a_fork_moves_no_log_into_the_database(tmp_path: Path) -> None:
+    """Closing the connection before a fork leaves the log for our own thread: the host's thread waits for no disk."""
+    finished = run_program(
+        """
+        import asyncio, os, sys
+        from agenteval_otel.models import AggregatedEvaluationResult
+        from agenteval_otel.storage import SqlStorageProvider
+        path = sys.argv[1]
+        storage = SqlStorageProvider(path=path)
+        save = lambda: asyncio.run(storage.save_result(AggregatedEvaluationResult(agent="x" * 200)))
+        for _ in range(5):
+            save()
+        before = os.stat(path + "-wal").st_size, os.stat(path).st_mtime_ns
+        if os.fork() == 0:
+            os._exit(0)
+        os.wait()
+        print("same", before == (os.stat(path + "-wal").st_size, os.stat(path).st_mtime_ns), before[0] > 0)
+        save()
+        asyncio.run(storage.close())
+        print("after", os.path.exists(path + "-wal"))
+        """,
+        str(tmp_path / "x.db"),
+    )
+    assert finished.lines("same") == ["True True"], finished.stderr
+    assert finished.lines("after") == ["False"]
+    assert count(tmp_path / "x.db") == 6
+
+
+def test_an_unreadable_row_is_an_error(tmp_path: Path) -> None:
+    """Numbers that Python refuses to read cost no query; a row that somebody has spoilt is named."""
+    path = tmp_path / "x.db"
+    storage = SqlStorageProvider(path=path)
+    save(storage, aggregated(scored(score=10**5000, metadata={"n": 10**5000})), aggregated(scored(probability=1e-320)))
+    found = storage.query()
+    assert len(found) == 2
+    assert {one.weight for one in found} == {1.0}
+    assert storage.read(found[0].evaluation_id) is not None
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE agenteval_results SET details = 'no JSON'")
+    with pytest.raises(StorageError, match="cannot be read"):
+        storage.query()
+
+
+def test_what_is_asked_for_is_written_as_it_is_stored(tmp_path: Path) -> None:
+    """Endless names and lone surrogates are found under what was made of them; numbers are as large as numbers are."""
+    storage = SqlStorageProvider(path=tmp_path / "x.db")
+    name = "long \ud800" * 100
+    save(storage, aggregated(scored(name), agent=name))
+    assert len(storage.query(criterion=name, agent=name, limit=2**63 - 1)) == 1
+    assert storage.read("\ud800") is None
+    with pytest.raises(Exception, match="limit"):
+        storage.query(limit=2**63)
+
+
+def test_tables_that_somebody_dropped_are_made_anew(tmp_path: Path) -> None:
+    """One of them, or all: the saves that meet with it fail, and the next one is stored."""
+    path = tmp_path / "x.db"
+    storage = SqlStorageProvider(path=path)
+
+    async def work() -> None:
+        await storage.save_result(aggregated())
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DROP TABLE agenteval_results")
+        with pytest.raises(StorageError, match="no such table"):
+            await storage.save_result(aggregated())
+        await storage.save_result(aggregated())
+        await storage.close()
+
+    asyncio.run(work())
+    assert len(storage.query()) == 3
+
+
+def test_two_that_write_one_file_in_a_process_lose_nothing(tmp_path: Path) -> None:
+    """A second provider of the file, in the same process, does not cost the first one its locks at the file."""
+    path = tmp_path / "x.db"
+    finished = run_program(
+        '''
+        import asyncio, os, subprocess, sys
+        from agenteval_otel.models import AggregatedEvaluationResult
+        from agenteval_otel.storage import SqlStorageProvider
+        path = sys.argv[1]
+        other = """if True:
+            import asyncio, sys
+            from agenteval_otel.models import AggregatedEvaluationResult
+            from agenteval_otel.storage import SqlStorageProvider
+            storage = SqlStorageProvider(path=sys.argv[1])
+
+            async def work():
+                await storage.save_result(AggregatedEvaluationResult())
+                await storage.close()
+
+            asyncio.run(work())
+        """
+        save = lambda one: asyncio.run(one.save_result(AggregatedEvaluationResult()))
+        first, second = SqlStorageProvider(path=path), SqlStorageProvider(path=path)
+        save(first)
+        save(second)
+        subprocess.run([sys.executable, "-c", other, path], check=True)
+        save(first)
+        save(second)
+        print("log", os.path.exists(path + "-wal"), flush=True)
+        os._exit(0)
+        ''',
+        str(path),
+    )
+    assert finished.lines("log") == ["True"], finished.stderr
+    assert count(path) == 5

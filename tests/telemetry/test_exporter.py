@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.senders import Delivery
-from agenteval_otel.telemetry.signals import load_signal
+from agenteval_otel.telemetry.senders import Delivery, load_signal
 
 DELIVERED, AWAY = Delivery(True, "200"), Delivery(False, "503", retryable=True)
 
@@ -53,11 +52,6 @@ def names_of(body: bytes) -> list[str]:
     ]  # fmt: skip
 
 
-def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Around what calls the SDK: nothing."""
-    return function
-
-
 @pytest.fixture(scope="module")
 def spans() -> list[Any]:
     """Finished spans, named by their numbers, of two scopes."""
@@ -70,32 +64,32 @@ def spans() -> list[Any]:
     return sorted(kept.get_finished_spans(), key=lambda span: int(span.name))
 
 
-@pytest.fixture
-def receiver() -> Receiver:
-    """A receiver that takes everything."""
-    return Receiver()
+class Sending:
+    """An exporter of spans without a thread, which sends when it is flushed; its receiver, and what was lost."""
+
+    def __init__(self) -> None:
+        self.receiver, self.lost = Receiver(), dict[str, int]()
+        self.exporter = Exporter(self._on_lost)
+        self.exporter.add(load_signal("TRACES"), self.receiver)
+        self.exporter._worker.start = lambda: True  # type: ignore[method-assign]
+
+    def _on_lost(self, signal: str, reason: str, count: int) -> None:
+        assert signal == "traces"
+        self.lost[reason] = self.lost.get(reason, 0) + count
+
+    def put(self, items: Iterable[Any], size_bytes: int = 1_000) -> None:
+        for item in items:
+            self.exporter.put("TRACES", item, size_bytes)
+
+    def flush(self) -> bool:
+        return self.exporter.flush()
 
 
 @pytest.fixture
-def lost() -> dict[tuple[str, str], int]:
-    """What was lost, by signal and reason."""
-    return {}
-
-
-@pytest.fixture
-def exporter(
-    receiver: Receiver, lost: dict[tuple[str, str], int], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Exporter]:
-    """An exporter of spans without a thread, which sends when it is flushed."""
-
-    def on_lost(signal: str, reason: str, count: int) -> None:
-        lost[signal, reason] = lost.get((signal, reason), 0) + count
-
-    made = Exporter(on_lost)
-    made.add(load_signal("TRACES"), receiver, plainly)
-    monkeypatch.setattr(made._worker, "start", lambda: True)
-    yield made
-    made.close()
+def sending() -> Iterator[Sending]:
+    sending = Sending()
+    yield sending
+    sending.exporter.close()
     assert MEMORY.encoded_batches.used_bytes == 0
 
 
@@ -104,181 +98,145 @@ def numbers(count: int) -> set[str]:
     return {str(number) for number in range(count)}
 
 
-def test_in_small_batches(exporter: Exporter, receiver: Receiver, spans: list[Any]) -> None:
+def test_in_small_batches(sending: Sending, spans: list[Any]) -> None:
     """Everything is sent once, a bounded number of spans at a time."""
-    for span in spans:
-        exporter.put("TRACES", span, 1_000)
-    assert exporter.flush()
-    assert len(receiver.taken) == 300
-    assert set(receiver.taken) == numbers(300)
-    assert [len(names_of(body)) for body in receiver.asked] == [128, 128, 44]
+    sending.put(spans)
+    assert sending.flush()
+    assert len(sending.receiver.taken) == 300
+    assert set(sending.receiver.taken) == numbers(300)
+    assert [len(names_of(body)) for body in sending.receiver.asked] == [128, 128, 44]
 
 
-def test_large_items_go_by_few(exporter: Exporter, receiver: Receiver, spans: list[Any]) -> None:
+def test_large_items_go_by_few(sending: Sending, spans: list[Any]) -> None:
     """A batch is bounded by bytes too; an item that is larger than that goes alone."""
-    for span in spans[:5]:
-        exporter.put("TRACES", span, 500_000)
-    exporter.put("TRACES", spans[5], 5_000_000)
-    assert exporter.flush()
-    assert [len(names_of(body)) for body in receiver.asked] == [2, 2, 1, 1]
+    sending.put(spans[:5], 500_000)
+    sending.put(spans[5:6], 5_000_000)
+    assert sending.flush()
+    assert [len(names_of(body)) for body in sending.receiver.asked] == [2, 2, 1, 1]
 
 
-def test_a_retry_sends_the_same_bytes(
-    exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int]
-) -> None:
+def test_a_retry_sends_the_same_bytes(sending: Sending, spans: list[Any]) -> None:
     """A batch that may be sent again waits, packed, and the next flush sends the same bytes; nothing is lost."""
-    for span in spans[:100]:
-        exporter.put("TRACES", span, 1_000)
+    receiver = sending.receiver
+    sending.put(spans[:100])
     receiver.delivery = AWAY
-    assert not exporter.flush()
+    assert not sending.flush()
     first = receiver.asked[0]
     assert 0 < MEMORY.encoded_batches.used_bytes < len(first)
     receiver.delivery = DELIVERED
-    assert exporter.flush()
+    assert sending.flush()
     assert receiver.asked == [first, first]
-    assert lost == {}
+    assert sending.lost == {}
 
 
-def test_who_asks_to_wait_is_not_asked(exporter: Exporter, receiver: Receiver, spans: list[Any]) -> None:
-    """A receiver that names a time is not asked before it, by no flush; what comes meanwhile waits too."""
-    exporter.put("TRACES", spans[0], 1_000)
+def test_a_receiver_that_names_a_time_gets_no_request_before_it(sending: Sending, spans: list[Any]) -> None:
+    """No flush sends before that time; what comes meanwhile waits too."""
+    receiver = sending.receiver
+    sending.put(spans[:1])
     receiver.delivery = Delivery(False, "429", retryable=True, wait_s=60.0)
-    assert not exporter.flush()
-    exporter.put("TRACES", spans[1], 1_000)
+    assert not sending.flush()
+    sending.put(spans[1:2])
     receiver.delivery = DELIVERED
-    assert not exporter.flush()
+    assert not sending.flush()
     assert len(receiver.asked) == 1
-    exporter._streams["TRACES"].not_before = 0.0
-    assert exporter.flush()
+    sending.exporter._streams["TRACES"].not_before = 0.0
+    assert sending.flush()
     assert receiver.taken == ["0", "1"]
 
 
-def test_too_large_is_halved(
-    exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int]
-) -> None:
-    """A request that is too large for the receiver is sent in halves; a single item that is too large is lost."""
-    receiver.largest = 3
-    for span in spans[:25]:
-        exporter.put("TRACES", span, 1_000)
-    assert exporter.flush()
-    assert len(receiver.taken) == 25
-    assert set(receiver.taken) == numbers(25)
-    receiver.largest = 0
-    exporter.put("TRACES", spans[0], 1_000)
-    assert exporter.flush()
-    assert lost == {("traces", "too_large"): 1}
+def test_a_request_that_is_too_large_is_halved(sending: Sending, spans: list[Any]) -> None:
+    """It is sent in halves until the receiver takes them; a single item that is too large is lost."""
+    sending.receiver.largest = 3
+    sending.put(spans[:25])
+    assert sending.flush()
+    assert len(sending.receiver.taken) == 25
+    assert set(sending.receiver.taken) == numbers(25)
+    sending.receiver.largest = 0
+    sending.put(spans[:1])
+    assert sending.flush()
+    assert sending.lost == {"too_large": 1}
 
 
 @pytest.mark.parametrize(
     ("delivery", "count"), [(Delivery(False, "400"), 10), (Delivery(True, "200", rejected=3), 3)],
     ids=["refused", "partial success"],
 )  # fmt: skip
-def test_what_is_refused_is_lost_once(
-    exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int], delivery: Delivery,
-    count: int,
-) -> None:  # fmt: skip
+def test_refused_items_are_lost_once(sending: Sending, spans: list[Any], delivery: Delivery, count: int) -> None:
     """What the receiver refuses for good is not sent again, and counted."""
-    for span in spans[:10]:
-        exporter.put("TRACES", span, 1_000)
-    receiver.delivery = delivery
-    assert exporter.flush()
-    assert exporter.flush()
-    assert len(receiver.asked) == 1
-    assert lost == {("traces", "rejected"): count}
+    sending.put(spans[:10])
+    sending.receiver.delivery = delivery
+    assert sending.flush()
+    assert sending.flush()
+    assert len(sending.receiver.asked) == 1
+    assert sending.lost == {"rejected": count}
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
 def test_a_sender_that_raises_loses_its_batch_only(
-    exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int],
-    monkeypatch: pytest.MonkeyPatch, error: type[BaseException],
-) -> None:  # fmt: skip
+    sending: Sending, spans: list[Any], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
     """Whatever the sender raises costs its batch and nothing else."""
 
     def broken(body: bytes) -> Delivery:
         raise error
 
-    exporter.put("TRACES", spans[0], 1_000)
+    sending.put(spans[:1])
     with monkeypatch.context() as patch:
-        patch.setattr(receiver, "send", broken)
-        assert exporter.flush()
-    exporter.put("TRACES", spans[1], 1_000)
-    assert exporter.flush()
-    assert (receiver.taken, lost) == (["1"], {("traces", "rejected"): 1})
+        patch.setattr(sending.receiver, "send", broken)
+        assert sending.flush()
+    sending.put(spans[1:2])
+    assert sending.flush()
+    assert (sending.receiver.taken, sending.lost) == (["1"], {"rejected": 1})
 
 
-def test_an_item_that_cannot_be_encoded_costs_itself(
-    exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int]
-) -> None:
+def test_an_item_that_cannot_be_encoded_costs_itself(sending: Sending, spans: list[Any]) -> None:
     """One item that the encoder refuses is counted, and its neighbours arrive."""
-    for item in (*spans[:5], object(), *spans[5:10]):
-        exporter.put("TRACES", item, 1_000)
-    assert exporter.flush()
-    assert set(receiver.taken) == numbers(10)
-    assert lost == {("traces", "unencodable"): 1}
-
-
-def test_the_oldest_goes_where_there_is_no_room(
-    exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Beyond the bound the oldest batches go, then the oldest items; each item is counted, and the newest arrive."""
-    monkeypatch.setattr(MEMORY.encoded_batches, "max_bytes", 60_000)
-    receiver.delivery = AWAY
-    for start in range(0, 300, 50):
-        for span in spans[start : start + 50]:
-            exporter.put("TRACES", span, 1_100)
-        assert not exporter.flush()
-        assert MEMORY.encoded_batches.used_bytes <= 60_000
-    receiver.delivery = DELIVERED
-    assert exporter.flush()
-    assert lost == {("traces", "no_room"): 300 - len(receiver.taken)}
-    assert 0 < len(receiver.taken) < 300
-    assert "299" in receiver.taken
-    assert "0" not in receiver.taken
+    sending.put([*spans[:5], object(), *spans[5:10]])
+    assert sending.flush()
+    assert set(sending.receiver.taken) == numbers(10)
+    assert sending.lost == {"unencodable": 1}
 
 
 @pytest.mark.parametrize(
     ("count", "max_bytes"),
-    [(20_000, 512 * 1024), pytest.param(600_000, 32 * 1024 * 1024, marks=pytest.mark.full)],
-    ids=["shortened", "ten minutes at 500 answers a second"],
+    [(300, 60_000), (20_000, 512 * 1024), pytest.param(600_000, 32 * 1024 * 1024, marks=pytest.mark.full)],
+    ids=["few", "shortened", "ten minutes at 500 answers a second"],
 )  # fmt: skip
-def test_ten_minutes_of_outage_stay_within_the_bound(
-    exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int],
-    monkeypatch: pytest.MonkeyPatch, count: int, max_bytes: int,
-) -> None:  # fmt: skip
-    """Two spans an answer wait through an outage within their bound, and arrived and lost ones add up to all."""
+def test_an_outage_stays_within_the_bound(
+    sending: Sending, spans: list[Any], monkeypatch: pytest.MonkeyPatch, count: int, max_bytes: int
+) -> None:
+    """Where there is no room the oldest go; arrived and lost ones add up to all, and the newest arrive."""
     monkeypatch.setattr(MEMORY.encoded_batches, "max_bytes", max_bytes)
+    receiver = sending.receiver
     receiver.delivery = AWAY
-    for start in range(0, count, 250):
-        for number in range(start, start + 250):
-            exporter.put("TRACES", spans[number % 300], 1_500)
-        assert not exporter.flush()
+    for start in range(0, count, 50):
+        sending.put((spans[number % 300] for number in range(start, start + 50)), 1_500)
+        assert not sending.flush()
         receiver.asked.clear()
         assert MEMORY.encoded_batches.used_bytes <= max_bytes
     receiver.delivery = DELIVERED
-    assert exporter.flush()
-    assert len(receiver.taken) + lost.get(("traces", "no_room"), 0) == count
-    assert set(lost) <= {("traces", "no_room")}
+    assert sending.flush()
+    assert len(receiver.taken) + sending.lost.get("no_room", 0) == count
+    assert set(sending.lost) <= {"no_room"}
+    assert receiver.taken[-1] == str((count - 1) % 300)
 
 
-def test_an_item_that_never_fits_is_counted(
-    exporter: Exporter, receiver: Receiver, spans: list[Any], lost: dict[tuple[str, str], int]
-) -> None:
+def test_an_item_that_never_fits_is_counted(sending: Sending, spans: list[Any]) -> None:
     """An item larger than the whole bound is lost at once, and does not keep the caller."""
-    exporter.put("TRACES", spans[0], MEMORY.encoded_batches.max_bytes + 1)
-    assert lost == {("traces", "no_room"): 1}
-    assert exporter.flush()
-    assert receiver.asked == []
+    sending.put(spans[:1], MEMORY.encoded_batches.max_bytes + 1)
+    assert sending.lost == {"no_room": 1}
+    assert sending.flush()
+    assert sending.receiver.asked == []
 
 
-def test_its_thread_sends_and_ends(receiver: Receiver, spans: list[Any], no_thread_left: None) -> None:
+def test_its_thread_sends_and_ends(spans: list[Any], no_thread_left: None) -> None:
     """The first item starts the thread, a well filled queue wakes it, closing ends it, and what comes later is lost."""
     lost: list[tuple[str, str, int]] = []
+    receiver = Receiver()
     exporter = Exporter(lambda *loss: lost.append(loss))
-    exporter.add(load_signal("TRACES"), receiver, plainly)
-    for _ in range(2):
-        for span in spans:
-            exporter.put("TRACES", span, 1_000)
+    exporter.add(load_signal("TRACES"), receiver)
+    for span in spans * 2:
+        exporter.put("TRACES", span, 1_000)
     assert receiver.begun.wait(10)
     exporter.close()
     assert len(receiver.taken) == 600

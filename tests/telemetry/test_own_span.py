@@ -30,9 +30,11 @@ def test_it_is_an_invoke_agent_span(watch: Watch) -> None:
     assert before - 10**9 < own.start_time <= own.end_time < time.time_ns() + 10**9
 
 
-def test_a_handler_that_raises(watch: Watch) -> None:
-    """The span of a call that raised is an ERROR with the exception's class, and never its text."""
-    watch.answer(ResponseHealth(), error=TimeoutError("secret host name"), traced=False)
+@pytest.mark.parametrize("ratio", [1.0, 0.0])
+def test_a_handler_that_raises(watch: Watch, ratio: float) -> None:
+    """The span of a call that raised, evaluated or not, is an ERROR with the exception's class, never its text."""
+    error = TimeoutError("secret host name")
+    watch.answer(ResponseHealth(), error=error, traced=False, own_span="always", ratio=ratio)
     own = watch.span("invoke_agent support")
     assert (own.status.status_code, own.status.description) == (StatusCode.ERROR, None)
     assert own.attributes["error.type"] == "TimeoutError"
@@ -68,26 +70,15 @@ def test_the_handlers_own_spans_nest_below(watch: Watch) -> None:
      ("never", 1.0, 0), ("never", 0.0, 0)],
 )  # fmt: skip
 def test_which_calls_get_one(watch: Watch, own_span: str, ratio: float, expected: int) -> None:
-    """``sampled`` calls, ``always`` all, ``never`` none; one that is not evaluated does not say that it is."""
+    """``sampled`` calls, ``always`` all, ``never`` none: then the run span is a root."""
     watch.answer(ResponseHealth(), traced=False, own_span=own_span, ratio=ratio)
     spans = watch.telemetry.spans("invoke_agent")
     assert len(spans) == expected
     for span in spans:
         assert ("agenteval.evaluation.sampled" in (span.attributes or {})) is (ratio == 1.0)
-    assert len(watch.telemetry.spans("evaluation")) == ratio
-
-
-def test_an_unsampled_call_that_raises(watch: Watch) -> None:
-    """With ``always`` the span of a call that is not evaluated tells of its error too."""
-    watch.answer(ResponseHealth(), error=ValueError("x"), traced=False, own_span="always", ratio=0.0)
-    own = watch.span("invoke_agent support")
-    assert (own.status.status_code, own.attributes["error.type"]) == (StatusCode.ERROR, "ValueError")
-
-
-def test_without_one_the_run_span_is_a_root(watch: Watch) -> None:
-    """With ``never`` the run span stands alone."""
-    watch.answer(ResponseHealth(), traced=False, own_span="never")
-    assert watch.span().parent is None
+    runs = watch.telemetry.spans("evaluation")
+    assert len(runs) == ratio
+    assert all((run.parent is None) is (own_span == "never") for run in runs)
 
 
 def test_a_stream_is_spanned_to_its_end(watch: Watch) -> None:

@@ -18,10 +18,8 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry import OtlpTarget, Providers, providers
+from agenteval_otel.telemetry import OtlpTarget, Providers, private
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
-from tests.backends.faults import refused_port
-from tests.telemetry.support import Watch
 from tests.testing.doubles import Free, Keeping
 
 VARIABLES = ("OTEL_SDK_DISABLED", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -58,7 +56,7 @@ def privately(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RecordedTelemet
         return {"TRACES": recorded.tracer_provider, "LOGS": recorded.logger_provider,
                 "METRICS": recorded.meter_provider}[signal]  # fmt: skip
 
-    monkeypatch.setattr(providers, "private_provider", build)
+    monkeypatch.setattr(private, "private_provider", build)
     yield recorded, built
     recorded.shutdown()
 
@@ -125,26 +123,12 @@ def test_each_signal_is_resolved_by_itself(
         built.append(signal)
         return recorded.logger_provider if signal == "LOGS" else recorded.meter_provider
 
-    monkeypatch.setattr(providers, "private_provider", build)
+    monkeypatch.setattr(private, "private_provider", build)
     emit(OtlpStorageProvider(endpoint="http://127.0.0.1:1"))
     assert counts(globally) == (True, False, False)
     assert counts(recorded) == (False, True, True)
     assert sorted(built) == ["LOGS", "METRICS"]
     recorded.shutdown()
-
-
-def test_a_flush_says_that_something_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nobody at the endpoint no flush is complete; what waits is counted as lost when the pipeline ends."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    with refused_port() as port:
-        emitter = OtlpStorageProvider(endpoint=f"http://127.0.0.1:{port}", protocol="http/protobuf", signals={"events"})
-        made = Pipeline(sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(emitter,))
-        monitor(pipeline=made, agent="a")(str.upper)("answer")
-        assert made.flush(30.0) is False
-        assert made.flush(30.0) is False
-        assert (made.accounting.outcomes()["evaluated"], made.accounting.failures) == (1, {})
-        made.shutdown(10.0)
-        assert made.accounting.failures == {"export:logs": 1}
 
 
 def test_nothing_to_emit_to_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -281,9 +265,3 @@ def test_a_flush_that_fails_is_told(telemetry: RecordedTelemetry) -> None:
         made = Providers(logger_provider=failing)
         made.events()
         assert made.flush(10) is expected
-
-
-def test_it_shows_what_is_resolved(watch: Watch) -> None:
-    """The repr says which signals are resolved and which providers are private."""
-    watch.answer(ResponseHealth())
-    assert repr(watch.emitter.providers) == "<Providers resolved=['LOGS', 'METRICS', 'TRACES'] private=[]>"

@@ -10,16 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-import requests
 
-from agenteval_otel import monitor
-from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
-from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import senders
-from agenteval_otel.telemetry.senders import Delivery, HttpSender
-from agenteval_otel.telemetry.signals import load_signal
+from agenteval_otel.telemetry.senders import Delivery, HttpSender, load_signal
 
 
 class Server:
@@ -71,7 +64,7 @@ def server() -> Iterator[Server]:
 
 
 def _post(server: Server, compression: str = "none") -> Delivery:
-    sender = HttpSender(load_signal("LOGS"), server.endpoint, {}, 5.0, compression, requests.Session())
+    sender = HttpSender(load_signal("LOGS"), server.endpoint, {}, 5.0, compression)
     try:
         return sender.send(b"batch" * 100)
     finally:
@@ -109,18 +102,3 @@ def test_compression(server: Server, compression: str) -> None:
     server.answers(200, content_length="0")
     assert _post(server, compression).delivered
     assert server.seen[0] < 100
-
-
-@pytest.mark.parametrize("status", [400, 413, 401])
-def test_refusals_are_not_repeated(server: Server, status: int) -> None:
-    """What is refused for good is sent once, and counted as lost."""
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), dispatcher=InlineDispatcher(),
-        storage=(OtlpStorageProvider(endpoint=server.endpoint, protocol="http/protobuf", signals={"events"}),),
-    )  # fmt: skip
-    server.answers(status, content_length="0")
-    monitor(pipeline=pipeline)(lambda question: "An answer.")("A question?")
-    assert not pipeline.flush(10)
-    assert len(server.seen) == 1
-    assert pipeline.accounting.failures == {"export:logs": 1}
-    pipeline.shutdown(5)

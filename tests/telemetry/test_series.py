@@ -49,24 +49,17 @@ def test_a_criterion_stays_within_its_series(results: list[tuple[str | None, str
 
 
 def test_what_came_first_keeps_its_series() -> None:
-    """Three models with verdicts have their own series, in the order in which they came; the others share one."""
+    """Three models with verdicts have their own series, in the order in which they came; the others share one.
+
+    Each criterion of each agent has a budget of its own.
+    """
     totals = ResultTotals()
 
-    def add(model: str, label: str) -> str | None:
-        return totals.add(
-            EvaluationResult(criterion_name="c", evaluator_type="T", score=1.0, label=label, passed=label == "pass"),
-            "agent", model,
-        )  # fmt: skip
+    def add(criterion: str, agent: str, model: str, label: str) -> str | None:
+        facts: dict[str, Any] = {"criterion_name": criterion, "evaluator_type": "T", "score": 1.0}
+        return totals.add(EvaluationResult(**facts, label=label, passed=label == "pass"), agent, model)
 
-    assert [add(f"m{index}", "pass") for index in range(5)] == ["m0", "m1", "m2", "_other", "_other"]
-    assert add("m1", "fail") == "m1"
-
-
-def test_agents_and_criteria_have_budgets_of_their_own() -> None:
-    """What one agent's models use up is nothing to another agent, or to another criterion."""
-    totals = ResultTotals()
-    for agent in ("a", "b", "c"):
-        for criterion in ("one", "two"):
-            facts: dict[str, Any] = {"criterion_name": criterion, "evaluator_type": "T", "score": 1.0}
-            found = [totals.add(EvaluationResult(**facts, label="pass", passed=True), agent, f"m{n}") for n in range(9)]
-            assert found[:4] == ["m0", "m1", "m2", "_other"]
+    for criterion, agent in (("one", "a"), ("two", "a"), ("one", "b")):
+        models = [add(criterion, agent, f"m{index}", "pass") for index in range(5)]
+        assert models == ["m0", "m1", "m2", "_other", "_other"]
+        assert add(criterion, agent, "m1", "fail") == "m1"

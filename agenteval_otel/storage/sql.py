@@ -10,11 +10,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.batches import BatchedStorageProvider, Sink
-from agenteval_otel.storage.sql.rows import Rows, StoredResult, rows_of
-from agenteval_otel.storage.sql.target import Target, target_of
-
-__all__ = ["SqlStorageProvider"]
+from agenteval_otel.storage.batcher import BatchedStorageProvider, Sink
+from agenteval_otel.storage.sql_rows import StoredResult, Target, rows_of, target_of
 
 
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
@@ -49,12 +46,10 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return target_of(self.path, self.url)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Insert the result; waits less than a second for the commit (of the first one nine), five for its turn.
-
-        Never blocks the event loop.
+        """Insert the result and wait for the commit; never blocks the event loop.
 
         Raises:
-            StorageError: It could not be committed, or not in time.
+            StorageError: It could not be committed, or the commit hangs for more than 5 s.
             OSError: The file cannot be made.
         """
         rows = rows_of(aggregated)
@@ -97,7 +92,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
             StorageError: The database is not there, cannot be reached, is of a newer version of this package, or a row
                 cannot be read.
         """
-        from agenteval_otel.storage.sql.core import ResultQuery
+        from agenteval_otel.storage.sql_database import ResultQuery
 
         return ResultQuery(
             criterion=criterion, agent=agent, since=since, until=until, min_score=min_score, max_score=max_score,
@@ -110,12 +105,16 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         Raises:
             StorageError: As `query`.
         """
-        from agenteval_otel.storage.sql.core import read_evaluation
+        from agenteval_otel.storage.sql_database import read_evaluation
 
         return read_evaluation(self._target, evaluation_id)
 
-    def open_sink(self) -> Sink[Rows]:
+    @property
+    def place(self) -> str:
+        return self._target.place
+
+    def open_sink(self) -> Sink:
         """The connection, opened by its first write."""
-        from agenteval_otel.storage.sql.database import Database
+        from agenteval_otel.storage.sql_database import Database
 
         return Database(self._target, durable=self.fsync == "batch", keep_days=self.keep_days)

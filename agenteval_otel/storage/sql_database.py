@@ -1,17 +1,23 @@
-"""Everything that needs SQLAlchemy: tables, engines, statements. Imported with the first use of a database.
+"""The one connection by which a process writes results to a database, and queries. Loads SQLAlchemy.
 
-SQLite: write-ahead log, one writer at a time, a file that only its owner can read. PostgreSQL: a lost server is noticed
-within seconds, and nothing is prepared on it, so a pooler may stand between.
+A batch is one transaction. After a lost connection to a server the batch is tried once more; rows have their own ids,
+so none is stored twice. A row that the database refuses costs only its own result. SQLite: write-ahead log, a file that
+only its owner can read; processes take turns by the lock beside it, so there is one writer and one check-point at a
+time. PostgreSQL: a lost server is noticed within seconds, and nothing is prepared on it, so a pooler may stand between.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from pydantic import ConfigDict, Field, field_validator
@@ -24,21 +30,19 @@ from agenteval_otel.components import Explained
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.value import Value
-from agenteval_otel.storage.places import make_folders
-from agenteval_otel.storage.sql.rows import Rows, StoredResult, evaluation_of, name_of, stored_of
-from agenteval_otel.storage.sql.target import Target
+from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
+from agenteval_otel.runtime.log import log
+from agenteval_otel.storage.files import identity, lock_of, open_locked
+from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
 
-__all__ = [
-    "ResultQuery", "connect_reader", "connect_writer", "delete_old", "error_of", "hold_log", "insert",
-    "is_database_failure", "read_evaluation",
-]  # fmt: skip
-
-T = TypeVar("T")
 VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number that nobody else uses
 _BUSY_S = 0.25
 _STATEMENT_LIMIT_MS = 10_000
 _CONNECT_S = 5
+_SWEEP_EVERY_S = 3600.0
+_SWEEP_ROWS = 500
+_FORK_WAIT_S = 0.05
 
 
 class _Moment(TypeDecorator[datetime]):
@@ -134,7 +138,6 @@ def _has_version(connection: sa.Connection) -> bool:
 
 
 def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
-    make_folders(path.parent)
     # SQLite would create it readable for everybody; what it creates beside it gets the same rights. An existing file
     # must not be opened here: closing it would end all locks that this process has on it.
     if not path.exists():
@@ -173,7 +176,146 @@ def _server(target: Target, *, read_only: bool = False) -> sa.Engine:
     return sa.create_engine(engine.url, poolclass=NullPool, hide_parameters=True, connect_args=defaults)
 
 
-def hold_log(path: Path) -> sqlite3.Connection:
+class Database:
+    """Inserts results, as the sink of a `ResultBatcher`.
+
+    Args:
+        target: Which database.
+        durable: Whether a commit waits for the disk (SQLite).
+        keep_days: Older results are deleted, a few with each batch; None: never.
+    """
+
+    def __init__(self, target: Target, *, durable: bool = False, keep_days: float | None = None) -> None:
+        self._target, self._durable, self._keep_days = target, durable, keep_days
+        self._connection: sa.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self._sweep_at = 0.0
+        self.working = threading.Lock()
+        _DATABASES.add(self)
+
+    def write(self, items: Sequence[Rows], *, may_wait: bool) -> list[Exception | None]:
+        """Insert the rows of results; for each None once they are committed, else the error.
+
+        Raises:
+            StorageError: This process cannot write the file, or the lock is held and must not be waited for.
+            OSError: The lock cannot be created.
+        """
+        path = self._target.path
+        with contextlib.ExitStack() as stack:
+            if path is not None:
+                if identity(path) in _FORKED_DURING_WRITE:
+                    raise StorageError(f"{path}: this process was forked during a write, and cannot use it")
+                stack.enter_context(open_locked(lock_of(path), wait=may_wait))
+            stack.enter_context(self.working)
+            errors = self._saved(items)
+            self._sweep_if_due()
+        return errors
+
+    def close(self) -> None:
+        """Close the connection; the next write opens it again."""
+        with self.working:
+            self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    def _saved(self, items: Sequence[Rows]) -> list[Exception | None]:
+        had_connection = self._connection is not None
+        error = self._tried(items)
+        if error is not None and had_connection and self._target.path is None and _is_database_failure(error):
+            error = self._tried(items)  # the server was restarted, or hung up on us
+        if error is not None and len(items) > 1 and not _is_database_failure(error):
+            errors = [self._tried([item]) for item in items]
+        else:
+            errors = [error] * len(items)
+        return [error and _error_of(error, self._target) for error in errors]
+
+    def _tried(self, items: Sequence[Rows]) -> Exception | None:
+        try:
+            connection = self._ready()
+            with connection.begin():
+                _insert(connection, items)
+        except Exception as error:
+            if _is_database_failure(error):
+                self._drop()
+            return error
+        return None
+
+    def _ready(self) -> sa.Connection:
+        path = self._target.path
+        if self._connection is not None and (path is None or identity(path) == self._identity):
+            return self._connection
+        self._drop()
+        connection = connect_writer(self._target, durable=self._durable)
+        self._identity = identity(path) if path is not None else None
+        self._connection = connection
+        return connection
+
+    def _sweep_if_due(self) -> None:
+        """Delete a few of the evaluations that are too old; the next batch continues if there are more."""
+        if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
+            return
+        deleted = 0
+        try:
+            deleted = _delete_old(self._connection, datetime.now(UTC) - timedelta(days=self._keep_days))
+        except Exception as error:  # the results are saved all the same
+            self._drop()
+            log.warning("storage_sweep_failed", part="sql", error_type=type(error).__name__)
+        self._sweep_at = time.monotonic() + (0.0 if deleted == _SWEEP_ROWS else _SWEEP_EVERY_S)
+
+    # SQLite keeps its locks by file for the whole process: a child that inherits an open database and opens it again
+    # would take its parent's locks for its own. So the connection is closed before a fork, unless a write takes too
+    # long. A server's connection is left alone: the child connects by itself, and must not close the inherited one.
+
+    def before_fork(self, until: float) -> None:
+        """Close SQLite's connection, without a check-point, for which the host would wait."""
+        path, is_used = self._target.path, self._connection is not None or self.working.locked()
+        if path is None or not is_used or not self.working.acquire(timeout=max(0.0, until - time.monotonic())):
+            return
+        _LOCKED_FOR_FORK.append(self)
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(Exception):
+                stack.enter_context(contextlib.closing(_hold_log(path)))
+            self._drop()
+
+    def after_fork_in_child(self) -> None:
+        """Leave the connection to the parent; a file that it was writing cannot be used here."""
+        _INHERITED.append(self)  # kept alive: closing it would touch what the parent uses
+        if self._target.path is not None and self.working.locked():
+            _FORKED_DURING_WRITE.add(self._identity or identity(self._target.path))
+
+
+_DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
+_INHERITED: list[Database] = []
+_FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
+_LOCKED_FOR_FORK: list[Database] = []
+
+
+@before_fork
+def _before_fork() -> None:
+    until = time.monotonic() + _FORK_WAIT_S
+    for database in list(_DATABASES):
+        database.before_fork(until)
+
+
+@after_fork_in_parent
+def _after_in_parent() -> None:
+    while _LOCKED_FOR_FORK:
+        _LOCKED_FOR_FORK.pop().working.release()
+
+
+@reset_in_child
+def _after_in_child() -> None:
+    for database in set(_DATABASES).difference(_LOCKED_FOR_FORK):
+        database.after_fork_in_child()
+    _LOCKED_FOR_FORK.clear()
+    _DATABASES.clear()
+
+
+def _hold_log(path: Path) -> sqlite3.Connection:
     """A connection that cannot write: while it is open, closing another one does not check-point SQLite's log."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0, check_same_thread=False)
     try:
@@ -184,7 +326,7 @@ def hold_log(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
+def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
     """Insert results within the transaction; rows that are there already are left alone."""
     build = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     connection.execute(build(EVALUATIONS).on_conflict_do_nothing(), [item.evaluation for item in items])
@@ -193,14 +335,11 @@ def insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
         connection.execute(build(RESULTS).on_conflict_do_nothing(), results)
 
 
-def delete_old(connection: sa.Connection, before: datetime, limit: int) -> int:
-    """Delete at most so many evaluations that are older, whole; returns how many."""
-    old = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(limit)
+def _delete_old(connection: sa.Connection, before: datetime) -> int:
+    """Delete a few evaluations that are older, their results with them; returns how many."""
+    old = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(_SWEEP_ROWS)
     with connection.begin():
-        ids = connection.execute(old).scalars().all()
-        connection.execute(sa.delete(RESULTS).where(RESULTS.c.evaluation_id.in_(ids)))
-        connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(ids)))
-    return len(ids)
+        return connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))).rowcount
 
 
 class ResultQuery(Value, metaclass=Explained):
@@ -243,23 +382,19 @@ class ResultQuery(Value, metaclass=Explained):
         ]  # fmt: skip
         newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
         statement = sa.select(RESULTS).where(*filters).order_by(*newest).limit(self.limit).offset(self.offset)
-        return _read(
-            target, lambda connection: [stored_of(dict(row)) for row in connection.execute(statement).mappings()]
-        )
+        with _reading(target) as connection:
+            return [stored_of(dict(row)) for row in connection.execute(statement).mappings()]
 
 
 def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationResult | None:
     """All of one evaluation, as it was saved; None if there is none with this id."""
     key = name_of(evaluation_id)
-
-    def read(connection: sa.Connection) -> AggregatedEvaluationResult | None:
+    results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
+    with _reading(target) as connection:
         row = connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key)).mappings().first()
         if row is None:
             return None
-        results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
         return evaluation_of(dict(row), [dict(result) for result in connection.execute(results).mappings()])
-
-    return _read(target, read)
 
 
 def connect_reader(target: Target) -> sa.Connection:
@@ -276,8 +411,9 @@ def connect_reader(target: Target) -> sa.Connection:
     return _sqlite(f"{path.as_uri()}?mode=ro", uri=True).connect()
 
 
-def _read(target: Target, read: Callable[[sa.Connection], T]) -> T:
-    """Read over a connection that is closed afterwards.
+@contextlib.contextmanager
+def _reading(target: Target) -> Iterator[sa.Connection]:
+    """A connection for reading.
 
     Raises:
         StorageError: There is no such database, it cannot be reached, or its tables or rows are not ours.
@@ -285,25 +421,25 @@ def _read(target: Target, read: Callable[[sa.Connection], T]) -> T:
     try:
         with connect_reader(target) as connection:
             _has_version(connection)
-            return read(connection)
+            yield connection
     except SQLAlchemyError as error:
-        raise error_of(error, target) from None
+        raise _error_of(error, target) from None
     except ValueError as error:  # its text may contain content
         raise StorageError(f"{target.place}: a row cannot be read ({type(error).__name__}): changed by hand?") from None
 
 
-def is_database_failure(error: Exception) -> bool:
+def _is_database_failure(error: Exception) -> bool:
     """Whether the database itself failed (gone, locked, full, without our tables), and not what was to be saved."""
     if isinstance(error, DataError | IntegrityError):
         return False
     return isinstance(error, DatabaseError | InterfaceError | OSError | StorageError)
 
 
-def error_of(error: Exception, target: Target) -> Exception:
+def _error_of(error: Exception, target: Target) -> Exception:
     """A driver's error in one line, without the values that were to be saved and without secrets."""
     if isinstance(error, OSError | StorageError):
         return error
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    message = str(cause) if is_database_failure(error) else ""
+    message = str(cause) if _is_database_failure(error) else ""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return StorageError(target.masked(f"{target.place}: {': '.join([type(cause).__name__, *lines[:1]])}"))

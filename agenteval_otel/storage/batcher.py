@@ -1,0 +1,202 @@
+"""The background writer of results: a slow disk or server blocks no event loop.
+
+Results that wait are saved together, within the memory of `MEMORY.results`. While a write hangs, waiting and new saves
+fail at once, so nothing piles up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+from agenteval_otel.errors import StorageError
+from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.storage.base import EvaluationStorageProvider
+
+HUNG_S = 5.0
+"""A write that takes longer has hung. Far longer than a busy machine delays a thread: a late thread is no slow disk."""
+_BATCH_BYTES = 1024 * 1024
+_BATCH_ITEMS = 100
+_MAX_JOBS = 16
+
+
+class Sink(Protocol):
+    """Where batches are written. One thread at a time calls it."""
+
+    def write(self, items: Sequence[Any], *, may_wait: bool) -> Sequence[Exception | None]:
+        """Save the items, on a thread that may be blocked if `may_wait`; None or the error for each."""
+        ...
+
+    def close(self) -> None:
+        """Release what is open; the next write opens it again."""
+        ...
+
+
+class BatchedStorageProvider(EvaluationStorageProvider):
+    """A provider that writes in batches. Implement `place` and `open_sink`."""
+
+    @property
+    def place(self) -> str:
+        """Where results go, in messages; no secrets."""
+        raise NotImplementedError
+
+    def open_sink(self) -> Sink:
+        """A new sink; called once in each process, on the thread that writes."""
+        raise NotImplementedError
+
+    @cached_property
+    def _batchers(self) -> dict[int, ResultBatcher]:
+        return {}
+
+    @property
+    def batcher(self) -> ResultBatcher:
+        """The writer of this process: a forked child has its own."""
+        pid = os.getpid()
+        return self._batchers.get(pid) or self._batchers.setdefault(pid, ResultBatcher(self.place, self.open_sink))
+
+    async def close(self) -> None:
+        """Close the sink after the waiting results; opened again by the next one."""
+        batcher = self._batchers.pop(os.getpid(), None)
+        self._batchers.clear()  # of the parent process
+        if batcher is not None:
+            await batcher.close()
+
+
+class ResultBatcher:
+    """Saves the items of one process in batches.
+
+    Args:
+        place: The sink's name in messages.
+        open_sink: Makes the sink, on the thread that writes.
+    """
+
+    def __init__(self, place: str, open_sink: Callable[[], Sink]) -> None:
+        self._place, self._open_sink = place, open_sink
+        self._waiting: deque[_Item] = deque()
+        self._waiting_bytes = 0
+        self._sink: Sink | None = None
+        self._write_began: float | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS)
+
+    def __repr__(self) -> str:
+        return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
+
+    async def save(self, value: Any, size: int) -> None:
+        """Save an item of `size` bytes and wait for it; never blocks the event loop.
+
+        Raises:
+            StorageError: It was not saved completely, the write hangs, or too much waits.
+            OSError: The file cannot be opened or written.
+        """
+        item = _Item(value, size)
+        with self._lock:
+            self._admit(item)
+            self._waiting.append(item)
+            # A waiting job will save this item too.
+            has_thread = self._worker.waiting > 0 or self._worker.submit(self._save_waiting)
+        if not has_thread:  # none can be started, as at the interpreter's exit: saved here
+            self._save_waiting(may_wait=False)
+        try:
+            error = await self._outcome_of(item)
+        finally:
+            item.outcome.cancel()  # where it is not written yet, it is skipped
+        if isinstance(error, OSError):  # a copy for each save: raising adds to the traceback
+            raise OSError(error.errno, error.strerror, error.filename)
+        if error is not None:
+            raise StorageError(str(error))
+
+    async def _outcome_of(self, item: _Item) -> Exception | None:
+        """Wait for the item; no longer than any write may take, however many are before it."""
+        while not item.outcome.done():
+            remaining_s = self._remaining_s()
+            if remaining_s <= 0.0:
+                return self._hung()
+            await asyncio.wait({item.outcome}, timeout=remaining_s)
+        return item.outcome.result()
+
+    def _remaining_s(self) -> float:
+        """Until the write that is under way counts as hung."""
+        began = self._write_began
+        return HUNG_S if began is None else began + HUNG_S - time.monotonic()
+
+    def _hung(self) -> StorageError:
+        return StorageError(f"{self._place}: a write has hung for more than {HUNG_S:g} s")
+
+    async def close(self) -> None:
+        """Close the sink after the waiting items; after a write that hangs as soon as that returns."""
+        with self._lock:
+            self._closed = True
+        closed: _Item = _Item(None, 0)
+
+        def close_sink() -> None:
+            if self._sink is not None:
+                self._sink.close()
+            closed.answer(None)
+
+        if not self._worker.submit(close_sink):
+            close_sink()
+        self._worker.close(0.0)
+        await asyncio.wait({closed.outcome}, timeout=HUNG_S)
+
+    def _admit(self, item: _Item) -> None:
+        if self._closed:
+            raise StorageError(f"{self._place}: closed")
+        if self._remaining_s() <= 0.0:
+            raise self._hung()
+        item.is_reserved = MEMORY.results.reserve(item.size)
+        if self._waiting_bytes and not item.is_reserved:  # a single item is saved whatever else waits in the process
+            raise StorageError(f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait")
+        self._waiting_bytes += item.size
+
+    def _save_waiting(self, *, may_wait: bool = True) -> None:
+        """Save the waiting items, in batches."""
+        while self._waiting:
+            items: list[_Item] = []
+            size = 0
+            while self._waiting and size < _BATCH_BYTES and len(items) < _BATCH_ITEMS:
+                items.append(self._waiting.popleft())
+                size += items[-1].size
+            self._write(items, may_wait=may_wait)
+
+    def _write(self, items: list[_Item], *, may_wait: bool) -> None:
+        wanted = [item for item in items if not item.outcome.cancelled()]
+        errors: Sequence[Exception | None]
+        try:
+            self._sink = sink = self._sink or self._open_sink()  # not timed: it may load a library
+            self._write_began = time.monotonic()
+            errors = sink.write([item.value for item in wanted], may_wait=may_wait) if wanted else ()
+        except Exception as failure:
+            errors = [failure] * len(wanted)
+        self._write_began = None
+        with self._lock:
+            self._waiting_bytes -= sum(item.size for item in items)
+        MEMORY.results.release(sum(item.size for item in items if item.is_reserved))
+        for item, error in zip(wanted, errors, strict=True):
+            item.answer(error)
+
+
+class _Item:
+    """A value, and what becomes of it: None once it is saved, else the error."""
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.value, self.size, self.is_reserved = value, size, False
+        self._loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[Exception | None] = self._loop.create_future()
+
+    def answer(self, error: Exception | None) -> None:
+        with contextlib.suppress(RuntimeError):  # its event loop is closed
+            self._loop.call_soon_threadsafe(self._resolve, error)
+
+    def _resolve(self, error: Exception | None) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(error)

@@ -1,0 +1,96 @@
+"""Files that only their owner can read, and that processes write in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+from agenteval_otel.errors import StorageError
+from agenteval_otel.runtime.fork import reset_in_child
+
+_OPEN: set[int] = set()
+
+
+def make_folders(folder: Path) -> None:
+    """Create a folder and those above it; only the owner may enter created ones.
+
+    Raises:
+        OSError: One cannot be created, or a file has its name.
+    """
+    if not folder.is_dir():
+        make_folders(folder.parent)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            if not folder.is_dir():  # else another process was faster
+                raise
+
+
+def identity(place: int | Path) -> tuple[int, int] | None:
+    """Device and inode of a descriptor or path; None if there is no file."""
+    try:
+        status = os.stat(place)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def lock_of(path: Path) -> Path:
+    """The file whose lock stands for a file that must not be opened, because the end of a descriptor ends its locks."""
+    return path.with_name(f"{path.name}.lock")
+
+
+@contextmanager
+def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Iterator[int]:
+    """Open the file at the path, alone among all processes and threads that open it so; first come, first served.
+
+    Missing files and folders are created. The lock is `flock`: the end of a process releases it. Where the system or
+    the file system has none (Windows), nothing is locked: one process a file, there.
+
+    Raises:
+        StorageError: It is locked, and `wait` is off.
+        OSError: It cannot be opened.
+    """
+    make_folders(path.parent)
+    while True:
+        # Without blocking: a pipe that nobody reads is refused instead of waited for.
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        _OPEN.add(descriptor)
+        try:
+            _lock(descriptor, path, wait)
+            if identity(descriptor) == identity(path):  # else it was renamed or removed meanwhile
+                os.set_blocking(descriptor, True)
+                yield descriptor
+                return
+        finally:
+            _OPEN.discard(descriptor)
+            if sys.platform != "win32":
+                with contextlib.suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that was forked meanwhile and shares it
+            with contextlib.suppress(OSError):  # it is closed all the same
+                os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path, wait: bool) -> None:
+    if sys.platform == "win32":
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StorageError(f"{path}: held by another process") from None
+    except OSError:  # the file system has no locks
+        return
+
+
+@reset_in_child
+def _close_in_child() -> None:
+    # The child shares the locks of its parent's threads, and would keep them if the parent is killed.
+    while _OPEN:
+        os.close(_OPEN.pop())

@@ -1,0 +1,228 @@
+"""A database's address, and a result as the rows of its two tables, and back, without SQLAlchemy.
+
+Fields that queries filter by have a column; all others are JSON in `details`, so a new field needs no new column.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from agenteval_otel.capture.text import sanitise
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.models.value import Value
+from agenteval_otel.runtime.masking import mask_known, mask_text
+from agenteval_otel.scoring.probability import weight
+from agenteval_otel.storage.base import without_objects
+
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
+_FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
+_NAME_CHARS = 256
+_TEXTS = frozenset({"reasoning", "error", "skip_reason"})
+"""Columns of text that may be long; all other text is a name."""
+_EVALUATION_COLUMNS = frozenset({
+    "agent", "agent_id", "session_id", "conversation_id", "response_id", "model", "sampling_reason", "stream_end",
+    "started_ns", "ended_ns", "response_ended_ns", "overall_score", "sampling_probability", "has_ground_truth",
+})  # fmt: skip
+_RESULT_COLUMNS = frozenset({
+    "evaluator_type", "evaluator_version", "evaluator_kind", "label", "reason_code", "error_type", "normalized",
+    "threshold", "probability", "passed", "started_ns", "ended_ns", *_TEXTS,
+})  # fmt: skip
+_ROW_BYTES = 200
+_LARGEST = 2**63 - 1
+_MAX_DIGITS = 4_000
+
+
+class Target(NamedTuple):
+    """An SQLite file, or the address of a PostgreSQL server."""
+
+    path: Path | None
+    url: str
+
+    @property
+    def place(self) -> str:
+        """Its name in messages: the file, or the address with its user masked."""
+        return str(self.path) if self.path is not None else mask_text(self.url)
+
+    def masked(self, text: str) -> str:
+        """A driver's text without the user's password."""
+        if self.path is not None:
+            return text
+        password = urlsplit(self.url).password
+        return mask_known(text, {password, unquote(password)} if password else ())
+
+
+def target_of(path: Path | None, url: str | None) -> Target:
+    """The database that the settings name.
+
+    Raises:
+        ValueError: Neither or both are set, the address has another form, or an extra is not installed.
+    """
+    if (path is None) == (url is None):
+        raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")
+    _require("sqlalchemy", "sql")
+    if path is not None or url is None:
+        return Target(path, "")
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme == "sqlite":
+        file = rest.removeprefix("/")
+        if not rest.startswith("/") or not file or file == ":memory:" or "?" in file:
+            raise ValueError(f"{_FORMS}; a database in memory would be lost with the process")
+        return Target(Path(file), "")
+    if not separator or scheme not in _POSTGRESQL:
+        raise ValueError(_FORMS)
+    _require("psycopg", "postgresql")
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise ValueError(f"{_FORMS}, in a password / @ : written as %2F %40 %3A; the port is no number") from None
+    return Target(None, f"postgresql+psycopg://{rest}")
+
+
+def _require(module: str, extra: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f'needs the extra {extra}: pip install "agenteval-otel[{extra}]"')
+
+
+class Rows(NamedTuple):
+    """A result as rows: one for the evaluation, and one for each score, skip and failure; and their size in bytes."""
+
+    evaluation: dict[str, Any]
+    results: list[dict[str, Any]]
+    size: int
+
+
+class StoredResult(Value):
+    """One score, skip or failure as it is stored.
+
+    Attributes:
+        evaluation_id: Of the evaluation: 32 hexadecimal digits, which sort by time.
+        evaluated_at: When the evaluation ended, in UTC.
+        agent: Which agent answered.
+        trace_id: Of the evaluated span; None without one.
+        span_id: Of the evaluated span.
+        weight: For how many responses it stands: 1 / probability.
+        result: The result itself.
+    """
+
+    evaluation_id: str
+    evaluated_at: datetime
+    agent: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    weight: float = 1.0
+    result: EvaluationResult
+
+
+def rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
+    """The rows of a result, with values that every database takes: no NUL, lone surrogate, NaN or endless name."""
+    try:
+        return _rows_of(aggregated)
+    except ValueError:
+        return _rows_of(without_objects(aggregated))
+
+
+def _rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
+    span = aggregated.span
+    common: dict[str, Any] = {
+        "evaluated_at": _evaluated_at(aggregated),
+        "agent": name_of(aggregated.agent),
+        "trace_id": name_of(span.trace_id if span else None),
+        "span_id": name_of(span.span_id if span else None),
+    }
+    evaluation = {
+        "id": f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}",
+        **common,
+        **_cells(aggregated, _EVALUATION_COLUMNS),
+        "details": aggregated.model_dump_json(exclude={*_EVALUATION_COLUMNS, "results"}, exclude_defaults=True),
+    }
+    results = [
+        _result_row(result, {"evaluation_id": evaluation["id"], "position": position, **common})
+        for position, result in enumerate(aggregated.results)
+    ]
+    texts = sum(len(row["details"]) + sum(len(row[name] or "") for name in _TEXTS) for row in results)
+    return Rows(evaluation, results, _ROW_BYTES * (1 + len(results)) + len(evaluation["details"]) + texts)
+
+
+def _result_row(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
+    in_columns = {*_RESULT_COLUMNS, "criterion_name"}
+    if type(result.score) is float and math.isfinite(result.score):
+        in_columns.add("score")  # others are not exact as a float
+    return {
+        **common,
+        **_cells(result, _RESULT_COLUMNS),
+        "criterion": name_of(result.criterion_name),
+        "evaluator": name_of(result.evaluator_id or result.evaluator_type),
+        "status": result.status,
+        "score": _real(result.score),
+        "weight": weight(_real(result.probability)),
+        "details": result.model_dump_json(exclude=in_columns, exclude_defaults=True),
+    }
+
+
+def _cells(value: Value, columns: frozenset[str]) -> dict[str, Any]:
+    return {name: _cell(name, getattr(value, name)) for name in columns}
+
+
+def _cell(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return sanitise(value) if name in _TEXTS else name_of(value)
+    if isinstance(value, float):
+        return _real(value)
+    return None if value is not None and abs(value) > _LARGEST else value
+
+
+def _real(number: Any) -> float | None:
+    try:
+        real = float(number) if isinstance(number, bool | int | float) else math.nan
+    except OverflowError:
+        return None
+    return real if math.isfinite(real) else None
+
+
+def name_of(text: str | None) -> str | None:
+    """A name as it is stored."""
+    return None if text is None else sanitise(text)[:_NAME_CHARS]
+
+
+def _evaluated_at(aggregated: AggregatedEvaluationResult) -> datetime:
+    seconds = aggregated.ended_ns / 1e9 if aggregated.ended_ns else aggregated.timestamp / 1e3
+    try:
+        return datetime.fromtimestamp(seconds or time.time(), UTC)
+    except (OverflowError, ValueError, OSError):  # out of the calendar's range
+        return datetime.now(UTC)
+
+
+def stored_of(row: Mapping[str, Any]) -> StoredResult:
+    """The stored result of a row of `agenteval_results`."""
+    fields = {name: row[name] for name in StoredResult.model_fields if name != "result"}
+    return StoredResult(**fields, result=_result_of(row))
+
+
+def evaluation_of(row: Mapping[str, Any], results: list[Mapping[str, Any]]) -> AggregatedEvaluationResult:
+    """The result of a row of `agenteval_evaluations` and those that belong to it."""
+    fields = {name: row[name] for name in _EVALUATION_COLUMNS} | _details_of(row)
+    return AggregatedEvaluationResult(**fields, results=tuple(map(_result_of, results)))
+
+
+def _result_of(row: Mapping[str, Any]) -> EvaluationResult:
+    fields = {name: row[name] for name in (*_RESULT_COLUMNS, "score")} | _details_of(row)
+    return EvaluationResult(**fields, criterion_name=row["criterion"])
+
+
+def _details_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    details: dict[str, Any] = json.loads(row["details"], parse_int=_integer)
+    return details
+
+
+def _integer(digits: str) -> int | float:
+    # Python refuses to read longer integers: one such number must not fail the whole query.
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)

@@ -1,0 +1,342 @@
+"""JSON lines: whole lines by many writers, cut-off lines, rotation, rights, syncing to the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel import EvaluationInput, run_evaluation_sync
+from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider
+from agenteval_otel.storage.files import open_locked
+from agenteval_otel.storage.json_file import LineFile
+from agenteval_otel.testing import check_component, check_storage
+from tests.storage.samples import aggregated, lines_of, save, scored
+from tests.testing.doubles import Free, config_of
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.jsonl"
+
+
+def whole_of(*paths: Path) -> list[str]:
+    """The lines that are JSON, as text."""
+    whole = []
+    for path in paths:
+        for line in path.read_text().split("\n"):
+            try:
+                json.loads(line)
+            except ValueError:
+                continue
+            whole.append(line)
+    return whole
+
+
+def numbered(*numbers: int) -> list[bytes]:
+    return [b'{"n": %d}\n' % number for number in numbers]
+
+
+def test_one_line_a_result(tmp_path: Path) -> None:
+    """Each result is one JSON line in camelCase that reads back as the same result; parent folders are made."""
+    path = tmp_path / "deep" / "er" / "results.jsonl"
+    results = [aggregated(), aggregated(scored(metadata={"n": [1, {"a": None}]}), session_id="s")]
+    save(JsonFileStorageProvider(path=path), *results)
+    lines = lines_of(path)
+    assert lines[0]["overallScore"] == 0.5
+    assert lines[0]["results"][0]["criterionName"] == "tone"
+    assert [AggregatedEvaluationResult.model_validate(line) for line in lines] == results
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_is_continued(path: Path) -> None:
+    """A second run appends to the same file, and a closed provider opens it again."""
+    storage = JsonFileStorageProvider(path=path)
+    save(storage, aggregated())
+    save(storage, aggregated())
+    save(JsonFileStorageProvider(path=path), aggregated())
+    assert len(lines_of(path)) == 3
+
+
+def test_threads_do_not_mix_their_lines(path: Path) -> None:
+    """Long results that several threads and tasks save at once stand each on its own whole line."""
+    storage = JsonFileStorageProvider(path=path)
+    barrier = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        barrier.wait(10)
+        asyncio.run(many(str(number) * 600_000))
+
+    async def many(text: str) -> None:
+        await asyncio.gather(*(storage.save_result(aggregated(scored(reasoning=text))) for _ in range(5)))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    asyncio.run(storage.close())
+    texts = [line["results"][0]["reasoning"] for line in lines_of(path)]
+    assert sorted(texts) == sorted(str(number) * 600_000 for number in range(4) for _ in range(5))
+
+
+def test_every_reader_sees_one_line(path: Path) -> None:
+    """Line separators of any kind inside a text do not end the line; NaN and infinities become null."""
+    text = "a\nb\r\nc\u2028d\u2029e\u0085f\x0bg\x0ch\x1ci\x1dj\x1ek"
+    save(JsonFileStorageProvider(path=path), aggregated(scored(reasoning=text, metadata={"x": float("nan")})))
+    raw = path.read_text(encoding="utf-8")
+    assert len(raw.splitlines()) == raw.count("\n") == 1
+    (line,) = lines_of(path)
+    assert line["results"][0]["reasoning"] == text
+    assert "NaN" not in raw
+
+
+def test_values_without_json_are_written(path: Path) -> None:
+    """Lone surrogates and objects, which offline inputs may hold, do not lose the result."""
+    result = run_evaluation_sync(
+        EvaluationInput(response="a\ud800b", prompt="c\udfff"),
+        config_of(Free(), metadata={"host": object()}, storage=JsonFileStorageProvider(path=path)),
+    )
+    assert result.run_errors is None
+    (line,) = lines_of(path)
+    assert line["overallScore"] == 0.5
+    assert line["inputSnapshot"]["response"].startswith("a")
+
+
+def test_a_file_that_cannot_be_written_fails_the_save(tmp_path: Path) -> None:
+    """A folder in the way, or a path below a file, is an error of the save."""
+    for path in (tmp_path, tmp_path / "file" / "below"):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(OSError, match=r"file|directory|[Ii]s a"):
+            save(JsonFileStorageProvider(path=path), aggregated())
+
+
+def test_the_contract_of_storage_holds(path: Path) -> None:
+    """It takes all kinds of results, many at once, and can be closed twice."""
+    storage = JsonFileStorageProvider(path=path)
+    check_storage(storage)
+    check_component(storage, EvaluationStorageProvider)
+    assert len(lines_of(path)) == 20
+
+
+def test_the_specifications_name_of_the_path() -> None:
+    """The file may be called ``filePath``, as in the specification; without one nothing is made."""
+    assert JsonFileStorageProvider.load({"filePath": "/tmp/x.jsonl"}).path == Path("/tmp/x.jsonl")
+    with pytest.raises(ConfigurationError, match="required field is missing"):
+        JsonFileStorageProvider.load({})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_bytes": 0}, {"max_bytes": 10}, {"keep": 0}, {"fsync": "sometimes"}, {"fsync_interval_s": 1}]
+)
+def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
+    """Each option is checked when it is loaded, and named."""
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        JsonFileStorageProvider.load({"path": "x.jsonl", **wrong})
+
+
+@pytest.mark.parametrize("torn", ['{"cut of', '{"n": 2}'])
+def test_a_line_that_was_cut_off_stays_alone(torn: str, path: Path) -> None:
+    """The next line, of a new or of a running process, ends what a killed process left behind."""
+    file = LineFile(path)
+    assert file.write(numbered(0)) == [None]
+    with path.open("a") as other:
+        other.write(torn)
+    assert file.write(numbered(3, 4)) == [None, None]
+    assert path.read_text() == f'{{"n": 0}}\n{torn}\n{{"n": 3}}\n{{"n": 4}}\n'
+
+
+@contextmanager
+def at_most(size: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes: a write is then cut off, and the next refused."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_fails_line_by_line(path: Path) -> None:
+    """Of a batch that did not fit whole the first lines are saved, the others not; afterwards it goes on."""
+    file, lines = LineFile(path), numbered(*range(5))
+    with at_most(22):
+        assert [outcome is None for outcome in file.write(lines)] == [True, True, False, False, False]
+        assert isinstance(file.write(lines)[0], OSError)
+    assert file.write(numbered(9)) == [None]
+    assert whole_of(path) == ['{"n": 0}', '{"n": 1}', '{"n": 9}']
+
+
+def test_a_cut_off_line_behind_a_cut_off_one(path: Path) -> None:
+    """With another's cut-off line and a full disk, no lost line counts as saved."""
+    file = LineFile(path)
+    path.write_bytes(b'{"n": 1}\n{"n"')
+    with at_most(18):
+        assert [type(outcome) for outcome in file.write(numbered(2))] == [StorageError]
+    assert file.write(numbered(3)) == [None]
+    assert whole_of(path) == ['{"n": 1}', '{"n": 3}']
+
+
+def test_files_rotate(tmp_path: Path) -> None:
+    """Above the size a file is moved away, so many are kept, the oldest goes; all are their owner's alone."""
+    path = tmp_path / "deep" / "results.jsonl"
+    file = LineFile(path, max_bytes=40, keep=3)
+    for number in range(100, 120):
+        assert file.write(numbered(number)) == [None]
+    kept = [path.with_name(f"results.jsonl.{number}") for number in (3, 2, 1)]
+    assert sorted(path.parent.iterdir()) == sorted([path, *kept])
+    whole = whole_of(*kept, path)
+    assert whole == [f'{{"n": {number}}}' for number in range(105, 120)][-len(whole) :]
+    assert all(one.stat().st_size <= 40 for one in (path, *kept))
+    assert {stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()} == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_batch_is_spread_over_files(path: Path) -> None:
+    """Lines that wait together do not make a file larger than it may be; one that is too long has a file alone."""
+    file = LineFile(path, max_bytes=40, keep=20)
+    lines = [*numbered(*range(100, 120)), b'"%s"\n' % (b"x" * 100)]
+    assert file.write(lines) == [None] * 21
+    sizes = [one.stat().st_size for one in path.parent.iterdir()]
+    assert sorted(sizes)[-2:] == [33, 103]
+    assert len(whole_of(*path.parent.iterdir())) == 21
+
+
+def test_a_gap_among_the_moved_files_is_filled(path: Path) -> None:
+    """A process killed while it renamed files loses none: the next rotation renames only up to the gap."""
+    for number in (1, 3):
+        path.with_name(f"results.jsonl.{number}").write_text(f"{number}\n")
+    path.write_text("0\n" * 30)
+    assert LineFile(path, max_bytes=40, keep=3).write([b"new\n"]) == [None]
+    kept = {one.name[-1]: one.read_text()[:2] for one in path.parent.iterdir() if one.name[-1].isdecimal()}
+    assert kept == {"1": "0\n", "2": "1\n", "3": "3\n"}
+
+
+def test_a_link_is_kept_where_files_rotate(tmp_path: Path, path: Path) -> None:
+    """The file behind a link is moved away in its own folder, and the link leads to the next one."""
+    (tmp_path / "disk").mkdir()
+    path.symlink_to(tmp_path / "disk" / "real.jsonl")
+    file = LineFile(path, max_bytes=1024, keep=2)
+    for _ in range(5):
+        assert file.write([b'"' + b"x" * 700 + b'"\n']) == [None]
+    assert path.is_symlink()
+    assert {one.name for one in (tmp_path / "disk").iterdir()} == {"real.jsonl", "real.jsonl.1", "real.jsonl.2"}
+
+
+def test_many_that_rotate_lose_nothing(path: Path) -> None:
+    """Several writers of one file that all move it away: every line is there."""
+    failed: list[object] = []
+
+    def work(writer: int) -> None:
+        file = LineFile(path, max_bytes=2_000, keep=1_000)
+        for number in range(200):
+            failed.extend(filter(None, file.write([b'{"n": "%d-%d"}\n' % (writer, number)])))
+
+    threads = [threading.Thread(target=work, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert failed == []
+    wanted = sorted(f'{{"n": "{writer}-{number}"}}' for writer in range(4) for number in range(200))
+    assert sorted(whole_of(*path.parent.iterdir())) == wanted
+
+
+def test_a_lock_fails_the_save_where_nothing_may_block(path: Path) -> None:
+    """Where the event loop's thread writes the line itself, a lock that another holds is a failed save."""
+    file = LineFile(path)
+    with open_locked(path):
+        assert [type(outcome) for outcome in file.write(numbered(1), may_wait=False)] == [StorageError]
+    assert file.write(numbered(1), may_wait=False) == [None]
+
+
+def test_a_file_that_is_removed_while_it_is_locked(path: Path) -> None:
+    """A writer that waited for a file that was removed meanwhile writes to the one that is there."""
+    entered, written = threading.Event(), list[object]()
+
+    def other() -> None:
+        entered.set()
+        written.extend(LineFile(path).write(numbered(1)))
+
+    thread = threading.Thread(target=other)
+    with open_locked(path):
+        thread.start()
+        assert entered.wait(10)
+        path.unlink()
+    thread.join(10)
+    assert written == [None]
+    assert whole_of(path) == ['{"n": 1}']
+
+
+def test_a_child_does_not_keep_its_parents_lock(path: Path) -> None:
+    """A lock that was held while the process was forked is free again when the parent lets go of it."""
+    reads, writes = os.pipe()
+    with open_locked(path):
+        child = os.fork()
+        if child == 0:
+            os.close(writes)
+            os.read(reads, 1)
+            os._exit(0)
+    with open_locked(path, wait=False):
+        pass
+    os.close(writes)
+    os.waitpid(child, 0)
+    os.close(reads)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The descriptors that are synced."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    return synced
+
+
+@pytest.mark.parametrize(("fsync", "syncs"), [("never", 0), ("batch", 3)])
+def test_lines_are_synced(fsync: str, syncs: int, path: Path, synced: list[int]) -> None:
+    """Never by default; with ``batch`` before each save returns."""
+    save(JsonFileStorageProvider.load({"path": str(path), "fsync": fsync}), *[aggregated()] * 3)
+    assert len(synced) == syncs
+
+
+def test_a_failing_sync_fails_its_saves(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may not be on the disk does not count as saved; the next save goes on."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    file = LineFile(path, durable=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        assert [type(outcome) for outcome in file.write(numbered(1, 2))] == [OSError, OSError]
+    assert file.write(numbered(3)) == [None]
+
+
+@pytest.mark.parametrize("call", ["write", "close"])
+def test_an_error_of_the_disk_fails_one_save_at_most(call: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of a write fails its save, one of the closing none; the next save goes on."""
+    original, broken = getattr(os, call), True
+
+    def fail(descriptor: int, *arguments: bytes) -> object:
+        if not broken:
+            return original(descriptor, *arguments)
+        if call == "close":
+            original(descriptor)
+        raise OSError(5, "Input/output error")
+
+    file = LineFile(path)
+    monkeypatch.setattr(os, call, fail)
+    outcomes = file.write(numbered(1))
+    broken = False
+    assert [type(outcome) for outcome in outcomes] == [OSError if call == "write" else type(None)]
+    assert file.write(numbered(2)) == [None]
