@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["INSTRUMENTS", "OUTCOMES", "Instrument", "criterion_label", "criterion_score", "wrong_criterion_name"]
-
 SCOPE_NAME: Final = "agenteval_otel"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
 

@@ -21,8 +21,6 @@ from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats
 from agenteval_otel.models.value import made
 
-__all__ = ["FACTS", "SNAPSHOT", "TRUNCATED", "Facts", "build_input"]
-
 
 class Facts(TypedDict, total=False):
     """What `annotate` and a `capture=` function may set; None leaves a fact as it was captured.

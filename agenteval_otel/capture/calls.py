@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from agenteval_otel.scoring.probability import SamplingDecision
 
-__all__ = ["CURRENT", "EVALUATING", "STREAM_CHARS", "Arguments", "CapturedCall", "fresh_call"]
-
 STREAM_CHARS: Final = 256 * 1024
 """How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
 _OBJECT_CHARS: Final = 256

@@ -24,8 +24,6 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-__all__ = ["READ", "Detached", "Taken", "Unreadable", "list_bytes", "read_also", "take"]
-
 ATOMS: Final[frozenset[type]] = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
 )

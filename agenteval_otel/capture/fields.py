@@ -8,8 +8,6 @@ from typing import Any, Final
 from agenteval_otel.capture.detached import Detached
 from agenteval_otel.capture.text import CAP_CHARS, clean
 
-__all__ = ["MAX_ITEMS", "Tokens", "field", "first", "items", "kind_of", "last_items", "short", "usage_of"]
-
 MAX_ITEMS: Final = 1_000
 """How many messages, parts, tool calls or choices of one object are looked at."""
 _SHORT_CHARS: Final = 512

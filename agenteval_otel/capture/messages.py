@@ -23,8 +23,6 @@ from agenteval_otel.capture.fields import (
 )
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 
-__all__ = ["Call", "Turn", "all_turns", "call_of", "content_text", "is_content", "is_message", "turns_of"]
-
 Result = tuple[str | None, Any]
 """The id of a tool call, and its result."""
 

@@ -12,8 +12,6 @@ from agenteval_otel.capture.messages import Turn, all_turns, content_text, is_co
 from agenteval_otel.capture.reading import plain_calls
 from agenteval_otel.capture.text import PlainCopy, clean, to_text
 
-__all__ = ["Prompt", "history_fields", "history_of", "last_question", "read_prompt"]
-
 _PROMPT_KEYS: Final = (
     "prompt", "question", "query", "user_prompt", "user_input", "message", "input", "text", "content",
 )  # fmt: skip

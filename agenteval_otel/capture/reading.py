@@ -16,8 +16,6 @@ from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, items, 
 from agenteval_otel.capture.messages import Call, Result, Turn, call_of
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean
 
-__all__ = ["ANSWER_FORMATS", "CHUNK_FORMATS", "Calls", "OpenTurn", "Reading", "response_format"]
-
 _MAX_PIECES: Final = 4 * CAP_CHARS
 
 

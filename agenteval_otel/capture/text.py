@@ -16,8 +16,6 @@ from agenteval_otel.capture.detached import Detached, Unreadable
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.redaction import PatternRedactor
 
-__all__ = ["CAP_CHARS", "PlainCopy", "cap", "clean", "plain", "sanitise", "to_text"]
-
 CAP_CHARS: Final = 256 * 1024
 _MARGIN_CHARS: Final = 16 * 1024
 _WORD_CHARS: Final = 128

@@ -11,9 +11,8 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.value import replaced
-from agenteval_otel.sampling.base import SamplingDecision
 from agenteval_otel.sampling.escalation import Escalation, ResultSampler
-from agenteval_otel.scoring.probability import independent
+from agenteval_otel.scoring.probability import SamplingDecision, independent
 
 NOT_ESCALATED = "not_escalated"
 """Why a criterion of the second stage has no score: no rule matched, and the baseline did not sample the answer."""

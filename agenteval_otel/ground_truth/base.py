@@ -15,8 +15,6 @@ from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.models.value import Value, replaced, snapshot_of
 
-__all__ = ["GroundTruth", "GroundTruthStore", "load_store", "module_of", "with_ground_truth"]
-
 
 class GroundTruth(Value):
     """A reference answer, and how it was found.

@@ -22,8 +22,6 @@ from agenteval_otel.ground_truth.index import MAX_ORIGINAL_ROWS, QuestionIndex, 
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.worker import Worker
 
-__all__ = ["CsvGroundTruthStore", "FileGroundTruthStore", "JsonlGroundTruthStore"]
-
 _CHECK_EVERY_S = 1.0
 _MAX_PROBLEMS = 16
 

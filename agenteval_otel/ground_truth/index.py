@@ -16,8 +16,6 @@ from agenteval_otel.ground_truth.base import GroundTruth
 from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.runtime.text import composed
 
-__all__ = ["MAX_ORIGINAL_ROWS", "NormalizedQuery", "QuestionIndex", "Row", "SubstringIndex"]
-
 MAX_PARTIAL_CHARACTERS = 16_384
 """A longer prompt finds only the same question."""
 MAX_ORIGINAL_ROWS = 5_000

@@ -10,8 +10,6 @@ from agenteval_otel.capture import CURRENT, CapturedCall, Facts, take
 from agenteval_otel.capture.fields import MAX_ITEMS
 from agenteval_otel.instrumentation.wrappers import wrap
 
-__all__ = ["annotate"]
-
 _MAX_FRAMES = 500
 _MAX_FACTS = 64
 _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more

@@ -22,8 +22,6 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.escalation import load_escalation
 
-__all__ = ["monitor"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

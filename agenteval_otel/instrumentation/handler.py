@@ -37,8 +37,6 @@ from agenteval_otel.sampling.trace import LOW_64, NO_STATE, CallRandomness, rand
 from agenteval_otel.semconv import CAPTURE_FAILED, PIPELINE_FAILED
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
-__all__ = ["Handler"]
-
 _now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
 _current_context, _fresh_call, _thread = current_context, fresh_call, THREAD
 _LOOP_EVERY = 64

@@ -19,8 +19,6 @@ from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 from agenteval_otel.capture import CURRENT, CapturedCall
 
-__all__ = ["PLAIN", "SCOPE", "SPAN_KEY", "Scope", "current_context"]
-
 SCOPE: Final = "scope"
 """What its failures are counted as; they are those of no call."""
 SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))

@@ -22,8 +22,6 @@ from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.semconv import PIPELINE_FAILED
 
-__all__ = ["wrap"]
-
 
 def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     """The monitored form of a handler, by its kind; a callable object counts as what its ``__call__`` is."""

@@ -21,7 +21,8 @@ from agenteval_otel.components import Explained
 from agenteval_otel.pipeline.load import LoopLag, Work
 from agenteval_otel.runtime.fork import RANDOM, reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.sampling.base import SamplingDecision, threshold_of
+from agenteval_otel.sampling.base import threshold_of
+from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import SHED
 
 FULL: Final = 0

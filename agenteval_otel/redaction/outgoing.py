@@ -20,8 +20,6 @@ from agenteval_otel.redaction.personal import PHONE_KEY
 from agenteval_otel.redaction.redactor import Redactor
 from agenteval_otel.redaction.secrets import SECRET, TELLING_KEY
 
-__all__ = ["FAILED", "Redaction"]
-
 FAILED: Final = "[redaction failed]"
 V = TypeVar("V", bound=Value)
 _ANY: Final = TypeAdapter(Any)

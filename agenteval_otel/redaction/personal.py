@@ -15,8 +15,6 @@ from typing import Final
 from agenteval_otel.redaction.scan import Finding, Scan
 from agenteval_otel.runtime.text import lazily
 
-__all__ = ["PHONE_KEY", "find_emails", "find_ibans", "find_ipv6", "find_numbers"]
-
 _DOMAIN: Final = lazily(
     r"@(?:[^\W_](?:[^\W_]|-(?!\.)){0,62}+\.){1,8}([^\W\d_]{2,24}+|xn--[a-z0-9-]{2,58}+)(?![\w@])", re.IGNORECASE
 )

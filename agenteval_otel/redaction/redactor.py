@@ -16,8 +16,6 @@ from agenteval_otel.redaction.secrets import find_secrets
 from agenteval_otel.runtime.patterns import Pattern, compile_pattern
 from agenteval_otel.runtime.text import lazily
 
-__all__ = ["KINDS", "Kind", "PatternRedactor", "Redactor", "default_redactors", "load_redactors"]
-
 Kind = Literal["secrets", "email", "card", "phone", "iban", "ip"]
 KINDS: Final[tuple[Kind, ...]] = ("secrets", "email", "card", "phone", "iban", "ip")
 _NAME: Final = lazily(r"[A-Za-z][A-Za-z0-9_-]{0,31}")

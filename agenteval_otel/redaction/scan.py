@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["Finding", "Scan", "merged"]
-
 _FOLDED: Final = bytes(
     48 if 48 <= code <= 57 else code | 32 if 65 <= code <= 90 else code if 97 <= code <= 122 else 32
     for code in range(256)

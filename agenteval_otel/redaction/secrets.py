@@ -12,8 +12,6 @@ from typing import Final
 from agenteval_otel.redaction.scan import Finding, Scan
 from agenteval_otel.runtime.text import lazily
 
-__all__ = ["SECRET", "TELLING_KEY", "find_secrets"]
-
 SECRET: Final = "[SECRET]"
 """The marker that stands for a secret."""
 

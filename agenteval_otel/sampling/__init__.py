@@ -1,6 +1,6 @@
 """Samplers: whether an answer is evaluated, and with what probability."""
 
-from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext
 from agenteval_otel.sampling.combined import AnyOfSampler, ConversationSampler, FirstOfSampler
 from agenteval_otel.sampling.escalation import (
     DisagreementSampler,
@@ -20,6 +20,7 @@ from agenteval_otel.sampling.rules import (
     SlowSampler,
 )
 from agenteval_otel.sampling.trace import randomness_of
+from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
     "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",

@@ -22,11 +22,6 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
 from agenteval_otel.scoring.probability import SamplingDecision
 
-__all__ = [
-    "RANDOMNESS_RANGE", "AnswerFacts", "Sampler", "SamplingContext", "SamplingDecision", "expect_before_results",
-    "hashed", "threshold_of",
-]  # fmt: skip
-
 RANDOMNESS_RANGE = 1 << 64
 
 

@@ -14,12 +14,10 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from agenteval_otel.components import ListOf, load_each, resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, expect_before_results, hashed
+from agenteval_otel.sampling.base import Sampler, SamplingContext, expect_before_results, hashed
 from agenteval_otel.sampling.ratio import RatioSampler
-from agenteval_otel.scoring.probability import union
+from agenteval_otel.scoring.probability import SamplingDecision, union
 from agenteval_otel.semconv import NOT_SAMPLED
-
-__all__ = ["AnyOfSampler", "ConversationSampler", "FirstOfSampler", "randomness_of_conversation", "union_of"]
 
 _MAX_CHARS, _BEGINNING = 512, 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)

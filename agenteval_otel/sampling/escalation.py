@@ -17,17 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validat
 from agenteval_otel.components import Explained, ListOf, PartError, load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, hashed, threshold_of
+from agenteval_otel.sampling.base import Sampler, SamplingContext, hashed, threshold_of
 from agenteval_otel.sampling.combined import union_of
 from agenteval_otel.sampling.rules import RuleSampler
 from agenteval_otel.sampling.trace import LOW_64
-from agenteval_otel.scoring.probability import probability_of
+from agenteval_otel.scoring.probability import SamplingDecision, probability_of
 from agenteval_otel.semconv import LABEL_FAIL
-
-__all__ = [
-    "BASELINE", "DisagreementSampler", "Escalation", "EscalationDecider", "FailureSampler", "LabelSampler",
-    "ResultSampler", "ScoreSampler", "load_escalation", "randomness_of_input", "second_randomness",
-]  # fmt: skip
 
 BASELINE = "baseline"
 """The reason of what goes on although no rule says so."""

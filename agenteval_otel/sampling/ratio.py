@@ -10,10 +10,9 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
-from agenteval_otel.sampling.base import Sampler, SamplingContext, SamplingDecision, threshold_of
+from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
+from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import RATE_LIMITED
-
-__all__ = ["RateLimitSampler", "RatioSampler", "ThresholdRule"]
 
 # Traffic varies from second to second: aiming a little below the ceiling keeps most of the limiting in the ratio, where
 # its probability is known, instead of in losses.

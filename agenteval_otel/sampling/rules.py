@@ -19,9 +19,8 @@ from agenteval_otel.components import ListOf
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.patterns import compile_pattern
-from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, SamplingDecision, threshold_of
-
-__all__ = ["AgentSampler", "ErrorSampler", "FunctionSampler", "PatternSampler", "RuleSampler", "SlowSampler"]
+from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, threshold_of
+from agenteval_otel.scoring.probability import SamplingDecision
 
 
 class RuleSampler(Sampler):

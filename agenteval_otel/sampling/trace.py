@@ -23,11 +23,6 @@ from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.sampling.base import hashed
 from agenteval_otel.scoring.probability import known, of_threshold, through_upstream
 
-__all__ = [
-    "LOW_64", "NOTHING_KNOWN", "NO_STATE", "CallRandomness", "CallsPerTrace", "SamplingSettings", "Upstream",
-    "randomness_of", "upstream_of",
-]  # fmt: skip
-
 _MAX_CALLS_PER_TRACE: Final = 8
 _MAX_KNOWN: Final = 1024
 _DIGITS: Final = 14

@@ -8,8 +8,6 @@ from agenteval_otel.capture.fields import field, first, kind_of, usage_of
 from agenteval_otel.capture.messages import call_of
 from agenteval_otel.capture.reading import Reading, response_format
 
-__all__ = ()
-
 _ECHOES = frozenset({"text", "input_json", "thinking", "citation", "compaction"})
 
 

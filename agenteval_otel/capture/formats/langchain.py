@@ -10,8 +10,6 @@ from agenteval_otel.capture.fields import add_tokens, field, first, items, kind_
 from agenteval_otel.capture.messages import all_turns, is_message, turns_of
 from agenteval_otel.capture.reading import Reading, response_format
 
-__all__ = ()
-
 _FIELDS = (
     "additional_kwargs", "data", "invalid_tool_calls", "kwargs", "ns", "response_metadata", "token_usage",
     "tool_call_chunks", "usage_metadata",

@@ -13,8 +13,6 @@ from agenteval_otel.capture.messages import Turn, content_text, part_calls, resu
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
-__all__ = ()
-
 _OF_ONE: Final = frozenset({"message", "function_call", "reasoning", "custom_tool_call"})
 """Items of one response of a model; `_ITEMS` are those of several, with the results of tools between them."""
 _ITEMS: Final = _OF_ONE | {"function_call_output", "custom_tool_call_output"}

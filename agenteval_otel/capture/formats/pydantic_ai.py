@@ -10,8 +10,6 @@ from agenteval_otel.capture.messages import Turn, all_turns, call_of, result_of
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
-__all__ = ()
-
 _FIELDS = (
     "args_delta", "content_delta", "delta", "event_kind", "is_complete", "part", "part_delta_kind", "result",
     "tool_name_delta", "_all_messages", "_state",
