@@ -38,7 +38,7 @@ class ConfigurationError(AgentEvalError):
         error.path = error.problems[0][0] if problems else None
         return error
 
-    def under(self, path: str | None) -> ConfigurationError:
+    def with_prefix(self, path: str | None) -> ConfigurationError:
         """The same error with its paths below `path`, for a part inside another."""
         if not path:
             return self

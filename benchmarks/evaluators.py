@@ -149,7 +149,7 @@ def cases() -> dict[str, Case]:
         ),
         "Sentiment, builtin": (Sentiment(criterion_name="sentiment"), answer),
         "Sentiment, as the original": (
-            Sentiment(criterion_name="sentiment", lexicon="afinn", original_tokens=True),
+            Sentiment(criterion_name="sentiment", lexicon="afinn", agentdock_tokens=True),
             answer,
         ),
         "LLMJudge, without the judge": (LLMJudge(criterion_name="judged", judge=_at_once), with_reference),

@@ -33,7 +33,7 @@ def _ours(size: Size) -> Numbers:
     with provider(_DELAY_S) as address:
         providers = Nowhere(encode=False)
         subject = subjects.Ours(
-            evaluators=[_judged(address)], storage=[providers.storage()], own_span="never", shedding=False
+            evaluators=[_judged(address)], storage=[providers.storage()], agent_span="never", shedding=False
         )
         handler, total = subject.wrap(subjects.answer), size.of(*_WAVES) * _AT_ONCE
         for _ in range(_AT_ONCE):

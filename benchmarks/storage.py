@@ -47,7 +47,7 @@ async def _taken_us(storage: Any, count: int) -> float:
 
 
 def _saving(size: Size) -> Numbers:
-    from agenteval_otel.components import resolve
+    from agenteval_otel.components.loading import resolve
     from agenteval_otel.storage import EvaluationStorageProvider
 
     found: Numbers = {}

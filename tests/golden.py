@@ -18,16 +18,16 @@ _NUMBERS = {"__NaN__": math.nan, "__Infinity__": math.inf, "__-Infinity__": -mat
 
 def vectors(*evaluators: str) -> list[Any]:
     """One pytest parameter a vector of these evaluators, its id the vector's; a skipped one when the files are away."""
-    found = []
+    actual = []
     for name in ("agentdock_golden.json", "agentdock_golden_extra.json", "partnership_golden.json"):
         path = GOLDEN / name
         if path.is_file():
-            found += [vector for vector in json.loads(path.read_text("utf-8")) if vector["evaluator"] in evaluators]
-    if not found:
+            actual += [vector for vector in json.loads(path.read_text("utf-8")) if vector["evaluator"] in evaluators]
+    if not actual:
         return [
             pytest.param(None, marks=[pytest.mark.shared, pytest.mark.skip(f"no vectors in {GOLDEN}")], id="absent")
         ]
-    return [pytest.param(numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in found]
+    return [pytest.param(numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in actual]
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -38,18 +38,18 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def same(found: Any, expected: Any) -> bool:
+def same(actual: Any, expected: Any) -> bool:
     """Floats within 1e-9, types exactly: 1 and 1.0 are equal, True is not 1."""
-    if isinstance(found, bool) or isinstance(expected, bool):
-        return found is expected
-    if isinstance(found, int | float) and isinstance(expected, int | float):
-        both_nan = math.isnan(found) and math.isnan(expected)
-        return both_nan or math.isclose(found, expected, rel_tol=0, abs_tol=1e-9)
-    if isinstance(found, list) and isinstance(expected, list):
-        return len(found) == len(expected) and all(map(same, found, expected))
-    if isinstance(found, dict) and isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in found)
-    return bool(found == expected)
+    if isinstance(actual, bool) or isinstance(expected, bool):
+        return actual is expected
+    if isinstance(actual, int | float) and isinstance(expected, int | float):
+        both_nan = math.isnan(actual) and math.isnan(expected)
+        return both_nan or math.isclose(actual, expected, rel_tol=0, abs_tol=1e-9)
+    if isinstance(actual, list) and isinstance(expected, list):
+        return len(actual) == len(expected) and all(map(same, actual, expected))
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        return actual.keys() == expected.keys() and all(same(actual[key], expected[key]) for key in actual)
+    return bool(actual == expected)
 
 
 def numbers(value: Any) -> Any:

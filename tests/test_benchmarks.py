@@ -19,7 +19,7 @@ from benchmarks.tables import show, summary
 
 
 def bench(*figures: Figure) -> tuple[Bench, list[Figure]]:
-    return Bench("case", "Cases", (), lambda found: [], notes=("A note.",)), list(figures)
+    return Bench("case", "Cases", (), lambda actual: [], notes=("A note.",)), list(figures)
 
 
 def test_a_figure_that_is_missing_meets_nothing() -> None:
@@ -49,7 +49,7 @@ def test_the_summary_says_what_the_same_is() -> None:
 def test_the_speed_table_judges_medians_of_one_run(as_table: Any) -> None:
     """Medians are compared with the subjects of the same run, and the ranges of the rounds are shown."""
     sync = [{"sync us": value, "async us": 10.0} for value in (10.0, 30.0, 12.0)]
-    measured = {"own_span": {"ours": sync, "raw": [{"sync us": 10.0, "async us": 10.0}]}}
+    measured = {"agent_span": {"ours": sync, "raw": [{"sync us": 10.0, "async us": 10.0}]}}
     text = as_table(measured, {})
     assert "MISSED" in text  # 12 is more than 1.15 x 10
     assert text.count("met") == 1  # async
@@ -59,10 +59,10 @@ def test_the_speed_table_judges_medians_of_one_run(as_table: Any) -> None:
 
 def test_a_goal_against_a_subject_that_did_not_run_is_not_met() -> None:
     """Without the rival the verdict says so, and the reason stands under the table."""
-    measured = {"own_span": {"ours": [{"sync us": 1.0, "async us": 1.0}]}}
-    text = as_text(measured, {"own_span of raw": "it ended with exit code 1"})
+    measured = {"agent_span": {"ours": [{"sync us": 1.0, "async us": 1.0}]}}
+    text = as_text(measured, {"agent_span of raw": "it ended with exit code 1"})
     assert text.count("not measured") == 2
-    assert "NOT MEASURED: own_span of raw: it ended with exit code 1" in text
+    assert "NOT MEASURED: agent_span of raw: it ended with exit code 1" in text
 
 
 def test_every_row_names_subjects_of_the_table() -> None:

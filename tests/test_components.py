@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agenteval_otel.components import Component, resolve
+from agenteval_otel.components import Component
 from agenteval_otel.components.component import Registry
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 
 

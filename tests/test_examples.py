@@ -239,8 +239,8 @@ def test_thresholds(tmp_path: Path) -> None:
         "all is well", "every second answer is empty", "PAGE  response_health of shop: below 90%", "mended",
         "CLEAR response_health of shop: 90% pass",
     ]  # fmt: skip
-    (told,) = [line for line in lines if line.startswith("      ")]
-    assert told == "      88% of the last 50 pass, interval 76% to 94%"
+    (reported,) = [line for line in lines if line.startswith("      ")]
+    assert reported == "      88% of the last 50 pass, interval 76% to 94%"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -60,16 +60,16 @@ def test_keyword_coverage(vector: dict[str, Any]) -> None:
 def test_text_at(vector: dict[str, Any]) -> None:
     """The text of a field is found by the original's path rules."""
     evaluation_input = EvaluationInput.model_validate(vector["input"])
-    found = evaluation_input.text_at(vector["config"].get("sourceField", ""))
-    assert found == vector.get("suggested_text", vector["expected"]["text"])
+    result = evaluation_input.text_at(vector["config"].get("sourceField", ""))
+    assert result == vector.get("suggested_text", vector["expected"]["text"])
 
 
 @pytest.mark.parametrize("vector", vectors("runner.normalize"))
 def test_normalize(vector: dict[str, Any]) -> None:
     """Every recorded score is moved to [0, 1], or left out, by its scale."""
     criterion = AgentDockCriteria(name="C", scale=vector["config"]["scale"])
-    found = [normalize(score, criterion) for score in vector["input"]["scores"]]
-    assert same(found, vector["expected"]["normalized"])
+    actual = [normalize(score, criterion) for score in vector["input"]["scores"]]
+    assert same(actual, vector["expected"]["normalized"])
 
 
 @pytest.mark.parametrize("vector", vectors("runner.aggregate"))

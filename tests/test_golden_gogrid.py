@@ -19,8 +19,8 @@ def gogrid(*evaluators: str) -> list[Any]:
     """One pytest parameter a vector of these evaluators; a skipped one when the file is away."""
     if not FILE.is_file():
         return [pytest.param(None, marks=[pytest.mark.shared, pytest.mark.skip(f"no {FILE}")], id="absent")]
-    found = [vector for vector in json.loads(FILE.read_text("utf-8")) if vector["evaluator"] in evaluators]
-    return [pytest.param(numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in found]
+    actual = [vector for vector in json.loads(FILE.read_text("utf-8")) if vector["evaluator"] in evaluators]
+    return [pytest.param(numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in actual]
 
 
 def input_of(result: dict[str, Any]) -> EvaluationInput:
@@ -37,31 +37,31 @@ def test_evaluators(vector: dict[str, Any]) -> None:
     """Verdict and value are the recorded ones, by the same names of configuration."""
     entry = {"type": vector["evaluator"], "config": vector["config"]}
     config = EvaluationRunConfig.model_validate({"evaluatorConfigs": [entry]})
-    found = run_evaluation_sync(input_of(vector["input"]), config)
-    (result,) = found.results
+    aggregated = run_evaluation_sync(input_of(vector["input"]), config)
+    (result,) = aggregated.results
     expected = vector["expected"]
     assert result.error is None
     assert result.passed is expected["pass"]
     assert same(result.score, expected["value"])
     assert same(result.normalized, expected["value"])
-    assert found.overall_score == result.score
+    assert aggregated.overall_score == result.score
 
 
-def stub(one: dict[str, Any], called: list[str]) -> Func:
+def stub(item: dict[str, Any], called: list[str]) -> Func:
     def answer(_: EvaluationInput) -> Score:
-        called.append(one["name"])
-        if "raises" in one:
-            raise RuntimeError(one["raises"])
-        return Score(value=one["value"], passed=one["pass"])
+        called.append(item["name"])
+        if "raises" in item:
+            raise RuntimeError(item["raises"])
+        return Score(value=item["value"], passed=item["pass"])
 
-    return Func(name=one["name"], function=answer)
+    return Func(name=item["name"], function=answer)
 
 
 @pytest.mark.parametrize("vector", gogrid("Suite"))
 def test_suites(vector: dict[str, Any]) -> None:
     """A suite goes on where one fails and stops where one breaks, as the document says; with the option as the code."""
     called: list[str] = []
-    evaluators = [stub(one, called) for one in vector["config"]["evaluators"]]
+    evaluators = [stub(item, called) for item in vector["config"]["evaluators"]]
     names = [evaluator.name for evaluator in evaluators]
     if len(set(names)) < len(names):
         with pytest.raises(ConfigurationError, match="'a' already"):
@@ -69,11 +69,13 @@ def test_suites(vector: dict[str, Any]) -> None:
         return
     for continues in (False, True):
         called.clear()
-        found = Suite(evaluators=evaluators, continue_on_error=continues).run_sync(input_of(vector["input"]))
+        result = Suite(evaluators=evaluators, continue_on_error=continues).run_sync(input_of(vector["input"]))
         expected = vector["expected"] if continues else vector["expected"] | vector.get("expected_by_adr", {})
-        shape = json.loads(found.model_dump_json(by_alias=True))
+        shape = json.loads(result.model_dump_json(by_alias=True))
         assert called == expected["called"]
         assert shape["pass"] is expected["pass"]
         assert sorted(shape["errors"]) == sorted(expected["errors"])
         scores = {name: score for name, score in expected["scores"].items() if name in called}
-        assert {name: {"pass": one["pass"], "value": one["value"]} for name, one in shape["scores"].items()} == scores
+        assert {
+            name: {"pass": item["pass"], "value": item["value"]} for name, item in shape["scores"].items()
+        } == scores

@@ -39,12 +39,12 @@ def test_agentdock(vector: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError, match="judge"):
             EvaluationRunConfig.model_validate(run)
         return
-    found = run_evaluation_sync(
+    aggregated = run_evaluation_sync(
         EvaluationInput.model_validate(vector["input"]), EvaluationRunConfig.model_validate(run)
     )
-    assert len(found.results) == len(vector["expected"])
+    assert len(aggregated.results) == len(vector["expected"])
     assert bool(stub.prompts) == bool(vector["expected"])
-    for result, expected in zip(found.results, vector["expected"], strict=True):
+    for result, expected in zip(aggregated.results, vector["expected"], strict=True):
         shape = result.original_json()
         assert bool(shape.get("error")) == expected["error"], shape
         assert same(shape["score"], expected["score"]), shape
@@ -62,8 +62,8 @@ def test_gogrid(vector: dict[str, Any]) -> None:
     """Verdict, value and reason are the recorded ones, and what the original calls an error is a failure here."""
     stub, expected = Stub(vector["llm"]), vector["expected"]
     run = {"evaluatorConfigs": [{"type": "LLMJudge", "config": {**vector["config"], "llm": stub}}]}
-    given = EvaluationInput(response=vector["input"]["output"])
-    (result,) = run_evaluation_sync(given, EvaluationRunConfig.model_validate(run)).results
+    value = EvaluationInput(response=vector["input"]["output"])
+    (result,) = run_evaluation_sync(value, EvaluationRunConfig.model_validate(run)).results
     assert bool(result.error) is bool(expected.get("error"))
     if result.error:
         assert result.score is None

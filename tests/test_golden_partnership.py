@@ -46,8 +46,8 @@ def path(tmp_path: Path) -> Path:
 def found_by(store: CsvGroundTruthStore, vector: dict[str, Any]) -> Any:
     module = vector["input"]["module"]
     metadata = None if module is None else {"module": module}
-    found = store.find(EvaluationInput(prompt=vector["input"]["user_prompt"], metadata=metadata))
-    return None if found is None else found.answer
+    result = store.find(EvaluationInput(prompt=vector["input"]["user_prompt"], metadata=metadata))
+    return None if result is None else result.answer
 
 
 @pytest.mark.parametrize("vector", vectors("GroundTruth.load"))
@@ -64,9 +64,9 @@ def test_the_rows_of_a_file(vector: dict[str, Any], path: Path) -> None:
 def test_matches_as_the_original(vector: dict[str, Any], path: Path) -> None:
     """With `matching: original` every recorded prompt finds the recorded answer, within its module."""
     expected = vector["expected_with_module_filter"]
-    found = found_by(CsvGroundTruthStore(path=path, matching="original"), vector)
-    assert found == expected["output"]
-    assert (found is not None) == expected["has_ground_truth"]
+    result = found_by(CsvGroundTruthStore(path=path, matching="original"), vector)
+    assert result == expected["output"]
+    assert (result is not None) == expected["has_ground_truth"]
 
 
 @pytest.mark.parametrize("vector", vectors("GroundTruth.match"))

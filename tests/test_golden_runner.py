@@ -39,9 +39,9 @@ class Stub:
         return [self.embeddings[text] for text in texts]
 
 
-def registered(found: list[Any]) -> list[Any]:
+def registered(actual: list[Any]) -> list[Any]:
     """Those vectors whose evaluator there is."""
-    return [one for one in found if one.values[0] is None or one.values[0]["evaluator"] in Evaluator.registry]
+    return [item for item in actual if item.values[0] is None or item.values[0]["evaluator"] in Evaluator.registry]
 
 
 def entry_of(vector: dict[str, Any]) -> dict[str, Any]:
@@ -55,9 +55,9 @@ def entry_of(vector: dict[str, Any]) -> dict[str, Any]:
     return {"type": kind, "config": config}
 
 
-def run(configs: list[Any], given: dict[str, Any], **fields: Any) -> AggregatedEvaluationResult:
+def run(configs: list[Any], value: dict[str, Any], **fields: Any) -> AggregatedEvaluationResult:
     config = EvaluationRunConfig.model_validate({"evaluatorConfigs": configs, **fields})
-    return run_evaluation_sync(EvaluationInput.model_validate(given), config)
+    return run_evaluation_sync(EvaluationInput.model_validate(value), config)
 
 
 def check_results(shapes: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
@@ -72,10 +72,10 @@ def check_results(shapes: list[dict[str, Any]], expected: list[dict[str, Any]]) 
 def alone(vector: dict[str, Any]) -> list[dict[str, Any]]:
     """What the evaluator gives without the runner."""
     evaluator = EvaluationRunConfig.model_validate({"evaluatorConfigs": [entry_of(vector)]}).evaluators[0]
-    given = EvaluationInput.model_validate(vector["input"])
+    value = EvaluationInput.model_validate(vector["input"])
     return [
         result.original_json()
-        for result in asyncio.run(evaluator.evaluate(given, AgentDockCriteria.reading(given.criteria)))
+        for result in asyncio.run(evaluator.evaluate(value, AgentDockCriteria.reading(value.criteria)))
     ]
 
 
@@ -87,12 +87,12 @@ def test_every_evaluator_through_the_runner(vector: dict[str, Any]) -> None:
     """
     expected = vector["expected"]
     try:
-        found = run([entry_of(vector)], vector["input"])
+        outcome = run([entry_of(vector)], vector["input"])
     except ConfigurationError:
         assert expected == {"throws": True}
         assert "suggested_score" not in vector
         return
-    shape = json.loads(json.dumps(found.original_json()))
+    shape = json.loads(json.dumps(outcome.original_json()))
     if "suggested_score" in vector:
         (result,) = shape["results"]
         assert "error" not in result
@@ -133,8 +133,8 @@ def test_runs(vector: dict[str, Any]) -> None:
     missing = {entry["type"] for entry in entries if isinstance(entry, dict)} - Evaluator.registry.keys()
     if missing:
         pytest.skip(f"{missing} is not there")
-    found = run(entries, vector["input"], **config, **({} if storage is None else {"storageProvider": storage}))
-    shape = found.original_json()
+    outcome = run(entries, vector["input"], **config, **({} if storage is None else {"storageProvider": storage}))
+    shape = outcome.original_json()
     check_results(shape["results"], expected["results"])
     assert same(shape.get("overallScore"), expected["overallScore"])
     assert same(shape["evaluationConfigSnapshot"], expected["evaluationConfigSnapshot"])
@@ -156,16 +156,16 @@ def test_aggregates(vector: dict[str, Any]) -> None:
     criteria = [AgentDockCriteria.model_validate(item) for item in vector["input"]["criteria"]]
     assert same(overall_score(results, criteria), expected)
     stubs = [Raw(name=result.criterion_name, results=(result,)) for result in results]
-    found = run(stubs, {"response": "r", "criteria": vector["input"]["criteria"]})
-    assert same(found.overall_score, expected)
+    outcome = run(stubs, {"response": "r", "criteria": vector["input"]["criteria"]})
+    assert same(outcome.overall_score, expected)
 
 
 @pytest.mark.parametrize("vector", vectors("runner.normalize"))
 def test_normalized_through_the_runner(vector: dict[str, Any]) -> None:
     """Each recorded score, given bare by an evaluator from outside, has its normalized form in the result."""
-    given = {"response": "r", "criteria": [{"name": "C", "description": "", "scale": vector["config"]["scale"]}]}
-    found = []
+    values = {"response": "r", "criteria": [{"name": "C", "description": "", "scale": vector["config"]["scale"]}]}
+    actual = []
     for score in vector["input"]["scores"]:
         result = EvaluationResult(criterion_name="C", score=score, evaluator_type="Stub")
-        found.append(run([Raw(name="C", results=(result,))], given).results[0].normalized)
-    assert same(found, vector["expected"]["normalized"])
+        actual.append(run([Raw(name="C", results=(result,))], values).results[0].normalized)
+    assert same(actual, vector["expected"]["normalized"])

@@ -42,9 +42,9 @@ def test_nlp_accuracy(vector: dict[str, Any]) -> None:
     aggregated = run_evaluation_sync(evaluation_input, EvaluationRunConfig.model_validate(run))
     (expected,) = vector["expected"]
     (result,) = aggregated.results
-    found = result.original_json()
-    assert bool(found.get("error")) == expected["error"], found
-    assert same(found["score"], expected["score"]), found
-    assert (found["criterionName"], found["evaluatorType"]) == (expected["criterionName"], expected["evaluatorType"])
+    actual = result.original_json()
+    assert bool(actual.get("error")) == expected["error"], actual
+    assert same(actual["score"], expected["score"]), actual
+    assert (actual["criterionName"], actual["evaluatorType"]) == (expected["criterionName"], expected["evaluatorType"])
     assert result.score is None or not result.error
     assert PLACEHOLDER not in stub.asked

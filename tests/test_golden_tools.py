@@ -52,15 +52,15 @@ def with_functions(config: Any) -> Any:
     }
 
 
-def run(configs: list[dict[str, Any]], given: dict[str, Any]) -> AggregatedEvaluationResult:
+def run(configs: list[dict[str, Any]], value: dict[str, Any]) -> AggregatedEvaluationResult:
     config = EvaluationRunConfig.model_validate({"evaluatorConfigs": with_functions(configs)})
-    return run_evaluation_sync(EvaluationInput.model_validate(given), config)
+    return run_evaluation_sync(EvaluationInput.model_validate(value), config)
 
 
 def runs() -> list[Any]:
     """The recorded runs that have tool rules; where the vectors are away, what stands for them."""
-    found = vectors("runner.run")
-    return [one for one in found if one.values[0] is None or "ToolUsage" in str(one.values[0]["config"])]
+    result = vectors("runner.run")
+    return [item for item in result if item.values[0] is None or "ToolUsage" in str(item.values[0]["config"])]
 
 
 @pytest.mark.parametrize("vector", vectors("ToolUsage"))
@@ -72,14 +72,14 @@ def test_tool_usage(vector: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             run([entry], vector["input"])
         return
-    found = run([entry], vector["input"])
-    shape = found.original_json()
+    outcome = run([entry], vector["input"])
+    shape = outcome.original_json()
     if expected == {"throws": True}:
         assert [error["evaluatorType"] for error in shape["runErrors"]] == ["ToolUsage"]
         raising = {rule["criterionName"] for rule in vector["config"]["rules"]
                    if rule.get("argumentChecks", {}).get("check") == "raises"}  # fmt: skip
-        assert {result.criterion_name for result in found.results if result.raised} == raising
-        assert all(result.status == "scored" for result in found.results if result.criterion_name not in raising)
+        assert {result.criterion_name for result in outcome.results if result.raised} == raising
+        assert all(result.status == "scored" for result in outcome.results if result.criterion_name not in raising)
         return
     results = shape["results"]
     assert [result["criterionName"] for result in results] == [item["criterionName"] for item in expected]

@@ -76,8 +76,8 @@ def run(code: str, *, watched: bool = True) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    actual: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return actual
 
 
 IMPORTS = {
@@ -100,9 +100,9 @@ def test_nothing_heavy_is_imported(name: str) -> None:
 def test_the_process_stays_as_it_was(name: str) -> None:
     """Importing, and decorating, changes no hook, signal handler, warning filter, logger or random state; no thread
     starts and no socket opens."""
-    found = run(IMPORTS[name])
-    assert found["changed"] == {}
-    assert (found["opened"], found["audited"]) == ([], [])
+    outcome = run(IMPORTS[name])
+    assert outcome["changed"] == {}
+    assert (outcome["opened"], outcome["audited"]) == ([], [])
 
 
 def test_the_bare_package_loads_none_of_its_rooms() -> None:

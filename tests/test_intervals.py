@@ -24,9 +24,9 @@ scored = st.lists(st.tuples(scores, weights), min_size=1, max_size=40)
 
 def estimated(passes: int, trials: int) -> Estimate:
     """The estimate of so many passes among equally weighted trials."""
-    found = estimate_of((1.0 if number < passes else 0.0, 1.0) for number in range(trials))
-    assert found is not None
-    return found
+    result = estimate_of((1.0 if number < passes else 0.0, 1.0) for number in range(trials))
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def estimated(passes: int, trials: int) -> Estimate:
 def test_the_published_intervals_of_one_rate(passes: int, trials: int, low: float, high: float) -> None:
     """The examples that are printed with Wilson's method in the literature come out to the last digit."""
     assert wilson_interval(passes / trials, trials) == pytest.approx((low, high), abs=5e-5)
-    found = estimated(passes, trials)
-    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
-    assert found.effective == pytest.approx(trials)
+    result = estimated(passes, trials)
+    assert (result.low, result.high) == pytest.approx((low, high), abs=5e-5)
+    assert result.effective == pytest.approx(trials)
 
 
 @pytest.mark.parametrize(
@@ -49,48 +49,48 @@ def test_the_published_intervals_of_a_difference(
     first: tuple[int, int], second: tuple[int, int], value: float, low: float, high: float
 ) -> None:
     """So do those of the difference of two rates."""
-    found = difference_of(estimated(*first), estimated(*second))
-    assert (found.value, found.low, found.high) == pytest.approx((value, low, high), abs=5e-5)
+    result = difference_of(estimated(*first), estimated(*second))
+    assert (result.value, result.low, result.high) == pytest.approx((value, low, high), abs=5e-5)
 
 
 def test_the_pooled_test_of_two_rates() -> None:
     """48 of 80 against 56 of 70: z = 0.2 / sqrt(p (1 - p) (1/80 + 1/70)) with p = 104/150."""
-    found = difference_of(estimated(48, 80), estimated(56, 70))
+    result = difference_of(estimated(48, 80), estimated(56, 70))
     z = 0.2 / math.sqrt(104 / 150 * 46 / 150 * (1 / 80 + 1 / 70))
-    assert found.z == pytest.approx(z)
-    assert found.p_value == pytest.approx(math.erfc(z / math.sqrt(2)))
+    assert result.z == pytest.approx(z)
+    assert result.p_value == pytest.approx(math.erfc(z / math.sqrt(2)))
     assert difference_of(estimated(5, 5), estimated(9, 9)).p_value == 1.0
 
 
 def test_uneven_sampling_is_undone() -> None:
     """All of the 8 failures and every tenth of the 92 passes: the mean is that of the hundred, not of the sample."""
     sampled = [(0.0, 1.0)] * 8 + [(1.0, 10.0)] * 9
-    found = estimate_of(sampled)
-    assert found is not None
-    assert found.mean == pytest.approx(90 / 98)
-    assert found.scores == 17
-    assert found.low < 0.92 < found.high
-    assert sum(score for score, _ in sampled) / len(sampled) < found.low
+    result = estimate_of(sampled)
+    assert result is not None
+    assert result.mean == pytest.approx(90 / 98)
+    assert result.scores == 17
+    assert result.low < 0.92 < result.high
+    assert sum(score for score, _ in sampled) / len(sampled) < result.low
 
 
 @given(scored)
 def test_an_interval_holds_its_mean_and_stays_in_range(values: list[tuple[float, float]]) -> None:
     """0 <= low <= mean <= high <= 1, whatever the scores and weights."""
-    found = estimate_of(values)
-    assert found is not None
-    assert 0 <= found.low <= found.mean + 1e-9
-    assert found.mean - 1e-9 <= found.high <= 1
-    assert found.effective > 0
+    result = estimate_of(values)
+    assert result is not None
+    assert 0 <= result.low <= result.mean + 1e-9
+    assert result.mean - 1e-9 <= result.high <= 1
+    assert result.effective > 0
 
 
 @given(scored, st.floats(1, 20))
 def test_only_the_ratio_of_weights_matters(values: list[tuple[float, float]], factor: float) -> None:
     """All weights times a factor change neither the mean nor the interval."""
-    found = estimate_of(values)
+    result = estimate_of(values)
     scaled = estimate_of((score, weight * factor) for score, weight in values)
-    assert found is not None
+    assert result is not None
     assert scaled is not None
-    assert (scaled.mean, scaled.low, scaled.high) == pytest.approx((found.mean, found.low, found.high), abs=1e-6)
+    assert (scaled.mean, scaled.low, scaled.high) == pytest.approx((result.mean, result.low, result.high), abs=1e-6)
 
 
 @given(scored, scored)
@@ -135,14 +135,14 @@ def test_of_nothing_there_is_no_estimate() -> None:
 def test_the_interval_keeps_its_promise_under_uneven_sampling(rate: float) -> None:
     """Of 300 samples of about 100, a tenth of it taken always and the rest by half, at least 92 % hold the truth."""
     rng = random.Random(11)
-    held = 0
+    stack = 0
     for _ in range(300):
         sums = WeightedSums()
         for _ in range(180):
             suspicious = rng.random() < 0.1
             if suspicious or rng.random() < 0.5:
                 sums.add(float(rng.random() < (rate / 2 if suspicious else rate)), 1.0 if suspicious else 2.0)
-        found = sums.estimate()
-        assert found is not None
-        held += found.low <= 0.95 * rate <= found.high
-    assert held >= 0.92 * 300
+        result = sums.estimate()
+        assert result is not None
+        stack += result.low <= 0.95 * rate <= result.high
+    assert stack >= 0.92 * 300

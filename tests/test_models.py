@@ -32,9 +32,9 @@ JSON = st.recursive(
 
 def test_both_spellings_are_read_and_camel_case_is_written() -> None:
     """Fields may be given in snake_case or camelCase; by alias they are written in camelCase."""
-    one = EvaluationInput.model_validate({"response": "r", "groundTruth": "g"})
-    assert one == EvaluationInput(response="r", ground_truth="g")
-    assert one.model_dump(by_alias=True, exclude_unset=True) == {"response": "r", "groundTruth": "g"}
+    item = EvaluationInput.model_validate({"response": "r", "groundTruth": "g"})
+    assert item == EvaluationInput(response="r", ground_truth="g")
+    assert item.model_dump(by_alias=True, exclude_unset=True) == {"response": "r", "groundTruth": "g"}
 
 
 def test_values_do_not_change() -> None:
@@ -52,30 +52,30 @@ def test_criteria_take_finite_numbers_only(value: float) -> None:
 
 def test_values_are_found_by_path() -> None:
     """Segments go through mappings and lists; what is not there, and what is no text, is None."""
-    one = EvaluationInput(response="r", context={"list": [{"a": 1}, "x"]}, prompt="p")
-    assert one.value_at("context.list.0.a") == 1
-    assert one.text_at("context.list.0.a") is None
-    assert one.text_at("context.list.1") == "x"
-    assert one.text_at("context.list.2") is None
-    assert one.text_at("context.list[1]") is None
-    assert one.text_at("metadata.a") is None
-    assert one.text_at("") == "r"
+    item = EvaluationInput(response="r", context={"list": [{"a": 1}, "x"]}, prompt="p")
+    assert item.value_at("context.list.0.a") == 1
+    assert item.text_at("context.list.0.a") is None
+    assert item.text_at("context.list.1") == "x"
+    assert item.text_at("context.list.2") is None
+    assert item.text_at("context.list[1]") is None
+    assert item.text_at("metadata.a") is None
+    assert item.text_at("") == "r"
 
 
 @pytest.mark.parametrize("index", ["01", "-1", "+1", "\u0661", "1.", "1e0", "9" * 5000])
 def test_an_index_is_written_one_way(index: str) -> None:
     """Plain decimal digits without zeros in front; a number beyond all lists is no place, and nothing raises."""
-    one = EvaluationInput(context={"list": ["x", "y"]})
-    assert one.text_at(f"context.list.{index}") == ("y" if index == "1." else None)
+    item = EvaluationInput(context={"list": ["x", "y"]})
+    assert item.text_at(f"context.list.{index}") == ("y" if index == "1." else None)
 
 
 def test_an_empty_segment_is_a_key() -> None:
     """A dot at the end says nothing; two dots in a row are a key without a name."""
-    one = EvaluationInput(response="r", context={"a": {"b": "x", "": {"b": "y"}}})
-    assert one.text_at("response.") == "r"
-    assert one.text_at("context.a.b.") == "x"
-    assert one.text_at("context.a..b") == "y"
-    assert one.text_at("context..a") is None
+    item = EvaluationInput(response="r", context={"a": {"b": "x", "": {"b": "y"}}})
+    assert item.text_at("response.") == "r"
+    assert item.text_at("context.a.b.") == "x"
+    assert item.text_at("context.a..b") == "y"
+    assert item.text_at("context..a") is None
 
 
 def test_a_message_answers_as_its_json_does() -> None:
@@ -84,17 +84,17 @@ def test_a_message_answers_as_its_json_does() -> None:
     message = Message(role="assistant", content="whole", content_parts=parts)
     for response in (message, message.model_dump(), message.model_dump(by_alias=True)):
         assert EvaluationInput(response=response).text_at() == "t"
-    one = EvaluationInput(response=message, context={"last": [message]})
-    assert one.text_at("response.contentParts.1.text") == "t"
-    assert one.text_at("context.last.0") == "t"
+    item = EvaluationInput(response=message, context={"last": [message]})
+    assert item.text_at("response.contentParts.1.text") == "t"
+    assert item.text_at("context.last.0") == "t"
     assert EvaluationInput(response=Message(role="assistant", content="whole")).text_at() is None
 
 
 @given(response=JSON, field=st.sampled_from(["response", "response.a", "response.0", "response.contentParts.0.text"]))
 def test_any_answer_has_text_or_none(response: object, field: str) -> None:
     """No shape of an answer makes the text helper raise."""
-    found = EvaluationInput(response=response).text_at(field)
-    assert found is None or isinstance(found, str)
+    result = EvaluationInput(response=response).text_at(field)
+    assert result is None or isinstance(result, str)
 
 
 def test_a_failure_is_not_a_score() -> None:
@@ -124,12 +124,12 @@ def test_an_agents_snapshot_is_part_of_the_input() -> None:
                         "newest": 1_767_225_600_000},
         "messageHistory": [{"role": "user", "content": "q", "createdAt": 5}],
     }  # fmt: skip
-    one = EvaluationInput.model_validate(fields)
-    assert one.memory_stats == MemoryStats(
+    item = EvaluationInput.model_validate(fields)
+    assert item.memory_stats == MemoryStats(
         keys=1, total_entries=2, total_size=300, oldest="2026-01-01T00:00:00Z", newest=1_767_225_600_000
     )
-    assert one.turns == 2
-    assert one.model_dump(by_alias=True, exclude_unset=True) == fields
+    assert item.turns == 2
+    assert item.model_dump(by_alias=True, exclude_unset=True) == fields
 
 
 ORIGINAL_RESULT: dict[str, Any] = {
@@ -158,10 +158,10 @@ ORIGINAL_RESULT: dict[str, Any] = {
 
 def test_the_originals_results_load_and_dump_unchanged() -> None:
     """A result in the originals' JSON comes back as it was: fillers, empty errors, stacks and messages too."""
-    found = AggregatedEvaluationResult.model_validate(ORIGINAL_RESULT)
-    assert [result.status for result in found.results] == ["scored", "failed", "failed", "scored"]
-    assert [result.score for result in found.results] == [True, None, None, 0.5]
-    assert json.loads(json.dumps(found.original_json())) == ORIGINAL_RESULT
+    actual = AggregatedEvaluationResult.model_validate(ORIGINAL_RESULT)
+    assert [result.status for result in actual.results] == ["scored", "failed", "failed", "scored"]
+    assert [result.score for result in actual.results] == [True, None, None, 0.5]
+    assert json.loads(json.dumps(actual.original_json())) == ORIGINAL_RESULT
 
 
 def test_a_snapshot_keeps_what_was() -> None:

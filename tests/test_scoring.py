@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.components import resolve
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.scoring import (
@@ -39,15 +39,15 @@ def scored(score: bool | float | str, name: str = "C") -> EvaluationResult:
 @given(score=SCORES, scale=SCALES)
 def test_normalized_scores_lie_between_zero_and_one(score: bool | float | str, scale: str) -> None:
     """Whatever the score and the scale, a normalized score is in [0, 1] or there is none."""
-    found = normalize(score, criterion(scale))
-    assert found is None or 0.0 <= found <= 1.0
+    result = normalize(score, criterion(scale))
+    assert result is None or 0.0 <= result <= 1.0
 
 
 @given(score=SCORES, low=FINITE, high=FINITE)
 def test_declared_ranges_keep_scores_between_zero_and_one(score: bool | float | str, low: float, high: float) -> None:
     """A declared range, even one as wide as all floats, gives scores in [0, 1] or none."""
-    found = normalize(score, criterion(minimum=low, maximum=high))
-    assert found is None or 0.0 <= found <= 1.0
+    result = normalize(score, criterion(minimum=low, maximum=high))
+    assert result is None or 0.0 <= result <= 1.0
 
 
 @pytest.mark.parametrize(("scale", "low", "high"), [("numeric", 0.0, 1.0), ("likert5", 1.0, 5.0)])
@@ -110,10 +110,10 @@ def test_the_overall_score_lies_between_the_scores(pairs: list[tuple[float, floa
     criteria = [
         EvaluationCriteria(name=str(at), scale="numeric", weight=weight) for at, (_, weight) in enumerate(pairs)
     ]
-    found = overall_score([scored(score, str(at)) for at, (score, _) in enumerate(pairs)], criteria)
-    assert found is not None
+    result = overall_score([scored(score, str(at)) for at, (score, _) in enumerate(pairs)], criteria)
+    assert result is not None
     scores = [score for score, _ in pairs]
-    assert min(scores) - 1e-9 <= found <= max(scores) + 1e-9
+    assert min(scores) - 1e-9 <= result <= max(scores) + 1e-9
 
 
 def test_the_first_criterion_of_a_name_counts() -> None:
@@ -139,8 +139,8 @@ FOUR = [
 def test_each_strategy_has_its_own_mean(strategy: str, expected: float) -> None:
     """Per result, per criterion, the worst, or everything passed; a weight of 0 leaves a criterion out of each."""
     results = [scored(0.5, "a"), scored(0.9, "a"), scored(True, "b"), scored(0.0, "c"), scored(0.2, "d")]
-    found = overall_score(results, FOUR, resolve(Aggregation, strategy))
-    assert found == pytest.approx(expected)
+    result = overall_score(results, FOUR, resolve(Aggregation, strategy))
+    assert result == pytest.approx(expected)
 
 
 def test_one_that_fails_is_enough_for_all_must_pass() -> None:
@@ -167,18 +167,20 @@ def test_no_strategy_makes_up_a_score(strategy: str, pairs: list[tuple[str, bool
     """Whatever the scores and the weights, negative and huge ones too: an overall score is in [0, 1] or is none."""
     criteria = [EvaluationCriteria(name=name, scale="numeric", weight=weight) for name, _, weight in pairs]
     results = [scored(score, name) for name, score, _ in pairs]
-    found = overall_score(results, criteria, resolve(Aggregation, strategy))
-    assert found is None or 0.0 <= found <= 1.0
+    result = overall_score(results, criteria, resolve(Aggregation, strategy))
+    assert result is None or 0.0 <= result <= 1.0
     if not any(normalize(score, criterion()) is not None for _, score, _ in pairs):
-        assert found is None
+        assert result is None
 
 
 @pytest.mark.parametrize("weight", [1e308, 5e-324, 1e-300])
 def test_weights_at_the_ends_of_what_floats_hold_make_a_mean(weight: float) -> None:
     """The mean asks only how the weights stand to each other, not how large they are."""
     criteria = [EvaluationCriteria(name=name, scale="numeric", weight=weight) for name in "abcd"]
-    found = overall_score([scored(value, name) for name, value in zip("abcd", (0, 1, 0.5, 0.5), strict=True)], criteria)
-    assert found == pytest.approx(0.5)
+    result = overall_score(
+        [scored(value, name) for name, value in zip("abcd", (0, 1, 0.5, 0.5), strict=True)], criteria
+    )
+    assert result == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("given_back", [math.nan, math.inf, -0.1, 1.1])
@@ -233,7 +235,7 @@ def test_negative_weights_make_no_score_outside_of_the_range() -> None:
 def test_criteria_that_cannot_be_scored_by_are_refused(criteria: list[dict[str, object]], problems: object) -> None:
     """Everything that is wrong with criteria is told at once, with its place."""
     with pytest.raises(ConfigurationError) as caught:
-        check_criteria([EvaluationCriteria.model_validate(one) for one in criteria], path="criteria")
+        check_criteria([EvaluationCriteria.model_validate(item) for item in criteria], path="criteria")
     assert list(caught.value.problems) == problems
 
 

@@ -6,14 +6,12 @@ file per client library).
 """
 
 import agenteval_otel.capture.formats  # noqa: F401  # registers the built-in formats
-from agenteval_otel.capture.build import Facts, build_input
-from agenteval_otel.capture.calls import CURRENT, EVALUATING, Arguments, CapturedCall
-from agenteval_otel.capture.detached import Detached, Taken, Unreadable, take
+from agenteval_otel.capture.build import Facts
 from agenteval_otel.capture.fields import field, usage_of
-from agenteval_otel.capture.messages import Call, Turn
+from agenteval_otel.capture.messages import Turn
 from agenteval_otel.capture.reading import Reading, response_format
 
 __all__ = [
-    "CURRENT", "EVALUATING", "Arguments", "Call", "CapturedCall", "Detached", "Facts", "Reading", "Taken", "Turn",
-    "Unreadable", "build_input", "field", "response_format", "take", "usage_of",
+    "Facts", "Reading", "Turn",
+    "field", "response_format", "usage_of",
 ]  # fmt: skip

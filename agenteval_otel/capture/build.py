@@ -19,7 +19,7 @@ from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats
-from agenteval_otel.models.value import made
+from agenteval_otel.models.value import construct
 
 
 class Facts(TypedDict, total=False):
@@ -86,7 +86,7 @@ def build_input(
     if "response" not in cleaned and (call.truncated or is_long):
         fields["metadata"] = {**cleaned.get("metadata", {}), SNAPSHOT: TRUNCATED}
     elif not cleaned and all(fields[name] is None for name in _NESTED):
-        return made(EvaluationInput, fields)  # our own readers clean what they give
+        return construct(EvaluationInput, fields)  # our own readers clean what they give
     return _validated(fields, on_bad_fact)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from agenteval_otel.cli.figures import count_of, json_for_terminals, setting
-from agenteval_otel.components import Component, choices, near
+from agenteval_otel.components import Component
+from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.settings import Settings
@@ -63,7 +64,7 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
     except SettingsError as error:
         return None, list(error.located)
     if profile is not None and profile not in names:
-        raise ConfigurationError(f"no profile {profile!r}{choices(profile, names)}", path="--profile")
+        raise ConfigurationError(f"no profile {profile!r}{known_choices(profile, names)}", path="--profile")
     first: Loaded | None = None
     problems: dict[Problem, None] = {}
     for name in [profile] if profile is not None else [None, *names]:
@@ -90,7 +91,7 @@ def _report(loaded: Loaded) -> dict[str, Any]:
         "storage": [_describe(part) for part in settings.storage if not _emits(part)],
         "redactors": [_describe(redactor) for redactor in settings.redactors],
         "dispatcher": _describe(settings.dispatcher),
-        "own_span": settings.own_span,
+        "agent_span": settings.agent_span,
         "plugins": list(settings.plugins),
         "overrides": [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables],
         "warnings": [*loaded.warnings, *_unscored_criteria(loaded, pipeline), *_missing_keys(loaded)],
@@ -178,7 +179,7 @@ def _unscored_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
         who = "the evaluators above" if name is None else f"agent {name!r}"
         for criterion in loaded.settings.criteria_of(name):
             if criterion.name not in scored:
-                hint = near(criterion.name, scored)
+                hint = suggestion(criterion.name, scored)
                 warnings.append(f"criterion {criterion.name!r} is scored by no evaluator of {who} in this file{hint}")
     return warnings
 

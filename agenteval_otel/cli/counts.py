@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agenteval_otel import semconv as names
-from agenteval_otel.components import choices
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import mask_text, split_address
 
@@ -132,7 +132,7 @@ def _of_json(text: str) -> Counts:
         value = {"outcomes": value}
     for name in value:
         if name not in sections:
-            raise _wrong(f"unknown field{choices(name, sections)}", path=name)
+            raise _wrong(f"unknown field{known_choices(name, sections)}", path=name)
     counts = {name: _numbers(value.get(name, {}), name, allowed) for name, allowed in sections.items()}
     return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"])
 
@@ -142,7 +142,7 @@ def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> Counter[
         raise _wrong(f"expected a mapping of counts, found {type(value).__name__}", path=path)
     for name, count in value.items():
         if allowed is not None and name not in allowed:
-            raise _wrong(f"unknown{choices(name, allowed)}", path=f"{path}.{name}")
+            raise _wrong(f"unknown{known_choices(name, allowed)}", path=f"{path}.{name}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise _wrong(f"expected a whole number from 0, found {count!r}"[:200], path=f"{path}.{name}")
     return Counter(value)

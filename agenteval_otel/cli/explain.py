@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from agenteval_otel.cli.counts import Counts, counts_from
 from agenteval_otel.cli.figures import percent
-from agenteval_otel.components import choices
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.telemetry.reference import (
@@ -86,7 +86,9 @@ def full(names: Sequence[str], counts: Counts | None) -> list[str]:
     for name in names:
         explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or explanation_of_failure(name)
         if explanation is None:
-            raise ConfigurationError(f"unknown{choices(name, (*OUTCOMES, *FAILURES, *ERROR_TYPES))}", path=name[:64])
+            raise ConfigurationError(
+                f"unknown{known_choices(name, (*OUTCOMES, *FAILURES, *ERROR_TYPES))}", path=name[:64]
+            )
         share = f": {_of_calls(totals.get(name, 0), totals)}" if counts is not None and name in OUTCOMES else ""
         blocks.append([name + share, *_in_full(explanation, is_outcome=name in OUTCOMES)])
     return _joined(blocks)

@@ -11,10 +11,11 @@ from typing import Any, Final
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.compat.javascript import python_pattern
-from agenteval_otel.components import load_each, resolve
+from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, RuleCheck, as_evaluator
+from agenteval_otel.evaluators import Evaluator, RuleCheck
 from agenteval_otel.evaluators.built_in import ROOTS
+from agenteval_otel.evaluators.func import as_evaluator
 
 ENTRIES: Final = "evaluatorConfigs"
 """The field by which a document is AgentDock's."""
@@ -100,7 +101,7 @@ def _load_entry(entry: Any, *, path: str | None) -> Evaluator:
     try:
         fields = fields if rewrite is None else rewrite(fields)
     except ConfigurationError as error:
-        raise error.under(path) from None
+        raise error.with_prefix(path) from None
     return resolve(Evaluator, fields, path=path)
 
 
@@ -132,7 +133,7 @@ def _accuracy(fields: Fields) -> Fields:
 
 
 def _sentiment(fields: Fields) -> Fields:
-    return _with_defaults(fields, lexicon="afinn", original_tokens=True)
+    return _with_defaults(fields, lexicon="afinn", agentdock_tokens=True)
 
 
 def _judge(fields: Fields) -> Fields:

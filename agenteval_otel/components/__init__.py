@@ -6,18 +6,8 @@ to its contract's registry. Nothing here runs while answers are evaluated.
 """
 
 from agenteval_otel.components.component import Component, ListOf
-from agenteval_otel.components.explained import Explained, PartError, choices, explain_validation, near
-from agenteval_otel.components.loading import load_each, resolve, resolve_or_wrap
 
 __all__ = [
     "Component",
-    "Explained",
     "ListOf",
-    "PartError",
-    "choices",
-    "explain_validation",
-    "load_each",
-    "near",
-    "resolve",
-    "resolve_or_wrap",
 ]

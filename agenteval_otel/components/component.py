@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.components.explained import Explained, explain_validation
+from agenteval_otel.components.explained import FriendlyErrors, explain_validation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import mask
 
@@ -99,7 +99,7 @@ else:
 """A field that takes any list and holds a tuple; to type checkers a sequence, so that a list may be given."""
 
 
-class Component(FreshCopies, BaseModel, metaclass=Explained):
+class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
     """A part chosen by ``type``: frozen, strict about unknown fields, dumped with its type.
 
     Field names are snake_case; camelCase is read too and written with ``by_alias``. Lazily made parts belong into
@@ -123,7 +123,7 @@ class Component(FreshCopies, BaseModel, metaclass=Explained):
     contract: ClassVar[str] = "component"
     component_type: ClassVar[str] = ""
     registry: ClassVar[Registry] = Registry()
-    unversioned: ClassVar[frozenset[str]] = frozenset()
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__()  # the class line's words are read by the hook below, once the fields are known
@@ -160,7 +160,7 @@ class Component(FreshCopies, BaseModel, metaclass=Explained):
     @model_serializer(mode="wrap")
     def _masked(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         # Dumps are shown, logged and stored: secrets are in them only on request.
-        context, out = info.context or {}, self.unversioned
+        context, out = info.context or {}, self.fingerprint_exclude
         fields = {name: value for name, value in dump(self).items() if name not in out or not context.get("versioned")}
         return fields if context.get("secrets") else mask(fields)
 
@@ -176,11 +176,11 @@ class Component(FreshCopies, BaseModel, metaclass=Explained):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change when the configuration changes (SHA-256 of `versioned`)."""
-        return hashlib.sha256(self.versioned().encode("utf-8", "replace")).hexdigest()[:12]
+        """Twelve hexadecimal digits that change when the configuration changes (SHA-256 of `fingerprint_source`)."""
+        return hashlib.sha256(self.fingerprint_source().encode("utf-8", "replace")).hexdigest()[:12]
 
-    def versioned(self) -> str:
-        """Its configuration as sorted JSON, without what no result depends on: `unversioned`, its own and its parts'.
+    def fingerprint_source(self) -> str:
+        """Its configuration as sorted JSON, without the fields in `fingerprint_exclude`, its own and its parts'.
 
         It takes as long as a dump, so callers that need it often keep it.
         """
@@ -199,4 +199,4 @@ class Component(FreshCopies, BaseModel, metaclass=Explained):
         except ValidationError as error:
             raise explain_validation(error, cls, path=path) from None
         except ConfigurationError as error:  # of a part inside of this one, which knows its own place only
-            raise error.under(path) from error
+            raise error.with_prefix(path) from error

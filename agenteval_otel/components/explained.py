@@ -17,7 +17,7 @@ else:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
-class Explained(ModelMetaclass):
+class FriendlyErrors(ModelMetaclass):
     """Metaclass of models that people write down: a wrong field raises `ConfigurationError` with its path."""
 
     if not TYPE_CHECKING:  # type checkers take the signature from the fields
@@ -40,12 +40,12 @@ def explain_validation(
             continue  # follows from another field's error, which is reported
         where = _join(path, item["loc"])
         inner = item.get("ctx", {}).get("error")
-        if isinstance(inner, PartError):
+        if isinstance(inner, ComponentError):
             above = item["loc"] if inner.of_model else item["loc"][:-1]
-            problems += inner.failure.under(_join(path, above) if path or above else None).problems
+            problems += inner.failure.with_prefix(_join(path, above) if path or above else None).problems
         elif item["type"] == "extra_forbidden":
             known = _fields_at(model, item["loc"][:-1])
-            problems.append((where, f"unknown field{choices(item['loc'][-1], known) if known else ''}"))
+            problems.append((where, f"unknown field{known_choices(item['loc'][-1], known) if known else ''}"))
         elif item["type"] == "missing":
             problems.append((where, "required field is missing"))
         else:
@@ -53,7 +53,7 @@ def explain_validation(
     return ConfigurationError.of(problems)
 
 
-class PartError(ValueError):
+class ComponentError(ValueError):
     """What a validator found wrong with a part that it loaded: the model's other fields are then still checked.
 
     Args:
@@ -66,7 +66,7 @@ class PartError(ValueError):
         super().__init__(str(failure))
 
 
-def near(name: Any, known: Iterable[str]) -> str:
+def suggestion(name: Any, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` where a known name looks like the given one, else nothing."""
     from difflib import get_close_matches  # only where something is wrong
 
@@ -75,10 +75,10 @@ def near(name: Any, known: Iterable[str]) -> str:
     return f" (did you mean {by_form[matches[0]]!r}?)" if matches else ""
 
 
-def choices(name: Any, known: Iterable[str]) -> str:
-    """`near`, and then all that is known: `` (did you mean 'x'?); known: x, y``."""
+def known_choices(name: Any, known: Iterable[str]) -> str:
+    """`suggestion`, and then all that is known: `` (did you mean 'x'?); known: x, y``."""
     names = list(known)
-    return f"{near(name, names)}; known: {', '.join(names) or 'none'}"
+    return f"{suggestion(name, names)}; known: {', '.join(names) or 'none'}"
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any, TypeVar, cast
 
 from agenteval_otel.components.component import Component
-from agenteval_otel.components.explained import choices
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 
 C = TypeVar("C", bound=Component)
@@ -37,7 +37,7 @@ def resolve(contract: type[C], value: Any, *, path: str | None = None, context: 
     name = value.get("type")
     if not isinstance(name, str) or name not in contract.registry:
         wrong = "'type' is missing" if name is None else f"unknown {contract.contract} type {name!r}"
-        raise ConfigurationError(f"{wrong}{choices(name, sorted(contract.registry))}", path=path)
+        raise ConfigurationError(f"{wrong}{known_choices(name, sorted(contract.registry))}", path=path)
     return cast(C, contract.registry[name].load(value, path=path, context=context))
 
 

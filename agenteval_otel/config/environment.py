@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
 
-from agenteval_otel.components import near
+from agenteval_otel.components.explained import suggestion
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.config.tree import EnvironmentText, Items, Section
 from agenteval_otel.errors import ConfigurationError
@@ -72,7 +72,7 @@ def read_variables(environment: Mapping[str, str], base: Section) -> Overrides:
                 f"{PREFIX}{first.upper()}__{field.upper()}"
                 for first, model in _SECTIONS.items() for field in model.model_fields
             ]  # fmt: skip
-            warnings.append(f"{name} names no setting{near(name, [*known, SETTINGS, PROFILE])}")
+            warnings.append(f"{name} names no setting{suggestion(name, [*known, SETTINGS, PROFILE])}")
             continue
         path = _put(section, base, keys, _value_of(text, name, keys), name)
         shown = MASK if any(is_secret(key) for key in keys) else mask_text(text)

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
-from agenteval_otel.components import choices
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.environment import PREFIX, PROFILE, SETTINGS, Variable, read_variables, substitute
 from agenteval_otel.config.parts import missing_sets
 from agenteval_otel.config.settings import Settings
@@ -183,7 +183,7 @@ def _with_profile(tree: Section, profiles: Section, chosen: str | None, file: st
     if chosen is None:
         return tree
     if chosen not in profiles:
-        message = f"no profile {chosen!r}{choices(chosen, sorted(profiles))}"
+        message = f"no profile {chosen!r}{known_choices(chosen, sorted(profiles))}"
         raise SettingsError([Problem(file, "profiles", message)])
     if "profiles" in profiles[chosen]:
         origin = profiles[chosen].origins["profiles"]
@@ -212,7 +212,7 @@ def _unknown_fields(tree: Section) -> list[tuple[str | None, str]]:
     """`Settings` would report these too, but does not know profiles."""
     fields = sorted([*Settings.model_fields, "profiles"])
     return [
-        (key, f"unknown field{choices(key, fields)}")
+        (key, f"unknown field{known_choices(key, fields)}")
         for key in tree if key not in Settings.model_fields
     ]  # fmt: skip
 

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from pydantic import ConfigDict, Field, field_validator
 
-from agenteval_otel.components import Explained, choices, load_each, resolve
+from agenteval_otel.components.explained import FriendlyErrors, known_choices
+from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -47,7 +48,7 @@ def _load_provider(value: Any, path: str) -> Any:
     return value if is_provider else resolve(EvaluationStorageProvider, value, path=path)
 
 
-class Criterion(EvaluationCriteria, metaclass=Explained):
+class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
     """A criterion in a criteria set: the fields that are set replace those of the evaluator.
 
     Attributes:
@@ -94,14 +95,14 @@ def _load_criterion(value: Any, path: str) -> Criterion:
     try:
         return Criterion(**value)
     except ConfigurationError as failure:
-        raise failure.under(path) from None
+        raise failure.with_prefix(path) from None
 
 
 def missing_sets(chosen: Mapping[str, Any], known: Iterable[str]) -> list[tuple[str | None, str]]:
     """A problem for each agent that names an unknown criteria set."""
     names = sorted(known)
     return [
-        (f"agents.{agent}.criteria", f"no criteria set {name!r}{choices(name, names)}")
+        (f"agents.{agent}.criteria", f"no criteria set {name!r}{known_choices(name, names)}")
         for agent, name in chosen.items() if isinstance(name, str) and name not in names
     ]  # fmt: skip
 

@@ -23,7 +23,7 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import in_own_process
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.sampling import RateLimitSampler
-from agenteval_otel.storage import FanOutStorage
+from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.target import telemetry_switched_off
 
@@ -48,7 +48,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         evaluators=settings.evaluators, storage=settings.storage, telemetry=settings.telemetry,
         dispatcher=settings.dispatcher, agent_span_end=settings.agent_span_end,
         shutdown_timeout_s=settings.shutdown_timeout_s,
-        enabled=settings.enabled and not SWITCH.off, own_span=settings.own_span, accounting=accounting,
+        enabled=settings.enabled and not SWITCH.off, agent_span=settings.agent_span, accounting=accounting,
         criteria=settings.criteria_of(), redactors=settings.redactors, load_shedding=settings.load_shedding,
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         sampling=settings.sampling,
@@ -62,7 +62,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         try:
             pipeline.handler(name or "settings")
         except ConfigurationError as failure:
-            problems += failure.under(None if name is None else f"agents.{name}").problems
+            problems += failure.with_prefix(None if name is None else f"agents.{name}").problems
     if problems:
         raise ConfigurationError.of(problems)
     MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes = settings.max_waiting_bytes, settings.export.max_bytes

@@ -18,8 +18,8 @@ from pydantic import (
 )
 
 from agenteval_otel.compat import load_evaluators
-from agenteval_otel.components import Explained, PartError, resolve
-from agenteval_otel.components.loading import import_plugins
+from agenteval_otel.components.explained import ComponentError, FriendlyErrors
+from agenteval_otel.components.loading import import_plugins, resolve
 from agenteval_otel.config.parts import (
     CriteriaSet,
     check_names,
@@ -31,11 +31,13 @@ from agenteval_otel.config.parts import (
 )
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
-from agenteval_otel.ground_truth import GroundTruthStore, load_store
+from agenteval_otel.ground_truth import GroundTruthStore
+from agenteval_otel.ground_truth.base import load_store
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.pipeline import Dispatcher, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
+from agenteval_otel.redaction import Redactor, default_redactors
+from agenteval_otel.redaction.redactor import load_redactors
 from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
 from agenteval_otel.sampling.trace import SamplingSettings
@@ -59,7 +61,7 @@ def _enabled_by(text: str) -> bool:
     return enabled
 
 
-class _Explained(BaseModel, metaclass=Explained):
+class _Explained(BaseModel, metaclass=FriendlyErrors):
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
     )  # fmt: skip
@@ -91,7 +93,7 @@ class _Explained(BaseModel, metaclass=Explained):
     def _one_way_to_sample(self) -> Any:
         if getattr(self, "sample_rate", None) is not None and getattr(self, "sampler", None) is not None:
             failure = ConfigurationError("give sample_rate or sampler, not both", path="sampler")
-            raise PartError(failure, of_model=True)
+            raise ComponentError(failure, of_model=True)
         return self
 
 
@@ -172,7 +174,7 @@ class Settings(_Explained):
         on_breach: The function to call then, with an `ObjectiveCrossing`; sync or async, or ``module:function``. It
             runs on its own thread; errors are counted.
         on_recovery: The function to call when the objective is met again.
-        own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
+        agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agent_span_end: ``background`` ends those spans on the background thread, with the scores that are ready, if
             every span processor of the application is the SDK's batch processor; ``caller`` when the handler returns.
         shutdown_timeout_s: How long the process's exit may wait for queued work, in seconds.
@@ -201,7 +203,7 @@ class Settings(_Explained):
     breach: BreachSettings = Field(default_factory=BreachSettings)
     on_breach: _Callback | None = None
     on_recovery: _Callback | None = None
-    own_span: Literal["always", "sampled", "never"] = "sampled"
+    agent_span: Literal["always", "sampled", "never"] = "sampled"
     agent_span_end: Literal["background", "caller"] = "background"
     shutdown_timeout_s: float = Field(default=2.0, ge=0, le=60)
     handle_sigterm: bool = False
@@ -270,7 +272,7 @@ class Settings(_Explained):
         chosen = {name: agent.criteria for name, agent in self.agents.items()}
         problems = [*missing_sets(chosen, self.criteria), *unfit_escalations(self, self.agents)]
         if problems:
-            raise PartError(ConfigurationError.of(problems), of_model=True)
+            raise ComponentError(ConfigurationError.of(problems), of_model=True)
         return self
 
     def criteria_of(self, agent: str | None = None) -> CriteriaSet:
@@ -285,7 +287,7 @@ def _within(load: Callable[..., Any], *args: Any, **fields: Any) -> Any:
     try:
         return load(*args, **fields)
     except ConfigurationError as failure:
-        raise PartError(failure) from None
+        raise ComponentError(failure) from None
 
 
 def _with_defaults(entry: Any, telemetry: OtlpStorageProvider | None) -> Any:

@@ -7,7 +7,7 @@ embedding does.
 
 from __future__ import annotations
 
-from agenteval_otel.embedders.adapter import CallableEmbedder, as_embedder
+from agenteval_otel.embedders.adapter import CallableEmbedder
 from agenteval_otel.embedders.base import Embedded, Embedder, EmbedderUsage
 from agenteval_otel.embedders.hashing import HashingEmbedder
 from agenteval_otel.embedders.openai_compatible import OpenAICompatibleEmbedder
@@ -21,5 +21,4 @@ __all__ = [
     "HashingEmbedder",
     "OpenAICompatibleEmbedder",
     "SentenceTransformerEmbedder",
-    "as_embedder",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from agenteval_otel.components import resolve_or_wrap
+from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.embedders.base import Embedder
 from agenteval_otel.errors import ConfigurationError
 

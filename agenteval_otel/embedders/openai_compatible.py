@@ -37,7 +37,7 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
     """
 
     client_modules: ClassVar[tuple[str, ...]] = ("httpx2", "numpy")
-    unversioned: ClassVar[frozenset[str]] = HostedModel.unversioned | {"batch_size"}
+    fingerprint_exclude: ClassVar[frozenset[str]] = HostedModel.fingerprint_exclude | {"batch_size"}
 
     batch_size: int = Field(default=16, ge=1, le=2_048)
     dimensions: int | None = Field(default=None, ge=1, le=65_536)

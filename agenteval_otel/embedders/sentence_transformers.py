@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
-from agenteval_otel.components import PartError
+from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.embedders.base import Embedder, unit_rows
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.runtime.fork import ForkSafeLock
@@ -46,7 +46,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         allow_download: Whether a missing model is downloaded.
     """
 
-    unversioned: ClassVar[frozenset[str]] = frozenset({"batch_size", "threads", "allow_download"})
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"batch_size", "threads", "allow_download"})
 
     model: str = Field(min_length=1, max_length=1_024)
     batch_size: int = Field(default=32, ge=1, le=1_024)
@@ -62,7 +62,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         elif self.model.startswith(("/", "./", "../", "~")) and not Path(self.model).expanduser().is_dir():
             problem = ConfigurationError("there is no such folder", path="model")
         if problem is not None:
-            raise PartError(problem, of_model=True)
+            raise ComponentError(problem, of_model=True)
         return self
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:

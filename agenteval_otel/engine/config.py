@@ -27,25 +27,28 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.compat import load_entries, load_evaluators
-from agenteval_otel.components import Component, Explained, choices, explain_validation, resolve
-from agenteval_otel.components.loading import import_plugins
+from agenteval_otel.components import Component
+from agenteval_otel.components.explained import FriendlyErrors, explain_validation, known_choices
+from agenteval_otel.components.loading import import_plugins, resolve
 from agenteval_otel.engine.handler import StorageLike
 from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.func import EvaluatorLike
-from agenteval_otel.ground_truth import GroundTruthStore, load_store
+from agenteval_otel.ground_truth import GroundTruthStore
+from agenteval_otel.ground_truth.base import load_store
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.value import snapshot_of
-from agenteval_otel.redaction import Redactor, default_redactors, load_redactors
+from agenteval_otel.redaction import Redactor, default_redactors
+from agenteval_otel.redaction.redactor import load_redactors
 from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import EvaluationStorageProvider
 
 
-class RunModel(BaseModel, metaclass=Explained):
+class RunModel(BaseModel, metaclass=FriendlyErrors):
     """A frozen model that knows all its fields, in snake_case and in camelCase.
 
     Raises:
@@ -111,7 +114,9 @@ def select(evaluators: Sequence[Evaluator], *, execution: Sequence[str], tags: S
     known = sorted({tag for evaluator in evaluators for tag in evaluator.tags})
     for index, tag in enumerate(tags):
         if tag not in known:
-            raise ConfigurationError(f"no evaluator has the tag {tag!r}{choices(tag, known)}", path=f"tags[{index}]")
+            raise ConfigurationError(
+                f"no evaluator has the tag {tag!r}{known_choices(tag, known)}", path=f"tags[{index}]"
+            )
     chosen: list[Evaluator] = []
     left_out: list[LeftOut] = []
     for evaluator in evaluators:
@@ -285,4 +290,4 @@ def _check_fields(criteria: Any) -> None:
     for index, entry in enumerate(criteria if isinstance(criteria, list | tuple) else ()):
         for name in entry if isinstance(entry, Mapping) else ():
             if name not in known and name not in known.values():
-                raise ConfigurationError(f"unknown field{choices(name, known)}", path=f"criteria[{index}].{name}")
+                raise ConfigurationError(f"unknown field{known_choices(name, known)}", path=f"criteria[{index}].{name}")

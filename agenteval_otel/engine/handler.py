@@ -16,7 +16,7 @@ from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import DISABLED, wrong_criterion_name
-from agenteval_otel.storage import FanOutStorage
+from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
 

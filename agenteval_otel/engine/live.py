@@ -18,7 +18,8 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext
 
-from agenteval_otel.capture import CURRENT, EVALUATING, CapturedCall, build_input
+from agenteval_otel.capture.build import build_input
+from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
 from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
@@ -26,9 +27,9 @@ from agenteval_otel.engine.run import Run, RunOutcome
 from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.ground_truth import with_ground_truth
+from agenteval_otel.ground_truth.base import with_ground_truth
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.objectives import Objectives
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
@@ -215,7 +216,7 @@ class Engine:
         if call.left_out:
             self.broken("capture", CaptureError(f"{call.left_out} parts cannot be read: capture= reads them"))
         call.release()
-        return replaced(evaluation_input, {"criteria": settings.criteria}) if settings.criteria else evaluation_input
+        return copy_with(evaluation_input, {"criteria": settings.criteria}) if settings.criteria else evaluation_input
 
     def _decide(self, evaluation_input: EvaluationInput, call: CapturedCall, settings: HandlerSettings) -> str | None:
         """Have a sampler that reads the answer decide; the outcome when the call goes no further."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Si
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from agenteval_otel.capture import CURRENT, EVALUATING
+from agenteval_otel.capture.calls import CURRENT, EVALUATING
 from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.progress import progress_for
@@ -22,14 +22,14 @@ from agenteval_otel.engine.response import aggregate
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution import Executor
-from agenteval_otel.ground_truth import with_ground_truth
+from agenteval_otel.ground_truth.base import with_ground_truth
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationInput,
     EvaluationResult,
     RunError,
 )
-from agenteval_otel.models.value import replaced, snapshot_of
+from agenteval_otel.models.value import copy_with, snapshot_of
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import message_of
@@ -121,7 +121,7 @@ class OfflineRun:
         config.check_input(evaluation_input)
         snapshot = snapshot_of(evaluation_input)
         if not config.is_strict and snapshot.criteria:
-            snapshot = replaced(snapshot, {"criteria": AgentDockCriteria.reading(snapshot.criteria)})
+            snapshot = copy_with(snapshot, {"criteria": AgentDockCriteria.reading(snapshot.criteria)})
         started_ns, tick = time.time_ns(), time.perf_counter_ns()
         token = CURRENT.set(EVALUATING)
         failures: list[BaseException] = []
@@ -144,7 +144,7 @@ class OfflineRun:
             changes["evaluation_config_snapshot"] = {
                 **(aggregated.evaluation_config_snapshot or {}), "leftOut": left_out,
             }  # fmt: skip
-        return await self._saved(replaced(aggregated, changes))
+        return await self._saved(copy_with(aggregated, changes))
 
     async def _saved(self, aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
         if self.config.storage is None:
@@ -153,7 +153,7 @@ class OfflineRun:
             await self.config.storage.save_result(self.redaction.result(aggregated))
         except (Exception, SystemExit) as error:  # a client of the user's own: the results are not lost with it
             failed = _error_of("StorageProvider", error)
-            return replaced(aggregated, {"run_errors": (*(aggregated.run_errors or ()), failed)})
+            return copy_with(aggregated, {"run_errors": (*(aggregated.run_errors or ()), failed)})
         return aggregated
 
 
@@ -180,7 +180,7 @@ def _weighted(result: EvaluationResult) -> EvaluationResult:
     """With the probability that only its evaluator knows of, such as a spend limit's; all inputs are evaluated."""
     if result.probability is not None or result.probability_given_sampled == 1.0:
         return result
-    return replaced(result, facts_of(result, {"probability": 1.0}))
+    return copy_with(result, facts_of(result, {"probability": 1.0}))
 
 
 def _error_of(part: str, error: BaseException) -> RunError:

@@ -19,7 +19,7 @@ from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import EvaluationRunner, RunOutcome, combined
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError, SpanReference
 from agenteval_otel.models.inputs import is_blank
-from agenteval_otel.models.value import made, replaced
+from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.scoring import Aggregation, WeightedMean
 from agenteval_otel.semconv import OTHER
@@ -59,7 +59,7 @@ def aggregate(
         snapshot["aggregation"] = strategy.type  # the originals know the one only
     errors = [error.model_dump(by_alias=True) for error in run_errors]
     # All of it comes from values that were validated when they were made.
-    return made(AggregatedEvaluationResult, {
+    return construct(AggregatedEvaluationResult, {
         **{name: getattr(evaluation_input, name) for name in _OF_THE_INPUT},
         "overall_score": score,
         "results": tuple(outcome.results),
@@ -185,13 +185,13 @@ def outgoing_words(result: EvaluationResult, redaction: Redaction) -> Evaluation
                 changes[name] = shown
     if result.judgement is not None:
         changes["judgement"] = redaction.model(result.judgement)
-    return replaced(result, changes) if changes else result
+    return copy_with(result, changes) if changes else result
 
 
 def _with_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:
     """The result with further facts; what should be a category is one, because it becomes an attribute."""
     results = tuple(_changed(result, _in_words(result)) for result in aggregated.results)
-    return replaced(aggregated, {**facts, "results": results})
+    return copy_with(aggregated, {**facts, "results": results})
 
 
 def _without_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:
@@ -199,14 +199,16 @@ def _without_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str,
     results = tuple(_changed(result, _without(result, _in_words(result))) for result in aggregated.results)
     update = {**facts, "results": results}
     if aggregated.run_errors:
-        errors = tuple(replaced(error, {"message": error.message.partition(":")[0]}) for error in aggregated.run_errors)
+        errors = tuple(
+            copy_with(error, {"message": error.message.partition(":")[0]}) for error in aggregated.run_errors
+        )
         update["run_errors"] = errors
         update["metadata"] = {**aggregated.metadata, "errors": [error.model_dump(by_alias=True) for error in errors]}
-    return replaced(aggregated, update)
+    return copy_with(aggregated, update)
 
 
 def _changed(result: EvaluationResult, changes: dict[str, Any]) -> EvaluationResult:
-    return replaced(result, changes) if changes else result
+    return copy_with(result, changes) if changes else result
 
 
 def _in_words(result: EvaluationResult) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_c
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.state import CHEAP_S, INLINE_SAMPLE
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
-from agenteval_otel.models.value import completed, replaced
+from agenteval_otel.models.value import completed, copy_with
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.sampling.base import threshold_of
@@ -396,7 +396,7 @@ class Run:
         if step.criterion is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
             return [completed(raw, facts | corrections(raw, self.criteria))]
         answered = criteria_of(step.evaluator, step.names, raw)
-        group = [replaced(result, facts_of(result, facts) | corrections(result, self.criteria)) for result in raw]
+        group = [copy_with(result, facts_of(result, facts) | corrections(result, self.criteria)) for result in raw]
         if answered != step.names:
             # So that every criterion that was asked for is accounted for.
             rest = _for_each(step, self.criteria, skip_reason="no result", **facts)

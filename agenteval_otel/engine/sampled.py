@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agenteval_otel.capture import CapturedCall
+from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.trace import CallsPerTrace, SamplingSettings, Upstream, upstream_of
 from agenteval_otel.scoring.probability import probability_of

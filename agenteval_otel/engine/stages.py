@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from agenteval_otel.components import choices
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.sampling.escalation import Escalation, ResultSampler
 from agenteval_otel.scoring.probability import SamplingDecision, independent
 
@@ -29,7 +29,7 @@ def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
 def escalated(result: EvaluationResult, decision: SamplingDecision) -> EvaluationResult:
     """A result of the second stage: with the probability of having got there, and why it did."""
     probability = independent(result.probability, decision.probability)
-    return replaced(result, {"probability": probability, "sampling_reason": decision.reason})
+    return copy_with(result, {"probability": probability, "sampling_reason": decision.reason})
 
 
 def check_escalation(
@@ -52,7 +52,7 @@ def check_escalation(
     waiting = _names(member for member in evaluators if id(member) in second)
     first = _names(member for member in evaluators if id(member) not in second)
     problems: Problems = [
-        (f"{path}.criteria[{index}]", f"no evaluator scores {name!r}{choices(name, [*first, *waiting])}")
+        (f"{path}.criteria[{index}]", f"no evaluator scores {name!r}{known_choices(name, [*first, *waiting])}")
         for index, name in enumerate(escalation.criteria) if name not in waiting
     ]  # fmt: skip
     if complete and not waiting and not problems:
@@ -72,7 +72,7 @@ def _problems_of(
         if name not in first:
             wrong = f"{name!r} is scored in the second stage" if name in waiting else f"no evaluator scores {name!r}"
             problems.append(
-                (f"{path}.criteria[{index}]", f"{wrong}: rules look at the first stage{choices(name, first)}")
+                (f"{path}.criteria[{index}]", f"{wrong}: rules look at the first stage{known_choices(name, first)}")
             )
     if complete and not rule.criteria and len(first) < rule.at_least:
         needed = "a criterion" if rule.at_least == 1 else f"{rule.at_least} criteria"

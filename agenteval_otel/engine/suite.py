@@ -18,7 +18,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.models.value import Value, replaced
+from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.redaction import Redactor, default_redactors
 
 _LINE = 100
@@ -283,7 +283,7 @@ class Suite(RunModel):
                 criteria_of_input.get(criterion.name, criterion) for criterion in evaluator.criteria()
             )
             config = EvaluationRunConfig(evaluators=(evaluator,), redactors=self.redactors)
-            aggregated = await run_evaluation(replaced(evaluation_input, {"criteria": criteria}), config)
+            aggregated = await run_evaluation(copy_with(evaluation_input, {"criteria": criteria}), config)
             results += aggregated.results
             if not self.continue_on_error and any(result.status == "failed" for result in aggregated.results):
                 break

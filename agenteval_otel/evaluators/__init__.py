@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from agenteval_otel.evaluators.base import CriterionEvaluator as CriterionEvaluator, Evaluator as Evaluator
-from agenteval_otel.evaluators.func import Func as Func, as_evaluator as as_evaluator
+from agenteval_otel.evaluators.func import Func as Func
 from agenteval_otel.evaluators.health import ResponseHealth as ResponseHealth
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ _PARTS = {
     "rules.checks": ("Includes", "Json", "JsonSchema", "KeywordCount", "Length", "Regex"),
 }  # fmt: skip
 _MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names}
-__all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth", "as_evaluator"])
+__all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth"])
 # A suite runs evaluators, so it is in the engine, a layer above; users look for it here.
 _MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.engine.suite")
 

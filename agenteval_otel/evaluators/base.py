@@ -19,7 +19,7 @@ from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.imports import MAIN, importable, imported
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
-from agenteval_otel.models.value import made
+from agenteval_otel.models.value import construct
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 
 Execution = Literal["inline", "thread", "process", "async"]
@@ -48,7 +48,7 @@ class Evaluator(Component, contract="evaluator"):
     evaluates_errors: ClassVar[bool] = False
     repeats: ClassVar[bool] = False
     child_environment: ClassVar[tuple[str, ...]] = ()
-    unversioned: ClassVar[frozenset[str]] = frozenset({"execution", "tags"})
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"execution", "tags"})
 
     execution: Execution | None = None
     timeout_s: float | None = Field(default=None, gt=0)
@@ -268,7 +268,7 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         **evaluator.signature,
     }
     if type(value) in _PLAIN:  # validated with the score already
-        return made(EvaluationResult, fields)
+        return construct(EvaluationResult, fields)
     return EvaluationResult(**fields)
 
 

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
-from agenteval_otel.components import PartError
-from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder, as_embedder
+from agenteval_otel.components.explained import ComponentError
+from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder
+from agenteval_otel.embedders.adapter import as_embedder
 from agenteval_otel.errors import ConfigurationError, EmbedderError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
@@ -59,7 +60,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         try:
             return as_embedder(value, path="embedder")
         except ConfigurationError as failure:
-            raise PartError(failure) from None
+            raise ComponentError(failure) from None
 
     def preferred_execution(self) -> Execution | None:
         """``async`` with an async embedder, else ``process``."""
@@ -92,7 +93,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
 
     def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
         usage = error.usage if isinstance(error, EmbedderError) else None
-        return replaced(super().failed(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
+        return copy_with(super().failed(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
 
     def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
         cosine: Any = score.value
@@ -107,7 +108,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
             fields["reason_code"] = None if reached else "below_threshold"
             if criterion.scale in _TWO_VALUED:
                 fields["value"] = reached
-        return replaced(score, fields)
+        return copy_with(score, fields)
 
     def prepare(self) -> None:
         """Have the embedder load what it needs."""

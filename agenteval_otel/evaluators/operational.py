@@ -14,7 +14,7 @@ from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, text_at
 from agenteval_otel.evaluators.words import common_prefix
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 
 _SHOWN_CHARACTERS = 80
 
@@ -31,8 +31,8 @@ class OperationalEvaluator(BuiltInEvaluator):
 
     def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
         if criterion.scale in ("binary", "pass/fail"):
-            return replaced(score, {"value": bool(score.passed)})
-        return score if criterion.threshold is None else replaced(score, {"passed": None})
+            return copy_with(score, {"value": bool(score.passed)})
+        return score if criterion.threshold is None else copy_with(score, {"passed": None})
 
 
 class ExactMatch(OperationalEvaluator, type="ExactMatch"):

@@ -44,7 +44,7 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
             ``category`` is ``positive``, ``negative`` or ``neutral``.
         positive_threshold: Comparative score above which the category is ``positive``.
         negative_threshold: Comparative score below which it is ``negative``.
-        original_tokens: Split text and find negations as AgentDock does, with its oddities: a tab joins two words,
+        agentdock_tokens: Split text and find negations as AgentDock does, with its oddities: a tab joins two words,
             typographic apostrophes negate nothing, an emoji counts only where it stands alone.
         lexicon: ``builtin`` is the package's own English one; ``afinn`` is AFINN-165, from the extra ``sentiment``,
             with the package's own emoji; anything else is the path of a file with ``word<TAB>value`` lines.
@@ -57,7 +57,7 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
     output_type: OutputType = "comparativeNormalized"
     positive_threshold: float = 0.2
     negative_threshold: float = -0.2
-    original_tokens: bool = False
+    agentdock_tokens: bool = False
     lexicon: str = BUILTIN
     max_characters: int = Field(default=_INLINE_UP_TO, ge=1, le=10_000_000)
 
@@ -128,7 +128,7 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
 
     @property
     def _split(self) -> Callable[[str], list[str]]:
-        return original_tokens if self.original_tokens else tokens
+        return agentdock_tokens if self.agentdock_tokens else tokens
 
     @cached_property
     def _lexicon(self) -> Lexicon:
@@ -137,7 +137,7 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
     def _sum(self, words: list[str]) -> tuple[int | float, list[str], list[str]]:
         """The sum, and the words on either side of zero after negation, from the end of the text."""
         values = self._lexicon.values
-        negators = _ORIGINAL_NEGATORS if self.original_tokens else _NEGATORS
+        negators = _ORIGINAL_NEGATORS if self.agentdock_tokens else _NEGATORS
         total: int | float = 0
         positive: list[str] = []
         negative: list[str] = []
@@ -260,7 +260,7 @@ def tokens(text: str) -> list[str]:
     return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(composed(text.translate(_APOSTROPHES)))
 
 
-def original_tokens(text: str) -> list[str]:
+def agentdock_tokens(text: str) -> list[str]:
     """The words as AgentDock splits them: at spaces, line ends, some punctuation and runs of whitespace.
 
     One tab or no-break space joins two words; brackets and both kinds of apostrophe stay; an emoji has to stand alone,

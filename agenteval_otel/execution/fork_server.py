@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agenteval_otel.capture import CURRENT, EVALUATING
+from agenteval_otel.capture.calls import CURRENT, EVALUATING
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.execution.jobs import Awaits, result_of_plain

@@ -1,6 +1,6 @@
 """Ground truth: the reference answers that responses are compared with."""
 
-from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore, load_store, module_of, with_ground_truth
+from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
 from agenteval_otel.ground_truth.file_store import CsvGroundTruthStore, FileGroundTruthStore, JsonlGroundTruthStore
 
 __all__ = [
@@ -9,7 +9,4 @@ __all__ = [
     "GroundTruth",
     "GroundTruthStore",
     "JsonlGroundTruthStore",
-    "load_store",
-    "module_of",
-    "with_ground_truth",
 ]

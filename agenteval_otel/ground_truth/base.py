@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agenteval_otel.components import Component, resolve
+from agenteval_otel.components import Component
 from agenteval_otel.components.blocking import part_of, stepwise
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.inputs import is_blank
-from agenteval_otel.models.value import Value, replaced, snapshot_of
+from agenteval_otel.models.value import Value, copy_with, snapshot_of
 
 
 class GroundTruth(Value):
@@ -115,4 +116,4 @@ def _enriched(evaluation_input: EvaluationInput, result: Any) -> EvaluationInput
         return evaluation_input
     how = result.model_dump(mode="json", exclude={"answer"}, exclude_none=True)
     metadata = {**(evaluation_input.metadata or {}), "ground_truth": how}
-    return replaced(evaluation_input, {"ground_truth": snapshot_of(result.answer), "metadata": metadata})
+    return copy_with(evaluation_input, {"ground_truth": snapshot_of(result.answer), "metadata": metadata})

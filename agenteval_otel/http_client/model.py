@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, SerializationInfo, field_serializer, field_validator, model_validator
 
-from agenteval_otel.components import Component, PartError
+from agenteval_otel.components import Component
+from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.errors import ConfigurationError, ModelError
 from agenteval_otel.http_client.client import LoopClients, client_for, quietly, trusted
 from agenteval_otel.http_client.replies import Reply, error_of, object_of, status_of
@@ -50,7 +51,7 @@ class HostedModel(Component):
 
     client_modules: ClassVar[tuple[str, ...]] = ("httpx2",)
     # No answer depends on these.
-    unversioned: ClassVar[frozenset[str]] = frozenset({
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({
         "api_key", "api_key_env", "deadline_s", "max_retries", "retry_share", "retry_base_s", "max_answer_bytes",
         "extra_headers",
     })  # fmt: skip
@@ -85,7 +86,7 @@ class HostedModel(Component):
     def _base_url_is_an_address(self) -> Self:
         problem = _problem_of(self.base_url)
         if problem is not None:  # an error of a field would show its value, with a password
-            raise PartError(ConfigurationError(problem, path="base_url"), of_model=True)
+            raise ComponentError(ConfigurationError(problem, path="base_url"), of_model=True)
         return self
 
     @field_serializer("api_key", when_used="unless-none")

@@ -6,7 +6,9 @@ import sys
 from itertools import islice
 from typing import Any, Unpack
 
-from agenteval_otel.capture import CURRENT, CapturedCall, Facts, take
+from agenteval_otel.capture import Facts
+from agenteval_otel.capture.calls import CURRENT, CapturedCall
+from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.fields import MAX_ITEMS
 from agenteval_otel.instrumentation.wrappers import wrap
 

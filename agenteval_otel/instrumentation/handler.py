@@ -20,8 +20,7 @@ from typing import Any, Final
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 
-from agenteval_otel.capture import CURRENT, EVALUATING, Arguments, CapturedCall
-from agenteval_otel.capture.calls import fresh_call
+from agenteval_otel.capture.calls import CURRENT, EVALUATING, Arguments, CapturedCall, fresh_call
 from agenteval_otel.config.current import follow
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.model_parts import log_problems

@@ -17,7 +17,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
-from agenteval_otel.capture import CURRENT, CapturedCall
+from agenteval_otel.capture.calls import CURRENT, CapturedCall
 
 SCOPE: Final = "scope"
 """What its failures are counted as; they are those of no call."""

@@ -16,8 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from agenteval_otel.capture import CURRENT, CapturedCall
-from agenteval_otel.capture.calls import STREAM_CHARS
+from agenteval_otel.capture.calls import CURRENT, STREAM_CHARS, CapturedCall
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.semconv import PIPELINE_FAILED

@@ -7,10 +7,10 @@ outlives its deadline, and never shows its key. Importing this package loads no 
 
 from __future__ import annotations
 
-from agenteval_otel.judges.adapter import CallableJudge, as_judge
+from agenteval_otel.judges.adapter import CallableJudge
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.anthropic import AnthropicJudge
-from agenteval_otel.judges.base import ERROR_TYPES, Guarded, Judge
+from agenteval_otel.judges.base import Judge
 from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.judges.cache import CacheSettings
 from agenteval_otel.judges.hosted import OpenAICompatibleJudge
@@ -19,18 +19,15 @@ from agenteval_otel.judges.spend import SpendLimits
 from agenteval_otel.models.judge_calls import JudgeUsage
 
 __all__ = [
-    "ERROR_TYPES",
     "AnthropicJudge",
     "BreakerSettings",
     "CacheSettings",
     "CallableJudge",
-    "Guarded",
     "Judge",
     "JudgeRequest",
     "JudgeUsage",
     "OpenAICompatibleJudge",
     "SpendLimits",
     "Verdict",
-    "as_judge",
     "parse_answer",
 ]

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from pydantic import Field, model_validator
 
-from agenteval_otel.components import resolve_or_wrap
+from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.base import Judge

@@ -22,7 +22,7 @@ from agenteval_otel.judges.cache import CacheSettings, VerdictCache, key_of
 from agenteval_otel.judges.request import JudgeRequest, Verdict
 from agenteval_otel.judges.spend import SpendLimits
 from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall, JudgeUsage
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 
 ERROR_TYPES = (
     "refusal", "truncated", "empty_answer", "malformed_answer", "context_overflow", "rate_limited", "overloaded",
@@ -47,7 +47,7 @@ class Judge(Component, contract="judge"):
     """
 
     # No answer depends on these: neither an evaluator's fingerprint nor the key of a cached verdict has them.
-    unversioned: ClassVar[frozenset[str]] = frozenset({"spend", "breaker", "cache"})
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"spend", "breaker", "cache"})
 
     model: str = ""
     spend: SpendLimits | None = None
@@ -111,7 +111,7 @@ class Guarded:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.inner, self.budget, self.breaker, self.cache, self._clock = judge, budget, breaker, cache, clock
-        self._version = judge.versioned()
+        self._version = judge.fingerprint_source()
         self._calls: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[Verdict]] = {}
         self.observer_failures = 0
 
@@ -207,7 +207,7 @@ class Guarded:
         cost_usd = self._ended(request, reservation, started, ANSWERED, verdict.usage, verdict.cost_usd)
         if (cost_usd, probability) == (verdict.cost_usd, verdict.probability):
             return verdict
-        return replaced(verdict, {"cost_usd": cost_usd, "probability": probability})
+        return copy_with(verdict, {"cost_usd": cost_usd, "probability": probability})
 
     def _ended(
         self, request: JudgeRequest, reservation: Reservation | None, started: float, outcome: str,
@@ -227,7 +227,7 @@ class Guarded:
             "usage": JudgeUsage(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "from_cache": True,
             "probability": probability,
         }  # fmt: skip
-        return replaced(verdict, changes)
+        return copy_with(verdict, changes)
 
     def _notify(self, call: JudgeCall) -> None:
         observer = OBSERVER.get()

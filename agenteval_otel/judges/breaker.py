@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agenteval_otel.components import Explained
+from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.errors import JudgeError, ModelError
 from agenteval_otel.runtime.fork import ForkSafeLock
 
@@ -26,7 +26,7 @@ _MAX_CALLS: Final = 1_000
 _TIMED_OUT: Final = "timeout"
 
 
-class BreakerSettings(BaseModel, metaclass=Explained):
+class BreakerSettings(BaseModel, metaclass=FriendlyErrors):
     """When an endpoint is left alone, and for how long.
 
     Attributes:

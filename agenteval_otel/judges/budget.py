@@ -13,7 +13,7 @@ from agenteval_otel.judges.request import JudgeRequest
 from agenteval_otel.judges.spend import NANO, Limit, Price, SpendLimits, most_of, price_of
 from agenteval_otel.judges.sqlite_store import SqliteStore
 from agenteval_otel.models.judge_calls import JudgeUsage
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.log import log
 
@@ -187,7 +187,7 @@ def _plausible(usage: JudgeUsage | None) -> JudgeUsage | None:
     if usage is None:
         return None
     counts = _counts(usage)
-    return replaced(usage, counts) if any(counts.values()) else None
+    return copy_with(usage, counts) if any(counts.values()) else None
 
 
 # As many as settings name; none is ever dropped, since a limit is worth what its ledger knows.

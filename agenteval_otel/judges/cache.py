@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agenteval_otel.components import Explained
+from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.judges.request import Verdict
 from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
 from agenteval_otel.runtime.fork import ForkSafeLock
@@ -32,7 +32,7 @@ _SCHEMA: Final = (
 )
 
 
-class CacheSettings(BaseModel, metaclass=Explained):
+class CacheSettings(BaseModel, metaclass=FriendlyErrors):
     """How many verdicts are kept, and for how long.
 
     Attributes:

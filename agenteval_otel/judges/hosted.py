@@ -27,7 +27,7 @@ class HostedJudge(HostedModel, Judge):
         breaker: When its endpoint is left alone; None is never.
     """
 
-    unversioned: ClassVar[frozenset[str]] = HostedModel.unversioned | Judge.unversioned
+    fingerprint_exclude: ClassVar[frozenset[str]] = HostedModel.fingerprint_exclude | Judge.fingerprint_exclude
 
     breaker: BreakerSettings | None = BreakerSettings()
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agenteval_otel.components import Explained
+from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.judges.ledger import Amount, Key
 from agenteval_otel.judges.request import JudgeRequest
 from agenteval_otel.judges.sqlite_store import IS_FILE
@@ -25,7 +25,7 @@ _FRAME_TOKENS: Final = 32
 _HIGHEST_WRITE: Final = 2.0
 
 
-class Price(BaseModel, metaclass=Explained):
+class Price(BaseModel, metaclass=FriendlyErrors):
     """What a model costs, in US dollars per million tokens.
 
     Attributes:
@@ -98,7 +98,7 @@ class Limit(NamedTuple):
         return Key(self.scope, self.period, int(now // _PERIOD_S[self.period]))
 
 
-class PurposeLimits(BaseModel, metaclass=Explained):
+class PurposeLimits(BaseModel, metaclass=FriendlyErrors):
     """Limits of one purpose: the calls of one evaluator. What is left out is not limited.
 
     Attributes:

@@ -1,6 +1,6 @@
 """Value: the base of all frozen values, and faster ways to build and copy them.
 
-`made` and `replaced` skip the validation, for fields computed from values that were validated before. They return
+`construct` and `copy_with` skip the validation, for fields computed from values that were validated before. They return
 ordinary frozen models.
 """
 
@@ -24,7 +24,7 @@ class Value(BaseModel):
     )  # fmt: skip
 
 
-def made(model: type[V], fields: dict[str, Any]) -> V:
+def construct(model: type[V], fields: dict[str, Any]) -> V:
     """A value from fields of the right types, by their Python names; missing fields get their defaults.
 
     Only for models without extra fields and with immutable defaults.
@@ -33,7 +33,7 @@ def made(model: type[V], fields: dict[str, Any]) -> V:
     return _assembled(model, defaults | fields, set(fields), None, None)
 
 
-def replaced(value: V, changes: dict[str, Any]) -> V:
+def copy_with(value: V, changes: dict[str, Any]) -> V:
     """A copy with other fields; cached properties are not copied."""
     model = type(value)
     if value.__pydantic_extra__:
@@ -103,6 +103,6 @@ def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
         copied = known[id(value)] = tuple(_copied(item, depth - 1, known) for item in value)
     else:
         fields = {name: getattr(value, name) for name in value.model_fields_set}
-        copied = replaced(value, {name: _copied(item, depth - 1, known) for name, item in fields.items()})
+        copied = copy_with(value, {name: _copied(item, depth - 1, known) for name, item in fields.items()})
         known[id(value)] = copied
     return copied

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agenteval_otel.components import Explained
+from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.models import SpanReference
 from agenteval_otel.objectives.evidence import Evidence, LeastProbability
 from agenteval_otel.scoring.intervals import Estimate, estimate_of
@@ -21,7 +21,7 @@ _NEARLY_ZERO = 1e-9
 """The least probability that counts: the squares of weights stay numbers."""
 
 
-class BreachSettings(BaseModel, metaclass=Explained):
+class BreachSettings(BaseModel, metaclass=FriendlyErrors):
     """When a criterion counts as below its objective, and as recovered: docs/thresholds.md.
 
     Attributes:

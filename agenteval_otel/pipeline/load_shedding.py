@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agenteval_otel.components import Explained
+from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.pipeline.load import LoopLag, Work
 from agenteval_otel.runtime.fork import RANDOM, reset_in_child
 from agenteval_otel.runtime.log import log
@@ -45,7 +45,7 @@ _NO_LOOK_S: Final = 5.0
 _IGNORE_S: Final = 300.0
 
 
-class LoadSheddingSettings(BaseModel, metaclass=Explained):
+class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
     """When sampling is reduced under load. Null sets no bound; drain time and lag are exported all the same.
 
     Attributes:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from agenteval_otel.capture import CapturedCall
+from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.components.blocking import running_part
 from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
 from agenteval_otel.engine.live import Engine
@@ -39,7 +39,7 @@ from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN
-from agenteval_otel.storage import FanOutStorage
+from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter
 
@@ -56,7 +56,7 @@ class Pipeline:
     Args:
         sampler, evaluators, storage, criteria, escalation: What a handler gets that asks for nothing else.
         telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
-        own_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
+        agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agent_span_end: ``background`` ends that span on the background thread, with its scores, where the host's
             processors allow it; ``caller`` always ends it when the handler returns.
         agents: What differs for single agents, by the agent's name.
@@ -79,7 +79,7 @@ class Pipeline:
         dispatcher: Dispatcher | None = None,
         accounting: Accounting | None = None,
         enabled: bool = True,
-        own_span: AgentSpan = "sampled",
+        agent_span: AgentSpan = "sampled",
         agent_span_end: str = "background",
         criteria: Sequence[EvaluationCriteria] = (),
         agents: Mapping[str, HandlerOptions] | None = None,
@@ -108,7 +108,7 @@ class Pipeline:
             accounting=self.accounting, redaction=self.redaction, objectives=self.objectives,
             shedding=self.load_shedder, sampled=self.sampled, broken=self.broken,
         )  # fmt: skip
-        self.enabled, self.own_span, self.shutdown_timeout_s = enabled, own_span, shutdown_timeout_s
+        self.enabled, self.agent_span, self.shutdown_timeout_s = enabled, agent_span, shutdown_timeout_s
         self.late_spans = agent_span_end == "background" and isinstance(self.dispatcher, PoolDispatcher)
         self._parts: dict[str, Any] = {
             "aggregation": aggregation, "ground_truth": ground_truth, "telemetry_off": telemetry_off,
@@ -152,7 +152,7 @@ class Pipeline:
         settings = resolve(
             agent, chosen, executor=self.executor, redaction=self.redaction,
             telemetry=getattr(self.telemetry, "emitter", None), on_storage_failure=self.storage_failed,
-            agent_span=self.own_span, capture=capture, function=function, **self._parts,
+            agent_span=self.agent_span, capture=capture, function=function, **self._parts,
         )  # fmt: skip
         for provider in chosen.storage or ():
             self._know(provider)

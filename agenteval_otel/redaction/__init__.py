@@ -4,6 +4,6 @@
 examine them, `outgoing` applies redactors to whole inputs and results.
 """
 
-from agenteval_otel.redaction.redactor import KINDS, PatternRedactor, Redactor, default_redactors, load_redactors
+from agenteval_otel.redaction.redactor import PatternRedactor, Redactor, default_redactors
 
-__all__ = ["KINDS", "PatternRedactor", "Redactor", "default_redactors", "load_redactors"]
+__all__ = ["PatternRedactor", "Redactor", "default_redactors"]

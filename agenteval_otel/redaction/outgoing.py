@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
-from agenteval_otel.models.value import Value, replaced
+from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.redaction.personal import PHONE_KEY
 from agenteval_otel.redaction.redactor import Redactor
 from agenteval_otel.redaction.secrets import SECRET, TELLING_KEY
@@ -91,7 +91,7 @@ class Redaction:
         update: dict[str, Any] = {"results": results}
         if snapshot and aggregated.input_snapshot is not None:
             update["input_snapshot"] = self.input(aggregated.input_snapshot)
-        return self._model(replaced(aggregated, update), _KEPT_OF_AGGREGATED)
+        return self._model(copy_with(aggregated, update), _KEPT_OF_AGGREGATED)
 
     def _redacted(self, text: str) -> str:
         for redactor in self.redactors:
@@ -119,7 +119,7 @@ class Redaction:
             after = self._short(name, before) if kind is str else self._guarded(name, before)
             if after is not before:
                 changed[name] = after
-        return replaced(value, changed) if changed else value
+        return copy_with(value, changed) if changed else value
 
     def _guarded(self, name: str, value: Any) -> Any:
         """What has no form that can be redacted, by its depth or by its methods, does not leave."""

@@ -8,7 +8,8 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
-from agenteval_otel.components import Component, load_each, resolve
+from agenteval_otel.components import Component
+from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.redaction.personal import find_emails, find_ibans, find_ipv6, find_numbers
 from agenteval_otel.redaction.scan import Finding, Scan, merged

@@ -7,24 +7,15 @@ from agenteval_otel.sampling.escalation import (
     Escalation,
     FailureSampler,
     LabelSampler,
-    ResultSampler,
     ScoreSampler,
 )
 from agenteval_otel.sampling.ratio import RateLimitSampler, RatioSampler
-from agenteval_otel.sampling.rules import (
-    AgentSampler,
-    ErrorSampler,
-    FunctionSampler,
-    PatternSampler,
-    RuleSampler,
-    SlowSampler,
-)
-from agenteval_otel.sampling.trace import randomness_of
+from agenteval_otel.sampling.rules import AgentSampler, ErrorSampler, FunctionSampler, PatternSampler, SlowSampler
 from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
     "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
     "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
-    "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
-    "SamplingDecision", "ScoreSampler", "SlowSampler", "randomness_of",
+    "RateLimitSampler", "RatioSampler", "Sampler", "SamplingContext",
+    "SamplingDecision", "ScoreSampler", "SlowSampler",
 ]  # fmt: skip

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from agenteval_otel.components import ListOf, load_each, resolve
+from agenteval_otel.components import ListOf
+from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sampling.base import Sampler, SamplingContext, expect_before_results, hashed
 from agenteval_otel.sampling.ratio import RatioSampler

@@ -14,7 +14,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
-from agenteval_otel.components import Explained, ListOf, PartError, load_each, resolve
+from agenteval_otel.components import ListOf
+from agenteval_otel.components.explained import ComponentError, FriendlyErrors
+from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.sampling.base import Sampler, SamplingContext, hashed, threshold_of
@@ -30,7 +32,7 @@ _SALT = b"escalation"
 _NO = ("false", "no", "off")
 
 
-class Escalation(BaseModel, metaclass=Explained):
+class Escalation(BaseModel, metaclass=FriendlyErrors):
     """Cheap evaluators first; what they found decides which answers the others see.
 
     Attributes:
@@ -57,7 +59,7 @@ class Escalation(BaseModel, metaclass=Explained):
         try:
             return load_each(_load_rule, value, path="rules")
         except ConfigurationError as failure:
-            raise PartError(failure) from None
+            raise ComponentError(failure) from None
 
     @model_validator(mode="after")
     def _escalates_something(self) -> Self:
@@ -144,7 +146,7 @@ def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | boo
         return Escalation(**value)
     except ConfigurationError as failure:
         problems = [(None if where == "configuration" else where, text) for where, text in failure.problems]
-        raise ConfigurationError.of(problems).under(path) from None
+        raise ConfigurationError.of(problems).with_prefix(path) from None
 
 
 def _load_rule(value: Any, path: str) -> Sampler:

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 from opentelemetry.trace import SpanContext
 from pydantic import BaseModel, ConfigDict, Field
 
-from agenteval_otel.components import Explained
+from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.sampling.base import hashed
 from agenteval_otel.scoring.probability import known, of_threshold, through_upstream
@@ -33,7 +33,7 @@ NO_STATE: Final = SpanContext(0, 0, False).trace_state
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
-class SamplingSettings(BaseModel, metaclass=Explained):
+class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
     """What samplers choose between, and what was sampled before: docs/sampling.md.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from agenteval_otel.components import Component
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES, normalize, passed_of
 
 
@@ -116,7 +116,7 @@ def overall_score(
         if value is None:
             continue
         if result.passed is None and (declared.threshold is not None or declared.scale in BOOLEAN_SCALES):
-            result = replaced(result, {"passed": passed_of(result.score, declared)})
+            result = copy_with(result, {"passed": passed_of(result.score, declared)})
         weight = declared.weight
         scored.append(_new(Scored, (result, value, 1.0 if weight is None else weight)))
     overall = (aggregation or _DEFAULT).combine(scored) if scored else None

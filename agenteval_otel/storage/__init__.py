@@ -1,6 +1,6 @@
 """Storage providers: where finished results are saved. `OtlpStorageProvider` is the one that emits."""
 
-from agenteval_otel.storage.base import EvaluationStorageProvider, FanOutStorage
+from agenteval_otel.storage.base import EvaluationStorageProvider
 from agenteval_otel.storage.console import ConsoleStorageProvider
 from agenteval_otel.storage.json_file import JsonFileStorageProvider
 from agenteval_otel.storage.otlp import OtlpStorageProvider
@@ -10,7 +10,6 @@ from agenteval_otel.storage.sql_rows import StoredResult
 __all__ = [
     "ConsoleStorageProvider",
     "EvaluationStorageProvider",
-    "FanOutStorage",
     "JsonFileStorageProvider",
     "OtlpStorageProvider",
     "SqlStorageProvider",

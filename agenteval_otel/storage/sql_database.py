@@ -26,7 +26,7 @@ from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError,
 from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeDecorator
 
-from agenteval_otel.components import Explained
+from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.value import Value
@@ -342,7 +342,7 @@ def _delete_old(connection: sa.Connection, before: datetime) -> int:
         return connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))).rowcount
 
 
-class ResultQuery(Value, metaclass=Explained):
+class ResultQuery(Value, metaclass=FriendlyErrors):
     """A query for results; None does not filter. Times without a zone are in UTC."""
 
     model_config = ConfigDict(extra="forbid")

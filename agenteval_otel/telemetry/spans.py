@@ -17,7 +17,7 @@ from opentelemetry.trace.span import TraceState
 
 from agenteval_otel import semconv as names
 from agenteval_otel.models import SpanReference
-from agenteval_otel.models.value import made
+from agenteval_otel.models.value import construct
 from agenteval_otel.telemetry.target import scope_version
 
 Placement = Literal["child", "linked"]
@@ -105,7 +105,7 @@ def reference_of(span_context: SpanContext | None) -> SpanReference | None:
     """A span context written down; None for none and for invalid ones."""
     if span_context is None or not span_context.is_valid:
         return None
-    return made(SpanReference, {
+    return construct(SpanReference, {
         "trace_id": trace.format_trace_id(span_context.trace_id),
         "span_id": trace.format_span_id(span_context.span_id),
         "trace_flags": int(span_context.trace_flags),

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from agenteval_otel.components import Component, resolve
+from agenteval_otel.components import Component
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator

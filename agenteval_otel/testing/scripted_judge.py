@@ -11,8 +11,9 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.http_client.replies import RETRYABLE
-from agenteval_otel.judges import ERROR_TYPES, Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.judges.answers import parse_answer
+from agenteval_otel.judges.base import ERROR_TYPES
 from agenteval_otel.runtime.fork import ForkSafeLock
 
 Reply = str | dict[str, Any]

@@ -38,7 +38,7 @@ def eight(name: str, size: Size) -> Numbers:
     on_one_core()
     application, rows = exporting_nowhere(encode=True), size.of(4, 30)
     # Without an agent span of ours, as the application of the goal had one: the row is about evaluation and encoding.
-    subject = make(name, application, evaluators=evaluators(), shedding=False, own_span="never")
+    subject = make(name, application, evaluators=evaluators(), shedding=False, agent_span="never")
     handler = subject.wrap(subjects.answer)
     done = _rows(subject, handler, 2, 0)
     application.flush()

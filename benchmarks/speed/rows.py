@@ -133,8 +133,8 @@ ROWS: dict[str, Row] = {
         (Line("answers, 1/s", "per s", ">= 600", _at_least("per s", 600)), _KEPT),
         {"splunk": "the eight are ours, and its OpenTelemetry is another", "late": "has one evaluator"},
     ),
-    "own_span": Row(
-        "sampled, own span, calls 1 ms apart, p50", service.own_span, _RIVALS,
+    "agent_span": Row(
+        "sampled, own span, calls 1 ms apart, p50", service.agent_span, _RIVALS,
         tuple(
             Line(f"{mode}, us more than the bare call", f"{mode} us", "<= 1.15 x raw",
                  _times_at_most(f"{mode} us", 1.15, "raw"))

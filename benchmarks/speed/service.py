@@ -20,7 +20,7 @@ from benchmarks.speed.process import children, resident_mb, threads, tree_cpu_s
 from benchmarks.speed.receiver import receiver
 from benchmarks.speed.subjects import make
 
-__all__ = ["exported", "in_the_host", "loop_lag", "own_span", "requests"]
+__all__ = ["agent_span", "exported", "in_the_host", "loop_lag", "requests"]
 
 _now = time.perf_counter
 _RATE = 50.0
@@ -28,7 +28,7 @@ _CPU_S = 0.005
 
 
 # --- calls a millisecond apart ----------------------------------------------------------------------------------------
-def own_span(name: str, size: Size) -> Numbers:
+def agent_span(name: str, size: Size) -> Numbers:
     """p50 that a sampled call adds, sync and async, in turns with the bare call: caches are cold, as in a service."""
     subject, calls = make(name, exporting_nowhere()), size.of(200, 1_000)
     added: Numbers = {}

@@ -62,8 +62,8 @@ class Alertmanager(BackendProcess):
     def alerts(self) -> list[Alert]:
         """The alerts that are firing now, the silenced and inhibited ones too."""
         return [
-            Alert(found["labels"], found["annotations"], found["status"]["state"])
-            for found in self._get_json(self.ports.web, "/api/v2/alerts")
+            Alert(actual["labels"], actual["annotations"], actual["status"]["state"])
+            for actual in self._get_json(self.ports.web, "/api/v2/alerts")
         ]
 
     def _arguments(self) -> list[str]:

@@ -15,11 +15,11 @@ LOOPBACK = "127.0.0.1"
 
 def free_ports(count: int) -> list[int]:
     """That many different ports that were free a moment ago; whoever listens first has them."""
-    held = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
+    stack = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
     try:
-        return [server.getsockname()[1] for server in held]
+        return [server.getsockname()[1] for server in stack]
     finally:
-        for server in held:
+        for server in stack:
             server.close()
 
 

@@ -106,7 +106,7 @@ class Jaeger(BackendProcess):
         """
         now_us = int(time.time() * 1e6)
         # Without start, end and lookback it finds nothing and does not say why.
-        asked = {
+        requests = {
             "service": service,
             "start": str(now_us - int(since_s * 1e6)),
             "end": str(now_us + 60_000_000),
@@ -114,10 +114,10 @@ class Jaeger(BackendProcess):
             "limit": str(TRACE_LIMIT),
             **({"tags": json.dumps(dict(tags))} if tags else {}),
         }
-        answer = self._get_json(self.ports.query_http, "/api/traces", asked)
+        answer = self._get_json(self.ports.query_http, "/api/traces", requests)
         if answer.get("errors"):
             raise BackendError(f"Jaeger answered {answer['errors']}")
-        return [_trace(found) for found in answer["data"] or []]
+        return [_trace(actual) for actual in answer["data"] or []]
 
     def trace(self, trace_id: str) -> JaegerTrace | None:
         """The trace of this id (lower-case hexadecimal), or None when Jaeger does not have it."""
@@ -159,9 +159,9 @@ class Jaeger(BackendProcess):
         return self.ports.admin, "/"
 
 
-def _trace(found: Mapping[str, Any]) -> JaegerTrace:
-    processes = found["processes"]
-    return JaegerTrace(found["traceID"], tuple(_span(span, processes[span["processID"]]) for span in found["spans"]))
+def _trace(actual: Mapping[str, Any]) -> JaegerTrace:
+    processes = actual["processes"]
+    return JaegerTrace(actual["traceID"], tuple(_span(span, processes[span["processID"]]) for span in actual["spans"]))
 
 
 def _span(span: Mapping[str, Any], process: Mapping[str, Any]) -> JaegerSpan:

@@ -75,24 +75,24 @@ class Loki(BackendProcess):
             BackendError: Loki refused the query; the message holds its reason.
         """
         now = time.time_ns()
-        asked = {
+        requests = {
             "query": query,
             "start": str(now - int(since_s * 1e9)),
             "end": str(now + 60_000_000_000),
             "limit": str(RECORD_LIMIT),
             "direction": "forward",
         }
-        found = self._get_json(self.ports.http, "/loki/api/v1/query_range", asked)["data"]
-        if found["resultType"] == "matrix":
+        actual = self._get_json(self.ports.http, "/loki/api/v1/query_range", requests)["data"]
+        if actual["resultType"] == "matrix":
             records = [
                 LokiRecord(value, series["metric"], int(at * 1e9))
-                for series in found["result"]
+                for series in actual["result"]
                 for at, value in series["values"]
             ]
         else:
             records = [
                 LokiRecord(line, stream["stream"], int(at))
-                for stream in found["result"]
+                for stream in actual["result"]
                 for at, line in stream["values"]
             ]
         return sorted(records, key=lambda record: record.time_unix_nano)

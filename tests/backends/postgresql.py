@@ -62,8 +62,8 @@ class PostgreSQL(BackendProcess):
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of a statement; none for one that gives none."""
         with self._connected(DATABASE) as connection:
-            found = connection.execute(statement)  # type: ignore[call-overload]
-            return list(found.fetchall()) if found.description else []
+            result = connection.execute(statement)  # type: ignore[call-overload]
+            return list(result.fetchall()) if result.description else []
 
     def empty(self) -> None:
         self.query("DROP SCHEMA public CASCADE")
@@ -121,8 +121,8 @@ class PostgreSQL(BackendProcess):
 
         try:
             with self._connected("postgres") as connection:
-                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = 'results'").fetchone()
-                if found is None:
+                result = connection.execute("SELECT 1 FROM pg_database WHERE datname = 'results'").fetchone()
+                if result is None:
                     connection.execute("CREATE DATABASE results")
         except psycopg.OperationalError:
             return False
@@ -153,13 +153,13 @@ class PostgreSQL(BackendProcess):
 
     def _reachable(self, binary: Path) -> Path:
         """The program where the unprivileged user may enter: a copy, where the cache is its owner's alone."""
-        found = binary.resolve()
-        if self._owner is None or _is_installed(found):
-            return found
-        tree = _tree_of(found)
+        result = binary.resolve()
+        if self._owner is None or _is_installed(result):
+            return result
+        tree = _tree_of(result)
         shutil.copytree(tree, self._home / "program", symlinks=True)
         os.chmod(self._home, 0o755)
-        return self._home / "program" / found.relative_to(tree)
+        return self._home / "program" / result.relative_to(tree)
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None

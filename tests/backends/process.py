@@ -127,8 +127,8 @@ class BackendProcess(ABC):
         never = Event()
         while True:
             alive = self.running
-            if found := predicate(self):
-                return found
+            if actual := predicate(self):
+                return actual
             if not alive:
                 raise BackendError(f"{self.title} is not running; {self._log_tail()}")
             if time.monotonic() >= deadline:
@@ -184,10 +184,10 @@ class BackendProcess(ABC):
         Raises:
             BackendError: The status is not 200.
         """
-        asked = f"{path}?{urlencode(parameters)}" if parameters else path
-        status, body = http_get(port, asked, headers)
+        requests = f"{path}?{urlencode(parameters)}" if parameters else path
+        status, body = http_get(port, requests, headers)
         if status != http.client.OK:
-            raise BackendError(f"{self.title} gave status {status} for {asked}: {body[:500]}; {self._log_tail()}")
+            raise BackendError(f"{self.title} gave status {status} for {requests}: {body[:500]}; {self._log_tail()}")
         return body
 
     def _get_json(self, port: int, path: str, parameters: Mapping[str, str] | None = None) -> Any:

@@ -63,20 +63,20 @@ class Prometheus(BackendProcess):
         Raises:
             BackendError: Prometheus refused the expression; the message holds its reason.
         """
-        asked = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
-        answer = self._get_json(self.ports.web, "/api/v1/query", asked)
-        return [Sample(found["metric"], float(found["value"][1])) for found in answer["data"]["result"]]
+        requests = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
+        answer = self._get_json(self.ports.web, "/api/v1/query", requests)
+        return [Sample(actual["metric"], float(actual["value"][1])) for actual in answer["data"]["result"]]
 
     def firing(self) -> list[Mapping[str, str]]:
         """The labels of the alerts that fire now, `alertname` among them."""
-        found = self._get_json(self.ports.web, "/api/v1/alerts")["data"]["alerts"]
-        return [alert["labels"] for alert in found if alert["state"] == "firing"]
+        actual = self._get_json(self.ports.web, "/api/v1/alerts")["data"]["alerts"]
+        return [alert["labels"] for alert in actual if alert["state"] == "firing"]
 
     def exemplars(self, expression: str, *, since_s: float = 3600.0) -> list[tuple[Mapping[str, str], Exemplar]]:
         """The exemplars of the series that the expression selects, each with its series' labels."""
         now = time.time()
-        asked = {"query": expression, "start": f"{now - since_s:.3f}", "end": f"{now + 60:.3f}"}
-        answer = self._get_json(self.ports.web, "/api/v1/query_exemplars", asked)
+        requests = {"query": expression, "start": f"{now - since_s:.3f}", "end": f"{now + 60:.3f}"}
+        answer = self._get_json(self.ports.web, "/api/v1/query_exemplars", requests)
         return [
             (series["seriesLabels"], _exemplar(exemplar))
             for series in answer["data"]
@@ -116,8 +116,8 @@ def prometheus_names(name: str, unit: str, kind: str) -> tuple[str, ...]:
         words = [word for word in words if word != "total"] + ["total"]
     if kind == "gauge" and unit == "1":
         words = [word for word in words if word != "ratio"] + ["ratio"]
-    found = "_".join(words)
-    return (f"{found}_bucket", f"{found}_sum", f"{found}_count") if kind == "histogram" else (found,)
+    result = "_".join(words)
+    return (f"{result}_bucket", f"{result}_sum", f"{result}_count") if kind == "histogram" else (result,)
 
 
 def scraping(
@@ -141,6 +141,6 @@ def scraping(
     return config
 
 
-def _exemplar(found: Mapping[str, Any]) -> Exemplar:
-    labels = found["labels"]
-    return Exemplar(float(found["value"]), labels.get("trace_id", ""), labels.get("span_id", ""))
+def _exemplar(actual: Mapping[str, Any]) -> Exemplar:
+    labels = actual["labels"]
+    return Exemplar(float(actual["value"]), labels.get("trace_id", ""), labels.get("span_id", ""))

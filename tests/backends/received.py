@@ -130,8 +130,8 @@ def _point(item: _Json) -> Point:
         count=int(item.get("count", 0)),
         bounds=tuple(float(bound) for bound in item.get("explicitBounds", ())),
         exemplars=tuple(
-            Exemplar(_number(found) or 0.0, found.get("traceId", ""), found.get("spanId", ""))
-            for found in item.get("exemplars", ())
+            Exemplar(_number(actual) or 0.0, actual.get("traceId", ""), actual.get("spanId", ""))
+            for actual in item.get("exemplars", ())
         ),
     )
 

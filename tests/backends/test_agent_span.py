@@ -55,9 +55,9 @@ def test_the_agent_span_in_jaeger_carries_its_scores(
             tags = {OPERATION_NAME: OPERATION_INVOKE_AGENT, criterion_label(CRITERION): label}
             traces = jaeger.wait_for(
                 lambda seen, tags=tags, count=count: (
-                    len(found := seen.traces(service, tags=tags)) >= count
-                    and all(len(trace.spans) == 2 for trace in found)
-                    and found
+                    len(actual := seen.traces(service, tags=tags)) >= count
+                    and all(len(trace.spans) == 2 for trace in actual)
+                    and actual
                 ),
                 ARRIVAL_LIMIT_S,
             )
@@ -84,11 +84,13 @@ def test_storage_in_a_file_ends_no_telemetry(collector: Collector, tmp_path: Pat
     assert CRITERION in criteria
 
     events = collector.wait_for(
-        lambda seen: len(found := seen.logs(service)) >= ANSWERS * len(criteria) and found, ARRIVAL_LIMIT_S
+        lambda seen: len(actual := seen.logs(service)) >= ANSWERS * len(criteria) and actual, ARRIVAL_LIMIT_S
     )
     assert {event.event_name for event in events} == {EVENT_RESULT}
     assert len(events) == ANSWERS * len(criteria)
-    spans = collector.wait_for(lambda seen: len(found := seen.spans(service)) >= 2 * ANSWERS and found, ARRIVAL_LIMIT_S)
+    spans = collector.wait_for(
+        lambda seen: len(actual := seen.spans(service)) >= 2 * ANSWERS and actual, ARRIVAL_LIMIT_S
+    )
     agents = {span.span_id: span for span in spans if span.attributes[OPERATION_NAME] == OPERATION_INVOKE_AGENT}
     assert (len(agents), len(spans)) == (ANSWERS, 2 * ANSWERS)
     assert {event.span_id for event in events} == agents.keys()

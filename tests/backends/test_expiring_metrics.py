@@ -31,8 +31,8 @@ def test_series_that_expire_and_come_back(collector_binary: Path, prometheus_bin
     before = [line for line in text.splitlines() if line.strip().startswith("metric_expiration:")]
     assert len(before) == 1
     shipped.write_text(text.replace(before[0], f"{before[0].split(':')[0]}: {EXPIRES}"))
-    asked = ["--settings", str(FOLDER / "agenteval.yaml"), "--output", str(tmp_path), "--time-scale", "0.0005"]
-    assert main(["provision", "prometheus", *asked]) == 0
+    requests = ["--settings", str(FOLDER / "agenteval.yaml"), "--output", str(tmp_path), "--time-scale", "0.0005"]
+    assert main(["provision", "prometheus", *requests]) == 0
     for name in ("collector", "data"):
         (tmp_path / name).mkdir()
     with running(Collector(collector_binary, tmp_path / "collector", config=shipped, environment=NOWHERE)) as collector:
@@ -48,7 +48,7 @@ def test_series_that_expire_and_come_back(collector_binary: Path, prometheus_bin
                 assert prometheus.query(RESULTS)
                 prometheus.wait_for(lambda seen: not seen.query(RESULTS), GONE_LIMIT_S)
             assert prometheus.query(f"max_over_time({RESULTS}[10m])"), "they were there"
-            assert [one["alertname"] for one in prometheus.firing() if one.get("job") == SERVICE] == []
+            assert [item["alertname"] for item in prometheus.firing() if item.get("job") == SERVICE] == []
             recorded = prometheus.query(f'{{__name__=~"agenteval:.*ratio.*", job="{SERVICE}"}}')
             past = prometheus.query(f'last_over_time({{__name__=~"agenteval:.*ratio.*", job="{SERVICE}"}}[10m])')
             assert past, "the rules had something to record"

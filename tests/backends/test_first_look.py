@@ -133,7 +133,7 @@ def test_every_call_is_counted(seen: Seen, way: str) -> None:
     tag = {semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION}
     traces = seen.jaeger.wait_for(
         lambda jaeger: (
-            _at_least(evaluated.value, found := jaeger.traces(service), tag) and len(found) >= calls.value and found
+            _at_least(evaluated.value, actual := jaeger.traces(service), tag) and len(actual) >= calls.value and actual
         ),
         ARRIVAL_LIMIT_S,
     )
@@ -173,9 +173,9 @@ def _at_least(count: float, traces: list[JaegerTrace], tags: dict[str, str]) -> 
 def test_an_exemplar_leads_to_the_trace(seen: Seen, way: str) -> None:
     """The trace and the span that a score's exemplar names are in Jaeger, with the run span below that span."""
     prometheus, service = seen.of(way)
-    found = prometheus.exemplars(f'gen_ai_evaluation_score_bucket{{job="{service}"}}')
-    assert found
-    for labels, exemplar in found:
+    result = prometheus.exemplars(f'gen_ai_evaluation_score_bucket{{job="{service}"}}')
+    assert result
+    for labels, exemplar in result:
         assert labels[NAME]
         trace = seen.jaeger.wait_for(lambda jaeger, wanted=exemplar.trace_id: jaeger.trace(wanted), ARRIVAL_LIMIT_S)
         below = [span for span in trace.spans if exemplar.span_id in span.parents]

@@ -104,9 +104,9 @@ def stack_fixture(
 
 def _provisioned(folder: Path, webhook: Webhook) -> Path:
     """The rules and routes of the shipped settings, by the command, with shrunken windows and our webhook."""
-    asked = ["--settings", str(SETTINGS), "--output", str(folder), "--time-scale", str(TIME_SCALE)]
-    assert main(["provision", "prometheus", *asked]) == 0
-    assert main(["provision", "alertmanager", *asked, "--webhook", webhook.url]) == 0
+    requests = ["--settings", str(SETTINGS), "--output", str(folder), "--time-scale", str(TIME_SCALE)]
+    assert main(["provision", "prometheus", *requests]) == 0
+    assert main(["provision", "alertmanager", *requests, "--webhook", webhook.url]) == 0
     return folder
 
 
@@ -147,7 +147,7 @@ def test_a_quality_drop_wakes_somebody(stack: Stack) -> None:
 
 def test_nobody_is_woken_by_a_healthy_run(stack: Stack) -> None:
     """In the same time the demo that stays as good has no alert, of whatever kind."""
-    assert [(one.name, dict(one.labels)) for one in stack.webhook.firing(job=HEALTHY)] == []
+    assert [(item.name, dict(item.labels)) for item in stack.webhook.firing(job=HEALTHY)] == []
 
 
 def test_failing_answers_are_found_in_jaeger(stack: Stack) -> None:
@@ -157,11 +157,11 @@ def test_failing_answers_are_found_in_jaeger(stack: Stack) -> None:
         f'sum(agenteval_evaluation_results_total{{job="{FALLING}", {CRITERION}="{FELL}", '
         'gen_ai_evaluation_score_label="fail"})'
     )
-    found = stack.jaeger.wait_for(
+    actual = stack.jaeger.wait_for(
         lambda jaeger: (traces := jaeger.traces(FALLING, tags=wanted)) and len(traces) >= failed.value and traces,
         ARRIVAL_LIMIT_S,
     )
-    assert len(found) == failed.value > 0
+    assert len(actual) == failed.value > 0
     result = {semconv.EVALUATION_NAME: "is_polite", semconv.SCORE_LABEL: semconv.LABEL_FAIL}
     spans = [span for trace in stack.jaeger.traces(SHOP, tags=result) for span in trace.spans]
     assert any(span.tags.get(semconv.SCORE_VALUE) == 0 and span.name == "evaluation is_polite" for span in spans)
@@ -189,7 +189,7 @@ def test_there_are_panels() -> None:
     assert len(panels()) > 30
 
 
-@pytest.mark.parametrize("panel", panels(), ids=lambda one: f"{one.dashboard}-{one.panel}")
+@pytest.mark.parametrize("panel", panels(), ids=lambda item: f"{item.dashboard}-{item.panel}")
 def test_every_panel_shows_data(stack: Stack, panel: PanelQuery) -> None:
     """Each query, as the panel sends it, gives something of this traffic."""
     if panel.kind == "loki":
@@ -201,12 +201,12 @@ def test_every_panel_shows_data(stack: Stack, panel: PanelQuery) -> None:
 def test_an_exemplar_leads_to_the_trace_and_to_its_events(stack: Stack) -> None:
     """The trace id of a score's exemplar is in Jaeger, and its events are in Loki by name and trace id."""
     series = f'gen_ai_evaluation_score_bucket{{job="{FALLING}", {CRITERION}="{FELL}"}}'
-    found = stack.prometheus.exemplars(series)
-    assert found
-    trace_id = min((exemplar for _, exemplar in found), key=lambda one: one.value).trace_id
+    result = stack.prometheus.exemplars(series)
+    assert result
+    trace_id = min((exemplar for _, exemplar in result), key=lambda item: item.value).trace_id
     trace = stack.jaeger.wait_for(lambda jaeger: jaeger.trace(trace_id), ARRIVAL_LIMIT_S)
-    asked = f'{{service_name="{FALLING}"}} | event_name="{semconv.EVENT_RESULT}" | trace_id="{trace_id}"'
-    events = stack.loki.wait_for(lambda loki: loki.query(asked), ARRIVAL_LIMIT_S)
+    requests = f'{{service_name="{FALLING}"}} | event_name="{semconv.EVENT_RESULT}" | trace_id="{trace_id}"'
+    events = stack.loki.wait_for(lambda loki: loki.query(requests), ARRIVAL_LIMIT_S)
     assert FELL in {event.labels[CRITERION] for event in events}
     run = next(span for span in trace.spans if span.name.startswith("evaluation "))
     assert {event.labels["span_id"] for event in events} == set(run.parents)

@@ -148,8 +148,8 @@ def test_each_signal_arrives_where_it_belongs(shipped: Collector, jaeger: Jaeger
 
     trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
     page = shipped.wait_for(lambda seen: "each-signal" in (text := seen.scrape()) and text, LIMIT_S)
-    asked = EVENTS.format(service="each-signal") + f' | trace_id="{sent.trace_id}"'
-    (event,) = loki.wait_for(lambda seen: seen.query(asked), LIMIT_S)
+    requests = EVENTS.format(service="each-signal") + f' | trace_id="{sent.trace_id}"'
+    (event,) = loki.wait_for(lambda seen: seen.query(requests), LIMIT_S)
 
     assert [span.name for span in trace.spans] == ["invoke_agent shop"]
     assert f'trace_id="{sent.trace_id}"' in page
@@ -164,7 +164,7 @@ def test_what_people_wrote_does_not_leave(shipped: Collector, jaeger: Jaeger, lo
 
     trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
     events = loki.wait_for(
-        lambda seen: len(found := seen.query('{service_name="with-content"}')) == 2 and found, LIMIT_S
+        lambda seen: len(actual := seen.query('{service_name="with-content"}')) == 2 and actual, LIMIT_S
     )
 
     (span,) = trace.spans
@@ -199,16 +199,16 @@ def test_what_leaves_can_be_had_as_a_file(shipped: Collector) -> None:
     """The file exporter, named in a pipeline by the environment, writes what the backends get."""
     with sdk_to(shipped, service="to-the-file") as sdk:
         send_with_content(sdk)
-    logs = shipped.wait_for(lambda seen: len(found := seen.logs("to-the-file")) == 2 and found)
+    logs = shipped.wait_for(lambda seen: len(actual := seen.logs("to-the-file")) == 2 and actual)
     assert logs[0].attributes == {**KEPT, "event_name": "gen_ai.evaluation.result"}
 
 
 def test_an_instance_makes_no_stream_of_loki(loki: Loki) -> None:
     """Processes come and go: their ids are with the records and not among the labels of streams."""
     send_logs(loki.otlp_endpoint, service="one-of-many", resource={"service.instance.id": "4711"})
-    (found,) = loki.wait_for(
+    (actual,) = loki.wait_for(
         lambda seen: seen.query('{service_name="one-of-many"} | service_instance_id="4711"'), LIMIT_S
     )
-    assert found.line == "relevance 0.75"
+    assert actual.line == "relevance 0.75"
     assert "service_name" in loki.labels()
     assert "service_instance_id" not in loki.labels()

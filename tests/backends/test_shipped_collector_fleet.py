@@ -79,8 +79,8 @@ def stored(jaeger: Jaeger, of: SpanContext) -> JaegerTrace | None:
     return jaeger.trace(f"{of.trace_id:032x}")
 
 
-def names(found: JaegerTrace | None) -> list[str]:
-    return sorted(span.name for span in found.spans) if found else []
+def names(actual: JaegerTrace | None) -> list[str]:
+    return sorted(span.name for span in actual.spans) if actual else []
 
 
 def test_an_evaluation_is_kept_with_what_it_judged(

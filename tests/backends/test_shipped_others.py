@@ -40,8 +40,8 @@ def test_jaeger_has_its_traces_after_a_restart(jaeger_binary: Path, tmp_path: Pa
         jaeger.stop()
         jaeger.start()
 
-        found = jaeger.wait_for(lambda seen: seen.trace(trace_id), LIMIT_S)
-        assert [one.name for one in found.spans] == ["before"]
+        result = jaeger.wait_for(lambda seen: seen.trace(trace_id), LIMIT_S)
+        assert [item.name for item in result.spans] == ["before"]
 
 
 @pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-compose.yml"])

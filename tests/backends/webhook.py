@@ -53,12 +53,14 @@ class Webhook:
         """Keep the alerts of a post, as Alertmanager's webhook format has them."""
         now = time.time()
         self.alerts += [
-            PostedAlert(one["labels"]["alertname"], one["status"], one["labels"], one["annotations"], now)
-            for one in post["alerts"]
+            PostedAlert(item["labels"]["alertname"], item["status"], item["labels"], item["annotations"], now)
+            for item in post["alerts"]
         ]
 
     def firing(self, **labels: str) -> list[PostedAlert]:
-        return [one for one in self.alerts if one.status == "firing" and labels.items() <= dict(one.labels).items()]
+        return [
+            alert for alert in self.alerts if alert.status == "firing" and labels.items() <= dict(alert.labels).items()
+        ]
 
 
 def _handler(webhook: Webhook) -> type[BaseHTTPRequestHandler]:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.capture import Reading, answers, prompts, take
+from agenteval_otel.capture import Reading, answers, prompts
+from agenteval_otel.capture.detached import take
 from agenteval_otel.models import EvaluationInput, ToolCall
 from agenteval_otel.testing import ModelReply
 from tests.instrumentation.support import Seen

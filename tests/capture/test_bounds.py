@@ -161,15 +161,15 @@ def test_what_a_handler_annotated_stays_its_own() -> None:
 
 def test_names_that_are_annotated_without_end() -> None:
     """Sixty-four facts are kept of a call, whatever they are called."""
-    held: list[CapturedCall] = []
+    stack: list[CapturedCall] = []
 
     def handler(prompt: str) -> str:
-        from agenteval_otel.capture import CURRENT
+        from agenteval_otel.capture.calls import CURRENT
 
         for number in range(1_000):
             annotate(**{f"fact_{number}": number})
-        held.append(CURRENT.get())  # type: ignore[arg-type]
-        assert len(held[0].facts or ()) == 64
+        stack.append(CURRENT.get())  # type: ignore[arg-type]
+        assert len(stack[0].facts or ()) == 64
         return prompt
 
     _, pipeline = _kept(handler)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.capture import CapturedCall, build_input, take
+from agenteval_otel.capture.build import build_input
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.detached import take
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats, Message, ToolCall
 from tests.capture.hostile import Broken

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agenteval_otel import capture
-from agenteval_otel.capture import Arguments, CapturedCall, Detached, Unreadable, take
-from agenteval_otel.capture.detached import READ
+from agenteval_otel.capture.calls import Arguments, CapturedCall
+from agenteval_otel.capture.detached import READ, Detached, Unreadable, take
 from tests.capture.hostile import BrokenList, Hostile
 
 
@@ -102,8 +102,8 @@ def test_system_text_and_history_are_found_beside_the_prompt() -> None:
     def chat(messages: list[Any], system: str | None = None) -> None: ...
 
     history: list[Any] = ["a"]
-    found = Arguments(handler).others(("hi", history), {"system_prompt": "Be kind."})
-    assert found == {"system": "Be kind.", "history": ["a"]}
+    result = Arguments(handler).others(("hi", history), {"system_prompt": "Be kind."})
+    assert result == {"system": "Be kind.", "history": ["a"]}
     assert Arguments(handler).others(("hi",), {}) is None
     assert Arguments(chat).others(([],), {"system": "Be nice."}) == {"system": "Be nice."}
     assert Arguments(plain).more is False
@@ -191,14 +191,14 @@ def test_stored_fields_are_taken(value: Any, expected: dict[str, Any], is_data: 
 
 def test_every_field_that_a_format_reads_is_taken() -> None:
     """Whatever name a response format reads of an object is in the list of those that are taken."""
-    found: set[str] = set()
+    actual: set[str] = set()
     readers = ("field", "first", "first_value", "kind_of")
     for file in pathlib.Path(capture.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in readers:
-                found |= {argument.value for argument in node.args[1:] if isinstance(argument, ast.Constant)}  # type: ignore[misc]
-    assert len(found) > 60
-    assert found - READ == {"headers", "ns"} - READ
+                actual |= {argument.value for argument in node.args[1:] if isinstance(argument, ast.Constant)}  # type: ignore[misc]
+    assert len(actual) > 60
+    assert actual - READ == {"headers", "ns"} - READ
 
 
 def test_large_values_are_taken_in_part() -> None:

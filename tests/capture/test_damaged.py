@@ -11,7 +11,8 @@ import anthropic
 import openai
 import pytest
 
-from agenteval_otel.capture import CapturedCall, build_input
+from agenteval_otel.capture.build import build_input
+from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.testing import ModelServer
@@ -113,7 +114,7 @@ def check(made: EvaluationInput, value: Any) -> None:
         assert call.name in texts
         assert call.id is None or call.id in texts
     numbers = [atom for atom in known if type(atom) is int]
-    sums = {*numbers, *(one + other for one in numbers for other in numbers)}  # with the tokens of a cache
+    sums = {*numbers, *(number + other for number in numbers for other in numbers)}  # with the tokens of a cache
     for count in (made.usage.input_tokens, made.usage.output_tokens) if made.usage else ():
         assert count is None or count in sums
     left = re.sub("[Tt]rue|null", "", made.response)
@@ -133,8 +134,8 @@ def test_damage_in_every_place(dumps: dict[str, Any], name: str) -> None:
     whole = captured(value)
     assert whole is not None
     assert whole.response == "Let me look."
-    found = list(places(value))
-    for place in found if len(found) < 120 else found[:: len(found) // 60]:
+    result = list(places(value))
+    for place in result if len(result) < 120 else result[:: len(result) // 60]:
         for broken in damaged(value, place):
             made = captured(broken)
             if made is not None:

@@ -106,7 +106,7 @@ def test_a_graphs_state(agent: Any) -> None:
         assert facts_of(captured) == ANSWERED
         assert (captured.prompt, captured.response_id) == ("How is the weather?", "chatcmpl-00000002")
         assert captured.message_history is not None
-        assert [(one.role, one.content) for one in captured.message_history] == [
+        assert [(item.role, item.content) for item in captured.message_history] == [
             ("system", "Be nice."), ("user", "How is the weather?")]  # fmt: skip
 
 

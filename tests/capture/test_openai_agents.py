@@ -54,7 +54,7 @@ def test_a_runs_result(model: Any) -> None:
     assert facts_of(returned(result.to_input_list()))[:2] == ("It is sunny.", CALLED)
     history = returned("Rain.", prompt=[*result.to_input_list(), {"role": "user", "content": "And tomorrow?"}])
     assert history.prompt == "And tomorrow?"
-    assert [one.role for one in history.message_history or ()] == [
+    assert [item.role for item in history.message_history or ()] == [
         "user", "assistant", "assistant", "tool", "assistant", "user"]  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def test_a_runs_result() -> None:
         captured = returned(answer, prompt=None)
         assert facts_of(captured) == ANSWERED
         assert (captured.prompt, captured.response_id) == ("How is the weather?", "chatcmpl-00000002")
-        assert [one.role for one in captured.message_history or ()] == ["system", "system", "user"]
+        assert [item.role for item in captured.message_history or ()] == ["system", "system", "user"]
         assert captured.conversation_id == result.conversation_id
     assert facts_of(returned(result.response)) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
 
@@ -66,8 +66,8 @@ def test_messages_are_a_conversation() -> None:
         return "Rain."
 
     handler("And tomorrow?", history=earlier)
-    told = [(one.role, one.content) for one in seen.last.message_history or ()]
-    assert told == [
+    reported = [(item.role, item.content) for item in seen.last.message_history or ()]
+    assert reported == [
         ("system", "Be brief."), ("system", "Be nice."), ("user", "How is the weather?"), ("assistant", "Let me look."),
         ("tool", "sunny in Kyōto"), ("assistant", "It is sunny."), ("user", "And tomorrow?"),
     ]  # fmt: skip

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.capture import Call, Reading, Turn, field, response_format, usage_of
+from agenteval_otel.capture import Reading, Turn, field, response_format, usage_of
 from agenteval_otel.capture.detached import READ
+from agenteval_otel.capture.messages import Call
 from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS
 from tests.capture.support import facts_of, returned, streamed
 

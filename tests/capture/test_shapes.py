@@ -145,8 +145,8 @@ def test_system_text_history_and_conversation() -> None:
         return "x"
 
     handler("Now?", history=[["Then?", "No."]], system="Be nice.", session_id="s-1")
-    told = [(one.role, one.content) for one in seen.last.message_history or ()]
-    assert told == [("system", "Be nice."), ("user", "Then?"), ("assistant", "No."), ("user", "Now?")]
+    reported = [(item.role, item.content) for item in seen.last.message_history or ()]
+    assert reported == [("system", "Be nice."), ("user", "Then?"), ("assistant", "No."), ("user", "Now?")]
     assert seen.last.conversation_id == "s-1"
     handler("Now?")
     assert (seen.last.message_history, seen.last.conversation_id) == (None, None)
@@ -186,7 +186,8 @@ def test_no_vendor_is_imported() -> None:
     """Capturing what looks like every client's response loads none of the clients."""
     program = """
         import sys
-        from agenteval_otel.capture import CapturedCall, build_input
+        from agenteval_otel.capture.build import build_input
+        from agenteval_otel.capture.calls import CapturedCall
         call = CapturedCall(None, "agent")
         message = {"role": "assistant", "content": [{"type": "text", "text": "a"}], "stop_reason": "x"}
         for answer in (message, {"choices": [{"message": message}]}, {"output": [{"type": "message", **message}]},

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.capture import take
+from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.text import CAP_CHARS, cap, clean, sanitise, to_text
 from agenteval_otel.errors import CaptureError
 from tests.capture.hostile import Broken, BrokenList, BrokenMapping, BrokenText, any_text
@@ -38,9 +38,9 @@ def test_lone_surrogates_are_replaced_and_pairs_put_together() -> None:
 
 def parts_of(result: str) -> tuple[str, str, int]:
     """Head, tail and how many characters the marker says are left out."""
-    found = re.fullmatch(r"(?s)(.*)\n\[\.\.\. ([0-9]+) characters left out \.\.\.\]\n(.*)", result)
-    assert found is not None
-    return found[1], found[3], int(found[2])
+    actual = re.fullmatch(r"(?s)(.*)\n\[\.\.\. ([0-9]+) characters left out \.\.\.\]\n(.*)", result)
+    assert actual is not None
+    return actual[1], actual[3], int(actual[2])
 
 
 @given(st.text(max_size=200), st.integers(10, 100))

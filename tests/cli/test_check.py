@@ -113,11 +113,11 @@ def test_the_report_is_available_as_json(tmp_path: Path, capsys: pytest.CaptureF
     assert report["agents"]["quiet"]["enabled"] is False
     assert report["agents"]["support"]["evaluators"][1]["execution"] == "inline"
     assert "secret-7" not in out
-    code, out, _ = check(capsys, said(tmp_path, "own_span: x"), "--format", "json")
+    code, out, _ = check(capsys, said(tmp_path, "agent_span: x"), "--format", "json")
     report = json.loads(out)
     assert (code, report["valid"]) == (1, False)
     assert report["problems"][0]["origin"] == "settings.yaml:1"
-    assert report["problems"][0]["path"] == "own_span"
+    assert report["problems"][0]["path"] == "agent_span"
 
 
 def test_a_missing_file_or_profile_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +137,7 @@ def test_the_report_names_the_destination_of_telemetry(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an endpoint in the file it is that of the standard variable, or none."""
-    file = said(tmp_path, "own_span: never")
+    file = said(tmp_path, "agent_span: never")
     assert "Telemetry goes to the application's OpenTelemetry provider; without one, nowhere" in check(capsys, file)[1]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:4317")
     assert "else to http://variable:4317 (OTEL_EXPORTER_OTLP_ENDPOINT)" in check(capsys, file)[1]

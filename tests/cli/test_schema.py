@@ -22,8 +22,8 @@ from tests.config.support import said
 
 RIGHT = [
     "{}",
-    "enabled: true\nsample_rate: 0.5\nown_span: never\nplugins: []",
-    "enabled: ${ON:-true}\nsample_rate: ${RATE:-0.5}\nown_span: ${SPAN:-never}",
+    "enabled: true\nsample_rate: 0.5\nagent_span: never\nplugins: []",
+    "enabled: ${ON:-true}\nsample_rate: ${RATE:-0.5}\nagent_span: ${SPAN:-never}",
     "sampler: {type: any_of, samplers: [{type: ratio, ratio: 0.1}, {type: rate_limit, max_per_s: 5}]}",
     "evaluators: [ResponseHealth, {type: ResponseHealth, sample_rate: 0.5},"
     " {type: KeywordCoverage, criterion_name: k, expected_keywords: [a]}]",
@@ -37,7 +37,7 @@ RIGHT = [
     "profiles: {ci: {enabled: false, agents: {x: {sample_rate: 0}}}}",
 ]  # fmt: skip
 WRONG = [
-    "sampel_rate: 1", "sample_rate: 2", "sample_rate: lots", "enabled: perhaps", "own_span: x", "evaluators: [Nope]",
+    "sampel_rate: 1", "sample_rate: 2", "sample_rate: lots", "enabled: perhaps", "agent_span: x", "evaluators: [Nope]",
     "evaluators: [{type: ResponseHealth, nope: 1}]", "evaluators: [{type: KeywordCoverage}]",
     "evaluators: ResponseHealth",
     "evaluators: [KeywordCoverage]", "evaluators: [{type: RuleBased, rules: [{criterion: a, type: b}]}]",
@@ -83,11 +83,11 @@ def test_every_writable_type_is_in_it(contract: Any) -> None:
     types = writable_types(contract)
     assert types
     for name in types:
-        found = definitions[f"{contract.contract}.{name}"]
-        assert found["properties"]["type"] == {"const": name}
-        assert "type" in found["required"]
-        assert found["additionalProperties"] is False
-        assert all(field == field.lower() for field in found["properties"])
+        actual = definitions[f"{contract.contract}.{name}"]
+        assert actual["properties"]["type"] == {"const": name}
+        assert "type" in actual["required"]
+        assert actual["additionalProperties"] is False
+        assert all(field == field.lower() for field in actual["properties"])
     assert "Func" not in types, "a function cannot be written"
     assert "tracer_provider" not in str(definitions)
 

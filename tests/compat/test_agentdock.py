@@ -19,14 +19,14 @@ def entry(kind: str, **config: Any) -> Any:
 
 
 def result_of(evaluator: Evaluator, scale: str = "numeric", **fields: Any) -> EvaluationResult:
-    criteria = [EvaluationCriteria(name=one.name, scale=scale) for one in evaluator.criteria()]
+    criteria = [EvaluationCriteria(name=criterion.name, scale=scale) for criterion in evaluator.criteria()]
     (result,) = asyncio.run(evaluator.evaluate(EvaluationInput.model_validate({"response": "ab", **fields}), criteria))
     return result
 
 
 IMPLIED = {
     "LexicalSimilarity": {"ngram_size": 1, "unit": "utf16", "without_reference": "fail"},
-    "Sentiment": {"lexicon": "afinn", "original_tokens": True},
+    "Sentiment": {"lexicon": "afinn", "agentdock_tokens": True},
     "NLPAccuracy": {"without_reference": "fail"},
 }
 
@@ -39,14 +39,14 @@ def test_an_entry_implies_agentdocks_defaults(kind: str) -> None:
     assert {name: getattr(evaluator, name) for name in IMPLIED[kind]} == IMPLIED[kind]
     own: dict[str, dict[str, Any]] = {
         "LexicalSimilarity": {"ngramSize": 3, "unit": "character", "without_reference": "skip"},
-        "Sentiment": {"lexicon": "builtin", "originalTokens": False}, "NLPAccuracy": {"withoutReference": "skip"},
+        "Sentiment": {"lexicon": "builtin", "agentdockTokens": False}, "NLPAccuracy": {"withoutReference": "skip"},
     }  # fmt: skip
     assert entry(kind, **more, **own[kind]) == Evaluator.registry[kind].load(
         {"criterion_name": "c", **more, **own[kind]}
     )
 
 
-@pytest.mark.parametrize("vector", [one for one in vectors("LexicalSimilarity") if one.id in ("lex-055", "absent")])
+@pytest.mark.parametrize("vector", [item for item in vectors("LexicalSimilarity") if item.id in ("lex-055", "absent")])
 def test_the_specifications_example_has_its_number(vector: dict[str, Any]) -> None:
     """The example of the specification scores 44/49."""
     fields = {"response": vector["input"]["response"], "groundTruth": vector["input"]["groundTruth"]}

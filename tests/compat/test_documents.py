@@ -41,7 +41,7 @@ def test_settings_take_the_document(run_json: Path) -> None:
     assert isinstance(similar, LexicalSimilarity)
     assert (similar.algorithm, similar.ngram_size, similar.without_reference) == ("sorensen-dice", 1, "fail")
     assert isinstance(rules, RuleBased)
-    assert [(one.name, one.weight) for one in loaded.settings.criteria_of()] == [("clean", 2)]
+    assert [(item.name, item.weight) for item in loaded.settings.criteria_of()] == [("clean", 2)]
     assert any("metadata" in warning for warning in loaded.warnings)
     assert loaded.settings.evaluators == EvaluationRunConfig.model_validate(DOCUMENT).evaluators
 

@@ -9,7 +9,7 @@ import pytest
 
 from agenteval_otel.compat.agentdock import flat_rules
 from agenteval_otel.compat.javascript import python_pattern
-from agenteval_otel.components import resolve
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Length, RuleBased
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
@@ -53,8 +53,8 @@ def test_rules_are_lenient_where_agentdock_is() -> None:
         note="any",
     )
     for text, last in (("text", False), ("tet", True)):
-        found = [(result.score, result.error) for result in run(lenient, text)]
-        assert found == [(True, None), (False, None), (False, None), (last, None)]
+        actual = [(result.score, result.error) for result in run(lenient, text)]
+        assert actual == [(True, None), (False, None), (False, None), (last, None)]
 
 
 def test_checks_that_agentdock_does_not_have_are_strict() -> None:

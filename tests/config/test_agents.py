@@ -45,13 +45,13 @@ def test_an_entry_fills_what_the_decorator_leaves_out(tmp_path: Path) -> None:
 
 def test_an_agent_that_is_switched_off(tmp_path: Path) -> None:
     """Its calls count as disabled, whatever the decorator brings; others go on; nothing of it is evaluated."""
-    kept = configured(tmp_path, "sample_rate: 1.0\nown_span: always\nagents: {off: {enabled: false}}")
+    kept = configured(tmp_path, "sample_rate: 1.0\nagent_span: always\nagents: {off: {enabled: false}}")
     off, on = monitor(agent="off", sampler=RatioSampler())(answer), monitor(agent="on")(answer)
     for _ in range(3):
         assert off() == on() == answer()
     assert len(kept.saved) == 3
-    found = accounting()
-    assert (found["disabled"], found["evaluated"], sum(found.values())) == (3, 3, 6)
+    result = accounting()
+    assert (result["disabled"], result["evaluated"], sum(result.values())) == (3, 3, 6)
 
 
 def results_of(kept: Keeping, agent: str) -> dict[str, Any]:
@@ -106,7 +106,9 @@ def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
     monitor(agent="strict")(answer)()
     monitor(agent="loose")(answer)()
     strict, loose = seen
-    assert [(one.name, one.objective, one.scale) for one in strict.criteria] == [("fixed", 0.99, "binary")]
+    assert [(criterion.name, criterion.objective, criterion.scale) for criterion in strict.criteria] == [
+        ("fixed", 0.99, "binary")
+    ]
     assert loose.criteria == ()
 
 

@@ -18,13 +18,13 @@ TWO = [Free(criterion_name="a", value=0.2), Free(criterion_name="b", value=0.8)]
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("message", "expected"),
     [("", 0.5), ("aggregation: weighted_mean", 0.5), ("aggregation: minimum", 0.2),
      ("aggregation: {type: once_per_criterion}", 0.5), ("aggregation: all_must_pass", None)],
 )  # fmt: skip
-def test_a_file_chooses_the_strategy(tmp_path: Path, said: str, expected: float | None) -> None:
+def test_a_file_chooses_the_strategy(tmp_path: Path, message: str, expected: float | None) -> None:
     """Live answers get their overall score by the strategy that the settings name."""
-    kept = configured(tmp_path, f"sample_rate: 1.0\n{said}")
+    kept = configured(tmp_path, f"sample_rate: 1.0\n{message}")
     monitor(agent="any", evaluators=TWO)(lambda: "answer")()
     (aggregated,) = kept.saved
     assert aggregated.overall_score == (None if expected is None else pytest.approx(expected))

@@ -32,7 +32,7 @@ def test_the_defaults() -> None:
     assert isinstance(made.dispatcher, PoolDispatcher)
     assert made.defaults.storage == ()
     assert isinstance(made.telemetry, OtlpStorageProvider)
-    assert made.own_span == "sampled"
+    assert made.agent_span == "sampled"
 
 
 def test_the_memory_of_what_waits_is_a_setting() -> None:
@@ -72,7 +72,7 @@ def test_all_forms_are_taken() -> None:
         "storage": [{"type": "console"}], "dispatcher": {"type": "inline"},
     }  # fmt: skip
     made = build(Settings(**settings))
-    assert [one.label for one in made.defaults.evaluators] == [
+    assert [evaluator.label for evaluator in made.defaults.evaluators] == [
         "ResponseHealth:response_health",
         "KeywordCoverage:kw",
         "Func:short",
@@ -91,7 +91,7 @@ def test_all_forms_are_taken() -> None:
         ({"evaluators": ["Nope"]}, "evaluators[0]", "ResponseHealth"),
         ({"sampler": {"type": "nope"}}, "sampler", "rate_limit, ratio"), ({"storage": [7]}, "storage[0]", "found int"),
         ({"dispatcher": {"type": "nope"}}, "dispatcher", "inline, pool"),
-        ({"own_span": "often"}, "own_span", "'never'"),
+        ({"agent_span": "often"}, "agent_span", "'never'"),
         ({"dispatcher": {"type": "pool", "max_items": 0}}, "dispatcher.max_items", "found 0"),
         ({"sampler": RatioSampler(), "sample_rate": 0.5}, "sampler", "not both"),
     ],
@@ -153,9 +153,9 @@ def test_flush_shutdown_and_accounting() -> None:
     assert len(kept.saved) == 20
     assert shutdown(20)
     handler("a")
-    found = accounting()
-    assert (found["evaluated"], found["dropped_shutdown"]) == (20, 1)
-    assert sum(found.values()) == 21
+    result = accounting()
+    assert (result["evaluated"], result["dropped_shutdown"]) == (20, 1)
+    assert sum(result.values()) == 21
 
 
 def test_a_pipeline_that_is_replaced_leaves_no_thread_behind() -> None:
@@ -165,7 +165,7 @@ def test_a_pipeline_that_is_replaced_leaves_no_thread_behind() -> None:
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     handler = monitor(str.upper)
     handler("a")
-    (old,) = [one for one in threading.enumerate() if one.name == "agenteval-background" and one not in others]
+    (old,) = [item for item in threading.enumerate() if item.name == "agenteval-background" and item not in others]
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     old.join(10)
     assert not old.is_alive()

@@ -19,18 +19,18 @@ SAME = {
         evaluators:
           - ResponseHealth
           - {type: KeywordCoverage, expected_keywords: [a, "1"], case_sensitive: true}
-        own_span: never
+        agent_span: never
         """,
     "settings.toml": """
         sample_rate = 0.5
-        own_span = "never"
+        agent_span = "never"
         evaluators = [
           "ResponseHealth",
           {type = "KeywordCoverage", expected_keywords = ["a", "1"], case_sensitive = true},
         ]
         """,
     "settings.json": """
-        {"sample_rate": 0.5, "own_span": "never", "evaluators": ["ResponseHealth",
+        {"sample_rate": 0.5, "agent_span": "never", "evaluators": ["ResponseHealth",
          {"type": "KeywordCoverage", "expected_keywords": ["a", "1"], "case_sensitive": true}]}
         """,
 }
@@ -45,7 +45,7 @@ def test_the_formats_are_equivalent(name: str, tmp_path: Path) -> None:
     """YAML, TOML and JSON give equal values; a byte order mark and an upper-case suffix do not matter."""
     expected = {
         "sample_rate": 0.5,
-        "own_span": "never",
+        "agent_span": "never",
         "evaluators": [
             "ResponseHealth",
             {"type": "KeywordCoverage", "expected_keywords": ["a", "1"], "case_sensitive": True},
@@ -67,17 +67,17 @@ def test_the_formats_are_equivalent(name: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_yaml_means_what_yaml_1_2_says(text: str, value: Any, tmp_path: Path) -> None:
     """``no``, dates and times of day are text; only finite numbers are numbers."""
-    found = read(tmp_path, f"a: {text}\n")["a"]
-    assert found == value
-    assert type(found) is type(value)
+    actual = read(tmp_path, f"a: {text}\n")["a"]
+    assert actual == value
+    assert type(actual) is type(value)
 
 
 def test_anchors_and_merges(tmp_path: Path) -> None:
     """Anchors, aliases and merge keys work; explicit keys win over merged ones."""
-    found = read(tmp_path, "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: {<<: [*a, {z: 4}]}\nd: *a\n")
-    assert found["b"] == {"x": 1, "y": 3}
-    assert found["c"] == {"x": 1, "y": 2, "z": 4}
-    assert found["d"] == found["a"]
+    result = read(tmp_path, "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: {<<: [*a, {z: 4}]}\nd: *a\n")
+    assert result["b"] == {"x": 1, "y": 3}
+    assert result["c"] == {"x": 1, "y": 2, "z": 4}
+    assert result["d"] == result["a"]
 
 
 REFUSED = {

@@ -98,8 +98,8 @@ def test_code_gives_functions() -> None:
     async def later(crossing: ObjectiveCrossing) -> None:
         return None
 
-    found: list[Any] = []
-    functions: list[Any] = [print, later, found.append, lambda crossing, retries=3: None]
+    actual: list[Any] = []
+    functions: list[Any] = [print, later, actual.append, lambda crossing, retries=3: None]
     for function in functions:
         assert Settings(on_breach=function).on_breach is function
     with pytest.raises(ConfigurationError, match=r"^on_recovery: .* takes one argument"):

@@ -56,24 +56,24 @@ def test_how_the_profile_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """The argument, else the variable, else none; an unknown one is an error with the known ones."""
     monkeypatch.setenv("AGENTEVAL_PROFILE", "rate")
     assert load(tmp_path, PROFILES).settings.sample_rate == 0.75
-    found = load(tmp_path, PROFILES, profile="nothing")
-    assert (found.settings.sample_rate, found.profile) == (None, "nothing")
-    assert found.profiles == ("merged", "replaced", "rate", "nothing")
+    document = load(tmp_path, PROFILES, profile="nothing")
+    assert (document.settings.sample_rate, document.profile) == (None, "nothing")
+    assert document.profiles == ("merged", "replaced", "rate", "nothing")
     for profile in ("rates", "xyz"):
         error = str(wrong(tmp_path, PROFILES, profile=profile))
         assert f"no profile '{profile}'" in error
         assert ("did you mean 'rate'?" in error) is (profile == "rates")
         assert "known: merged, nothing, rate, replaced" in error
-    assert "known: none" in str(wrong(tmp_path, "own_span: never"))
+    assert "known: none" in str(wrong(tmp_path, "agent_span: never"))
     with pytest.raises(SettingsError, match="known: none"):
         load_settings(profile="rate", environment={})
 
 
 def test_a_profile_variable_without_a_file_is_a_warning() -> None:
     """A fleet may set the variable for programs that have no file."""
-    found = load_settings(environment={"AGENTEVAL_PROFILE": "production"})
-    assert found.profile is None
-    assert found.warnings == ("AGENTEVAL_PROFILE says 'production', but there is no settings file",)
+    result = load_settings(environment={"AGENTEVAL_PROFILE": "production"})
+    assert result.profile is None
+    assert result.warnings == ("AGENTEVAL_PROFILE says 'production', but there is no settings file",)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_wrong_profiles(text: str, message: str, tmp_path: Path) -> None:
 VARIABLES: dict[str, tuple[str, Any]] = {
     "AGENTEVAL_ENABLED=off": ("enabled", False), "AGENTEVAL_ENABLED= NO ": ("enabled", False),
     "AGENTEVAL_ENABLED=1": ("enabled", True), "AGENTEVAL_SAMPLE_RATE=0.25": ("sample_rate", 0.25),
-    "AGENTEVAL_OWN_SPAN=always": ("own_span", "always"), "AGENTEVAL_OWN_SPAN=": ("own_span", "never"),
+    "AGENTEVAL_AGENT_SPAN=always": ("agent_span", "always"), "AGENTEVAL_AGENT_SPAN=": ("agent_span", "never"),
     "AGENTEVAL_TELEMETRY__ENDPOINT=http://a:1": ("telemetry.endpoint", "http://a:1"),
     "AGENTEVAL_TELEMETRY__SIGNALS=[traces]": ("telemetry.signals", frozenset({"traces"})),
     "AGENTEVAL_TELEMETRY__HEADERS__TENANT=0123": ("telemetry.headers", {"tenant": "0123"}),
@@ -111,15 +111,15 @@ def test_variables_override_the_file(variable: str, tmp_path: Path, monkeypatch:
     """Each variable wins over the file, becomes what its field wants, and finds an agent however it is spelled."""
     name, _, value = variable.partition("=")
     monkeypatch.setenv(name, value)
-    text = "own_span: never\ndispatcher: {type: pool}\nagents: {Shop-Support: {criteria: []}}\n"
-    found = load(tmp_path, text)
+    text = "agent_span: never\ndispatcher: {type: pool}\nagents: {Shop-Support: {criteria: []}}\n"
+    document = load(tmp_path, text)
     path, expected = VARIABLES[variable]
-    here: Any = found.settings
+    here: Any = document.settings
     for key in path.split("."):
         here = here[key] if isinstance(here, dict) else getattr(here, key)
     assert here == expected
-    assert [one.name for one in found.variables] == ([name] if value else [])
-    assert found.warnings == ()
+    assert [item.name for item in document.variables] == ([name] if value else [])
+    assert document.warnings == ()
 
 
 def test_arguments_win_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_arguments_win_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("AGENTEVAL_SAMPLE_RATE", "0.5")
     assert load_settings(said(tmp_path, "sample_rate: 0.1")).settings.sample_rate == 0.5
     assert load_settings(fields={"sample_rate": 0.9}).settings.sample_rate == 0.9
-    given = load(tmp_path, "sampler: {type: rate_limit}\n", fields={"sampler": RatioSampler()})
-    assert given.settings.sample_rate is None
+    document = load(tmp_path, "sampler: {type: rate_limit}\n", fields={"sampler": RatioSampler()})
+    assert document.settings.sample_rate is None
     assert load(tmp_path, "sampler: {type: rate_limit}\n", fields={"sample_rate": 1.0}).settings.sampler is None
 
 
@@ -136,12 +136,12 @@ def test_wrong_variables_name_themselves(tmp_path: Path, monkeypatch: pytest.Mon
     """The error names the variable, the setting and the value."""
     monkeypatch.setenv("AGENTEVAL_SAMPLE_RATE", "lots")
     monkeypatch.setenv("AGENTEVAL_ENABLED", "perhaps")
-    error = str(wrong(tmp_path, "own_span: never"))
+    error = str(wrong(tmp_path, "agent_span: never"))
     assert "variable AGENTEVAL_SAMPLE_RATE: sample_rate: expected a number" in error
     assert "found 'lots'" in error
     assert "variable AGENTEVAL_ENABLED: enabled: expected true or false" in error
     monkeypatch.setenv("AGENTEVAL_STORAGE", "[{type: console")
-    assert str(wrong(tmp_path, "own_span: never")).startswith("AGENTEVAL_STORAGE: expected YAML: ")
+    assert str(wrong(tmp_path, "agent_span: never")).startswith("AGENTEVAL_STORAGE: expected YAML: ")
 
 
 def test_variables_that_name_no_setting(tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_variables_that_name_no_setting(tmp_path: Path) -> None:
         "AGENTEVAL_TELEMETRY__ENDPIONT": "AGENTEVAL_TELEMETRY__ENDPOINT", "AGENTEVAL_TELEMETRY____": "",
         "AGENTEVAL_STORAGE__0__PATH": "", "AGENTEVAL_AGENTS__A__RATE": "", "AGENTEVAL_": "",
     }  # fmt: skip
-    found = load_settings(said(tmp_path, "own_span: never"), environment=dict.fromkeys(names, "1"))
-    assert len(found.warnings) == len(names)
+    result = load_settings(said(tmp_path, "agent_span: never"), environment=dict.fromkeys(names, "1"))
+    assert len(result.warnings) == len(names)
     for name, meant in names.items():
-        (warning,) = [one for one in found.warnings if one.startswith(f"{name} ")]
+        (warning,) = [item for item in result.warnings if item.startswith(f"{name} ")]
         assert f"did you mean '{meant}'" in warning if meant else True
 
 
@@ -163,14 +163,14 @@ def test_references_are_resolved(tmp_path: Path) -> None:
     text = r"""
         enabled: ${ON}
         sample_rate: ${RATE:-0.5}
-        own_span: ${SPAN:-never}
+        agent_span: ${SPAN:-never}
         telemetry: {endpoint: "http://${HOST}:${PORT:-4317}", headers: {a: "${EMPTY}", b: "$${HOST}", c: "$5 $$ $"}}
         dispatcher: {type: "${KIND:-pool}", max_items: "${N}"}
         evaluators: [{type: RuleBased, rules: [{criterion: r, type: regex, pattern: '^\$$'}]}]
         """
     environment = {"ON": "no", "HOST": "collector", "EMPTY": "", "SPAN": "", "N": "12"}
     settings = load(tmp_path, text, environment=environment).settings
-    assert (settings.enabled, settings.sample_rate, settings.own_span) == (False, 0.5, "never")
+    assert (settings.enabled, settings.sample_rate, settings.agent_span) == (False, 0.5, "never")
     assert settings.telemetry.endpoint == "http://collector:4317"
     assert settings.telemetry.headers == {"a": "", "b": "${HOST}", "c": "$5 $$ $"}
     assert settings.dispatcher == PoolDispatcher(max_items=12)
@@ -179,20 +179,19 @@ def test_references_are_resolved(tmp_path: Path) -> None:
 
 def test_missing_and_malformed_references(tmp_path: Path) -> None:
     """Each is reported with line, setting and name, beside every other problem."""
-    text = (
-        "own_span: ${SPAN}\nsample_rate: ${RATE}\ntelemetry:\n  endpoint: ${}\n  headers: {a: '${A B}'}\nstorage: [x]\n"
-    )
+    text = "agent_span: ${SPAN}\nsample_rate: ${RATE}\n"
+    text += "telemetry:\n  endpoint: ${}\n  headers: {a: '${A B}'}\nstorage: [x]\n"
     error = wrong(tmp_path, text, environment={})
     shown = [str(problem) for problem in error.located]
     assert [line.partition(": ")[0] for line in shown] == [f"settings.yaml:{n}" for n in (1, 2, 4, 5, 6)]
-    assert "own_span: the environment variable SPAN is not set; set it, or give a default: ${SPAN:-...}" in shown[0]
+    assert "agent_span: the environment variable SPAN is not set; set it, or give a default: ${SPAN:-...}" in shown[0]
     assert all("expected ${NAME} or ${NAME:-default}" in line for line in shown[2:4])
 
 
 def test_only_what_is_in_force_needs_its_variables(tmp_path: Path) -> None:
     """A reference in a profile that is not chosen, or below a variable that overrides it, is not looked for."""
-    text = "own_span: ${A}\nprofiles: {b: {sample_rate: '${B}'}}\n"
-    assert load(tmp_path, text, environment={"AGENTEVAL_OWN_SPAN": "never"}).settings.own_span == "never"
+    text = "agent_span: ${A}\nprofiles: {b: {sample_rate: '${B}'}}\n"
+    assert load(tmp_path, text, environment={"AGENTEVAL_AGENT_SPAN": "never"}).settings.agent_span == "never"
 
 
 SECRET = "s3cr3t-pa55-w0rd"
@@ -201,7 +200,7 @@ SECRET = "s3cr3t-pa55-w0rd"
 @pytest.mark.parametrize(
     "text",
     [
-        "own_span: ${S}", "sample_rate: ${S}", "telemetry: {protocol: '${S}'}", "telemetry: {signals: ['${S}']}",
+        "agent_span: ${S}", "sample_rate: ${S}", "telemetry: {protocol: '${S}'}", "telemetry: {signals: ['${S}']}",
         "sampler: {type: '${S}'}", "evaluators: ['${S}']", "storage: [{type: otlp, detail: 'x${S}x'}]",
         "plugins: ['${S}']", "agents: {a: {criteria: '${S}'}}", "agents: {a: {criteria: [{name: '1${S}'}]}}",
         "evaluators: [{type: RuleBased, rules: [{criterion: r, type: regex, pattern: '${S}('}]}]",

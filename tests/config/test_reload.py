@@ -36,8 +36,8 @@ def test_what_changed_is_in_force_at_once(tmp_path: Path) -> None:
     assert reload()
     handler("x")
     assert [result.criterion_name for result in kept.results] == ["kw"]
-    found = accounting()
-    assert (found["not_sampled"], found["evaluated"], sum(found.values())) == (1, 1, 2)
+    actual = accounting()
+    assert (actual["not_sampled"], actual["evaluated"], sum(actual.values())) == (1, 1, 2)
 
 
 def test_enabled_false_switches_off_without_another_pipeline(tmp_path: Path) -> None:
@@ -134,16 +134,16 @@ def test_equal_parts_are_kept(tmp_path: Path) -> None:
     )
     configure(said(tmp_path, text))
     before = default_pipeline()
-    said(tmp_path, text.replace("expected_keywords: [a]", "expected_keywords: [b]") + "own_span: never")
+    said(tmp_path, text.replace("expected_keywords: [a]", "expected_keywords: [b]") + "agent_span: never")
     assert reload()
     after = default_pipeline()
     assert after is not before
     assert after.defaults.sampler is before.defaults.sampler
-    assert [one is two for one, two in zip(after.defaults.storage, before.defaults.storage, strict=True)] == [
+    assert [item is two for item, two in zip(after.defaults.storage, before.defaults.storage, strict=True)] == [
         True,
         True,
     ]
-    assert [one is two for one, two in zip(after.defaults.evaluators, before.defaults.evaluators, strict=True)] == [
+    assert [item is two for item, two in zip(after.defaults.evaluators, before.defaults.evaluators, strict=True)] == [
         True,
         False,
     ]
@@ -197,11 +197,11 @@ def test_a_signal_in_the_middle_of_a_reload(tmp_path: Path, monkeypatch: pytest.
     read = process.load_settings
 
     def interrupted(*arguments: Any, **fields: Any) -> Any:
-        found = read(*arguments, **fields)
+        result = read(*arguments, **fields)
         if not inner:
             said(tmp_path, "sample_rate: 0.25")
             signal.raise_signal(signal.SIGHUP)
-        return found
+        return result
 
     before = signal.signal(signal.SIGHUP, lambda *_: inner.append(reload()))
     try:
@@ -218,7 +218,7 @@ def test_disable_holds_through_reload_and_configure(tmp_path: Path) -> None:
     configured(tmp_path, "sample_rate: 1.0")
     handler = monitor(str.upper)
     disable()
-    said(tmp_path, "sample_rate: 1.0\nown_span: never")
+    said(tmp_path, "sample_rate: 1.0\nagent_span: never")
     assert reload()
     handler("a")
     configured(tmp_path, "enabled: true\nsample_rate: 1.0")

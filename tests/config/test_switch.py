@@ -58,7 +58,7 @@ def test_a_bare_handler_follows_the_file_of_the_environment(tmp_path: Path, monk
     assert default_pipeline().defaults.sampler == RatioSampler(ratio=0.25)
     monkeypatch.setenv("AGENTEVAL_PROFILE", "none")
     assert configure().sample_rate == 0
-    assert configure(own_span="never").sample_rate == 0
+    assert configure(agent_span="never").sample_rate == 0
 
 
 def test_a_wrong_file_of_the_environment_is_told_at_decoration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,11 +107,11 @@ def test_a_plugin_brings_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         said(tmp_path, "plugins: [settings_plugin]\nevaluators: [{type: ShoutingOfTheSettingsTest}]"),
         dispatcher=InlineDispatcher(), storage=[Keeping()],
     )  # fmt: skip
-    assert [one.label for one in settings.evaluators] == ["ShoutingOfTheSettingsTest:shouting"]
+    assert [evaluator.label for evaluator in settings.evaluators] == ["ShoutingOfTheSettingsTest:shouting"]
     with pytest.raises(ConfigurationError) as caught:
-        configure(said(tmp_path, "plugins:\n  - settings_broken_plugin\n  - settings_missing_plugin\nown_span: x"))
+        configure(said(tmp_path, "plugins:\n  - settings_broken_plugin\n  - settings_missing_plugin\nagent_span: x"))
     shown = str(caught.value)
     assert "settings.yaml:2: plugins[0]: 'settings_broken_plugin' cannot be imported" in shown
     assert "SystemExit: 3" in shown
     assert "settings.yaml:3: plugins[1]: 'settings_missing_plugin' cannot be imported" in shown
-    assert "settings.yaml:4: own_span" in shown
+    assert "settings.yaml:4: agent_span" in shown

@@ -56,8 +56,8 @@ def _ask(**settings: Any) -> None:
 
 def _in_file(path: Path) -> dict[str, Any]:
     (line,) = path.read_text().splitlines()
-    found: dict[str, Any] = json.loads(line)
-    return found
+    actual: dict[str, Any] = json.loads(line)
+    return actual
 
 
 def test_it_is_on_by_default_and_nothing_is_stored() -> None:
@@ -97,8 +97,8 @@ def test_an_otlp_entry_emits_once(host: RecordedTelemetry, tmp_path: Path) -> No
     _ask(storage=[{"type": "otlp", "detail": "result"}, {"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
     assert len(host.events()) == len(host.spans("evaluation support")) == 1
     assert len(host.spans("evaluation response_health")) == 1
-    (point,) = (one for one in host.points("agenteval.evaluation.results")
-                if one.attributes["gen_ai.evaluation.score.label"] == "pass")  # fmt: skip
+    (point,) = (item for item in host.points("agenteval.evaluation.results")
+                if item.attributes["gen_ai.evaluation.score.label"] == "pass")  # fmt: skip
     assert point.value == 1
     assert _in_file(tmp_path / "results.jsonl")["agent"] == "support"
 
@@ -113,8 +113,8 @@ def test_a_file_has_content_where_it_is_captured(
     assert SECRET not in quiet.read_text()
     if by == "variable":
         monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_AND_EVENT")
-    said = {"telemetry": {"content": "span_and_event"}} if by == "setting" else {}
-    _ask(storage=[{"type": "json_file", "path": str(full)}], **said)
+    message = {"telemetry": {"content": "span_and_event"}} if by == "setting" else {}
+    _ask(storage=[{"type": "json_file", "path": str(full)}], **message)
     assert f"Answer to {SECRET}." in full.read_text()
 
 

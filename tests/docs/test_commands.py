@@ -19,12 +19,12 @@ _OURS = re.compile(r"(?:^|[$&|;] ?)(?:uv run )?(agenteval-otel(?: [^&|;#\n]*)?)"
 
 def commands() -> list[tuple[str, str]]:
     """Every `agenteval-otel ...` in a console block, with its document."""
-    found = []
+    actual = []
     for document in DOCUMENTS:
         for block in re.findall(r"^```console\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE):
             lines = block.replace("\\\n", " ").splitlines()
-            found += [(document.name, command.strip()) for line in lines for command in _OURS.findall(line)]
-    return sorted(set(found))
+            actual += [(document.name, command.strip()) for line in lines for command in _OURS.findall(line)]
+    return sorted(set(actual))
 
 
 def test_commands_are_found() -> None:
@@ -44,7 +44,7 @@ def test_a_documented_command_is_understood(
     parsed: list[object] = []
     for name in () if runs else cli._COMMANDS:
         module = importlib.import_module(f"agenteval_otel.cli.{name}")
-        monkeypatch.setattr(module, "run", lambda given: parsed.append(given) or 0)
+        monkeypatch.setattr(module, "run", lambda value: parsed.append(value) or 0)
     with contextlib.suppress(SystemExit):  # of wrong use too, but then nothing is parsed or printed
         assert cli.main(arguments) == 0
     assert parsed or capsys.readouterr().out

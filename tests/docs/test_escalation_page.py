@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 
 from agenteval_otel.config import load_settings
-from agenteval_otel.sampling import Escalation, RuleSampler, Sampler
+from agenteval_otel.sampling import Escalation, Sampler
+from agenteval_otel.sampling.rules import RuleSampler
 from tests.docs.generator import DOCS
 
 PAGE = (DOCS / "escalation.md").read_text()
@@ -22,7 +23,7 @@ def test_the_settings_load_as_they_stand(tmp_path: Path) -> None:
     escalation = load_settings(str(file)).settings.escalation
     assert escalation is not None
     assert [rule.type for rule in escalation.rules] == [
-        one["type"] for one in yaml.safe_load(block)["escalation"]["rules"]
+        item["type"] for item in yaml.safe_load(block)["escalation"]["rules"]
     ]
 
 
@@ -30,7 +31,7 @@ def test_every_rule_and_every_field_is_named() -> None:
     """The tables know all rules of the package and all fields of an escalation."""
     tables = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
     rules = {
-        name for name, one in Sampler.registry.items()
-        if issubclass(one, RuleSampler) and one.__module__.startswith("agenteval_otel.")
+        name for name, item in Sampler.registry.items()
+        if issubclass(item, RuleSampler) and item.__module__.startswith("agenteval_otel.")
     }  # fmt: skip
     assert {name for name in {*rules, *Escalation.model_fields} if f"`{name}`" not in tables} == set()

@@ -10,7 +10,8 @@ import yaml
 from pydantic_core import PydanticUndefined
 
 from agenteval_otel import Suite
-from agenteval_otel.components import Component, resolve
+from agenteval_otel.components import Component
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.evaluators.llm_judge.presets import CatalogueJudge, Coherence
 
@@ -101,10 +102,12 @@ def test_a_page_names_all_options_and_no_others(name: str) -> None:
     named = {option for option, _ in rows if "[" not in option}
     assert {option.split("[")[0] for option, _ in rows} <= set(fields)
     assert set(fields) - named <= EVERYBODYS
-    for option, told in rows:
+    for option, reported in rows:
         if option in set(fields) - EVERYBODYS:
             default = fields[option].get_default(call_default_factory=True, validated_data={})
-            assert told == written(default) or not _LITERAL.fullmatch(told), f"{option}: {told}, but it is {default!r}"
+            assert reported == written(default) or not _LITERAL.fullmatch(reported), (
+                f"{option}: {reported}, but it is {default!r}"
+            )
 
 
 @pages
@@ -155,9 +158,11 @@ def test_the_catalogue_names_the_options_of_its_types() -> None:
     fields = Coherence.model_fields
     named = [(option, row[1]) for row in first_table(section) for option in _NAMED.findall(row[0])]
     assert {option for option, _ in named} == set(fields)
-    for option, told in named:
+    for option, reported in named:
         default = fields[option].get_default(call_default_factory=True, validated_data={})
-        assert told == written(default) or not _LITERAL.fullmatch(told), f"{option}: {told}, but it is {default!r}"
+        assert reported == written(default) or not _LITERAL.fullmatch(reported), (
+            f"{option}: {reported}, but it is {default!r}"
+        )
 
 
 def test_the_settings_of_the_catalogue_load() -> None:

@@ -90,8 +90,8 @@ def followed(
         prometheus = stack.enter_context(running(Prometheus(prometheus_binary, folder("prometheus"), config=scrape)))
         reader = folder("reader")
         (reader / "app.py").write_text("\n".join(blocks(QUICK_START, "python")))
-        (said,) = [block for block in blocks(QUICK_START, "console") if "export" in block]
-        variables = dict(re.findall(r"^export (\w+)=(.*)$", said, re.MULTILINE))
+        (message,) = [block for block in blocks(QUICK_START, "console") if "export" in block]
+        variables = dict(re.findall(r"^export (\w+)=(.*)$", message, re.MULTILINE))
         assert variables.keys() == {"OTEL_SERVICE_NAME", "OTEL_EXPORTER_OTLP_ENDPOINT"}
         variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.grpc_endpoint
         assert run(reader, "app.py", **variables) == "{'evaluated': 3}\n"
@@ -118,11 +118,11 @@ def test_the_reader_finds_the_answers_that_are_none(followed: Followed) -> None:
 def test_the_reader_s_queries_answer(followed: Followed) -> None:
     """The queries of step 5 give the share of answers that pass, and what became of the calls."""
     shares, outcomes = blocks(QUICK_START, "promql")
-    found = {
+    actual = {
         sample.labels["gen_ai_evaluation_name"]: sample.value
         for sample in followed.prometheus.query(only(shares, "my-agent"))
     }
-    assert found == pytest.approx({"response_health": 2 / 3, "short_enough": 1.0, "gives_next_step": 1 / 3})
+    assert actual == pytest.approx({"response_health": 2 / 3, "short_enough": 1.0, "gives_next_step": 1 / 3})
     (evaluated,) = followed.prometheus.query(only(outcomes, "my-agent"))
     assert (evaluated.labels["agenteval_outcome"], evaluated.value) == ("evaluated", 3.0)
 
@@ -132,9 +132,9 @@ def test_explain_reads_the_page(followed: Followed) -> None:
     (command,) = [block for block in blocks(QUICK_START, "console") if "--from" in block]
     assert command == "$ agenteval-otel explain --from http://127.0.0.1:8889/metrics\n"
     address = f"http://127.0.0.1:{followed.collector.ports.prometheus}/metrics"
-    told = run(followed.folder, "-m", "agenteval_otel", "explain", "--from", address)
-    assert "203 calls of monitored handlers" in told
-    assert "support: 3 calls: 100.0 % evaluated" in told
+    outcome = run(followed.folder, "-m", "agenteval_otel", "explain", "--from", address)
+    assert "203 calls of monitored handlers" in outcome
+    assert "support: 3 calls: 100.0 % evaluated" in outcome
 
 
 def test_the_recording_rules_give_mean_and_error(followed: Followed, promtool_binary: Path, tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ def test_a_rubric_page_is_what_a_judge_reads(copied: Any, capsys: pytest.Capture
     missing.unlink()
     stray.write_text("# Gone")
     assert copied.main(["--check"]) == 1
-    told = capsys.readouterr().err
-    assert all(f"rubrics/{page.name}" in told for page in (changed, missing, stray))
+    reported = capsys.readouterr().err
+    assert all(f"rubrics/{page.name}" in reported for page in (changed, missing, stray))
     assert (copied.main([]), copied.main(["--check"])) == (0, 0)
     assert changed.read_text() == before
     assert (missing.exists(), stray.exists()) == (True, False)

@@ -23,8 +23,8 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def measure(code: str, *said: str, test: str = "test", form: str = "short", outcome: str = "passed") -> None:
-    figures.write(code, test, form=form, outcome=outcome, figures=list(said), took_s=1.0)
+def measure(code: str, *message: str, test: str = "test", form: str = "short", outcome: str = "passed") -> None:
+    figures.write(code, test, form=form, outcome=outcome, figures=list(message), took_s=1.0)
 
 
 def test_promises_tests_and_document_agree() -> None:

@@ -69,13 +69,13 @@ def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
 
 
 def there(carrier: str, when: str | None = None) -> set[str]:
-    return {one.name for one in ATTRIBUTES if getattr(one, carrier) and when in (None, getattr(one, carrier))}
+    return {item.name for item in ATTRIBUTES if getattr(item, carrier) and when in (None, getattr(item, carrier))}
 
 
 def generic(names: Any) -> set[str]:
     """Attribute names with the criterion's name replaced by its placeholder."""
-    known = {form(one): form("<criterion>") for form in (criterion_score, criterion_label)
-             for one in ("response_health", "words", "mood", "breaks", "judged")}  # fmt: skip
+    known = {form(item): form("<criterion>") for form in (criterion_score, criterion_label)
+             for item in ("response_health", "words", "mood", "breaks", "judged")}  # fmt: skip
     return {known.get(name, name) for name in names}
 
 
@@ -134,29 +134,29 @@ def _ended_on_the_background_thread() -> dict[str, Any]:
 
 def test_metrics_have_the_attributes_of_the_table(watch: Watch) -> None:
     """Every instrument of the table is emitted, with no attribute that the table does not know; and no other is."""
-    emitted = [one for one in INSTRUMENTS if one is not METRIC_LOOP_LAG]  # no event loop of a host's is met here
-    assert watch.telemetry.metrics() == {one.name for one in emitted}
-    for one in emitted:
-        points = watch.telemetry.points(one.name)
-        assert points, one.name
-        assert set().union(*(set(point.attributes) for point in points)) == set(one.attributes), one.name
+    emitted = [item for item in INSTRUMENTS if item is not METRIC_LOOP_LAG]  # no event loop of a host's is met here
+    assert watch.telemetry.metrics() == {item.name for item in emitted}
+    for item in emitted:
+        points = watch.telemetry.points(item.name)
+        assert points, item.name
+        assert set().union(*(set(point.attributes) for point in points)) == set(item.attributes), item.name
 
 
 def test_every_attribute_of_the_table_is_somewhere() -> None:
     """What stands in the table is on some carrier or some metric."""
-    on_metrics = {name for one in INSTRUMENTS for name in one.attributes}
-    carried = {name for one in ("event", "crossing", "run_span", "evaluated_span") for name in there(one)}
-    assert {one.name for one in ATTRIBUTES} - carried <= on_metrics
-    assert on_metrics <= {one.name for one in ATTRIBUTES}
-    assert len({one.name for one in ATTRIBUTES}) == len(ATTRIBUTES)
+    on_metrics = {name for item in INSTRUMENTS for name in item.attributes}
+    carried = {name for item in ("event", "crossing", "run_span", "evaluated_span") for name in there(item)}
+    assert {item.name for item in ATTRIBUTES} - carried <= on_metrics
+    assert on_metrics <= {item.name for item in ATTRIBUTES}
+    assert len({item.name for item in ATTRIBUTES}) == len(ATTRIBUTES)
 
 
 def test_names_in_prometheus() -> None:
     """The names that the table gives for Prometheus are those of the documented rules of translation."""
-    for one in INSTRUMENTS:
-        found = prometheus_names(one.name, one.unit, one.kind)  # type: ignore[arg-type]
-        suffix = "_bucket" if one.kind == "histogram" else ""
-        assert found[0] == one.prometheus_name + suffix
+    for item in INSTRUMENTS:
+        result = prometheus_names(item.name, item.unit, item.kind)  # type: ignore[arg-type]
+        suffix = "_bucket" if item.kind == "histogram" else ""
+        assert result[0] == item.prometheus_name + suffix
     assert METRIC_WEIGHT.prometheus_name == "agenteval_evaluation_weight_total"
 
 
@@ -170,6 +170,6 @@ def test_the_data_files_name_what_semconv_names() -> None:
         value for name, value in values.items()
         if re.fullmatch(r"(gen_ai|agenteval|error)(\.\w+)+", value) and not name.startswith("EVENT_")
     }  # fmt: skip
-    assert {one.name for one in ATTRIBUTES if "<" not in one.name} == attributes
+    assert {item.name for item in ATTRIBUTES if "<" not in item.name} == attributes
     assert set(reference.OUTCOMES) == set(semconv.OUTCOMES)
     assert set(reference.LOST_REASONS) == set(semconv.LOST_REASONS)

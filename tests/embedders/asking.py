@@ -20,8 +20,8 @@ TEXTS = ("the parcel arrives on Tuesday", "the parcel arrives on Friday", "a bic
 
 def hosted(server: ModelServer, **settings: Any) -> OpenAICompatibleEmbedder:
     """An embedder that asks the server; waits of retries are short."""
-    told = {"model": "embed-1", "api_key": CANARY, "retry_base_s": 0.001, "deadline_s": 20.0, **settings}
-    return OpenAICompatibleEmbedder(base_url=f"{server.url}/v1", **told)
+    reported = {"model": "embed-1", "api_key": CANARY, "retry_base_s": 0.001, "deadline_s": 20.0, **settings}
+    return OpenAICompatibleEmbedder(base_url=f"{server.url}/v1", **reported)
 
 
 def embedded(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) -> Embedded:

@@ -50,7 +50,7 @@ def contract() -> dict[str, Any]:
 
 def child() -> dict[str, Any]:
     """Two evaluations where live answers are evaluated: what they found, and what it left in this process."""
-    given = EvaluationInput(response=PAIRS["paraphrase"][0], ground_truth=PAIRS["paraphrase"][1])
+    value = EvaluationInput(response=PAIRS["paraphrase"][0], ground_truth=PAIRS["paraphrase"][1])
     meaning = NLPAccuracy(criterion_name="meaning", embedder=SentenceTransformerEmbedder(model=folder()))
     absent = NLPAccuracy(criterion_name="absent", embedder=SentenceTransformerEmbedder(model="no-such/model"))
 
@@ -58,7 +58,7 @@ def child() -> dict[str, Any]:
         executor = Executor(live=True)
         try:
             return [
-                (await evaluate(executor, evaluator, given))[0].model_dump(mode="json")
+                (await evaluate(executor, evaluator, value))[0].model_dump(mode="json")
                 for evaluator in (meaning, meaning, absent, absent)
             ]
         finally:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.embedders import CallableEmbedder, Embedder, HashingEmbedder, as_embedder
+from agenteval_otel.embedders import CallableEmbedder, Embedder, HashingEmbedder
+from agenteval_otel.embedders.adapter import as_embedder
 from agenteval_otel.errors import ConfigurationError
 
 
@@ -48,10 +49,10 @@ def test_an_async_method_is_awaited() -> None:
 
 def test_as_embedder_takes_several_forms() -> None:
     """An embedder, its class, its type or its settings; other values are refused with the known types."""
-    one = HashingEmbedder(dimensions=64)
-    assert as_embedder(one) is one
+    item = HashingEmbedder(dimensions=64)
+    assert as_embedder(item) is item
     assert as_embedder(HashingEmbedder) == as_embedder("hashing") == HashingEmbedder()
-    assert as_embedder({"type": "hashing", "dimensions": 64}) == one
+    assert as_embedder({"type": "hashing", "dimensions": 64}) == item
     for wrong in (7, object(), None, int):
         with pytest.raises(ConfigurationError, match=r"embedder: expected an embedder, .*hashing.*, found"):
             as_embedder(wrong, path="embedder")

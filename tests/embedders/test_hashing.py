@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.components import resolve
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.embedders import Embedder, HashingEmbedder
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.text import composed

@@ -22,8 +22,8 @@ def accuracy(server: ModelServer, **settings: Any) -> NLPAccuracy:
     return NLPAccuracy(criterion_name="meaning", embedder=hosted(server, **settings))
 
 
-def scored(evaluator: NLPAccuracy, given: EvaluationInput = GIVEN) -> EvaluationResult:
-    return run_evaluation_sync(given, EvaluationRunConfig(evaluators=[evaluator])).results[0]
+def scored(evaluator: NLPAccuracy, value: EvaluationInput = GIVEN) -> EvaluationResult:
+    return run_evaluation_sync(value, EvaluationRunConfig(evaluators=[evaluator])).results[0]
 
 
 def test_both_texts_are_one_request_and_are_counted() -> None:

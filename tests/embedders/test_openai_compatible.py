@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agenteval_otel.components import resolve
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.embedders import Embedder, EmbedderUsage, OpenAICompatibleEmbedder
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.testing import ModelReply, ModelServer, check_component, check_embedder
@@ -23,12 +23,12 @@ def test_it_is_a_component() -> None:
     """Settings name it, its dump builds it again, and what is wrong is refused with its field."""
     embedder = OpenAICompatibleEmbedder(model="m", base_url="https://embed.example/v1")
     check_component(embedder, Embedder)
-    told = {"type": "openai_compatible", "model": "m", "base_url": "https://embed.example/v1"}
-    assert resolve(Embedder, told) == embedder
+    reported = {"type": "openai_compatible", "model": "m", "base_url": "https://embed.example/v1"}
+    assert resolve(Embedder, reported) == embedder
     assert embedder.is_async
     for wrong in ({"model": ""}, {"batch_size": 0}, {"dimensions": 0}, {"encoding_format": "int8"}, {"deadline_s": 0}):
         with pytest.raises(ConfigurationError, match=f"embedder.{next(iter(wrong))}"):
-            resolve(Embedder, told | wrong, path="embedder")
+            resolve(Embedder, reported | wrong, path="embedder")
 
 
 @pytest.mark.parametrize("encoding_format", [None, "float", "base64"])

@@ -46,8 +46,8 @@ def test_live_answers_use_the_worker_process() -> None:
     assert first["score"] > 0.5
     assert first["score"] == again["score"]
     assert first["reasoning"].endswith("(sentence_transformers)")
-    for one in (absent, absent_again):
-        assert (one["score"], one["error_type"]) == (None, "model_unavailable")
+    for item in (absent, absent_again):
+        assert (item["score"], item["error_type"]) == (None, "model_unavailable")
 
 
 def test_the_prepared_process_can_fork() -> None:

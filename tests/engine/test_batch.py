@@ -47,9 +47,11 @@ ALL_LANES = config_of(Free(criterion_name="a", action=value), Fixed(criterion_na
 @pytest.mark.parametrize("concurrency", [1, 3, 50])
 def test_results_stand_in_the_order_of_the_inputs(concurrency: int) -> None:
     """Whoever is done first, each result stands where its input stood; every execution is met."""
-    found = run_evaluations_sync(inputs(40), ALL_LANES, concurrency=concurrency)
-    assert [one.input_snapshot and one.input_snapshot.response for one in found] == [str(at) for at in range(40)]
-    assert [one.overall_score for one in found] == [pytest.approx(at / 1000) for at in range(40)]
+    results = run_evaluations_sync(inputs(40), ALL_LANES, concurrency=concurrency)
+    assert [result.input_snapshot and result.input_snapshot.response for result in results] == [
+        str(at) for at in range(40)
+    ]
+    assert [result.overall_score for result in results] == [pytest.approx(at / 1000) for at in range(40)]
 
 
 def test_nothing_gives_nothing() -> None:
@@ -64,10 +66,10 @@ def test_concurrency_is_bounded_and_inputs_are_taken_lazily() -> None:
 
     def counted() -> Iterator[EvaluationInput]:
         nonlocal taken
-        for one in inputs(20):
+        for evaluation_input in inputs(20):
             assert taken - done <= 3
             taken += 1
-            yield one
+            yield evaluation_input
 
     async def work(_: EvaluationInput) -> Score:
         nonlocal running, most
@@ -90,9 +92,11 @@ def test_concurrency_is_bounded_and_inputs_are_taken_lazily() -> None:
 
 def test_each_result_is_told_with_its_position() -> None:
     """`on_result` hears of every result once, with the place of its input."""
-    told: dict[int, float | None] = {}
-    found = run_evaluations_sync(inputs(15), ALL_LANES, on_result=lambda at, one: told.update({at: one.overall_score}))
-    assert [told[position] for position in range(15)] == [one.overall_score for one in found]
+    reported: dict[int, float | None] = {}
+    results = run_evaluations_sync(
+        inputs(15), ALL_LANES, on_result=lambda at, result: reported.update({at: result.overall_score})
+    )
+    assert [reported[position] for position in range(15)] == [result.overall_score for result in results]
 
 
 def test_an_input_costs_its_own_result_only() -> None:
@@ -104,29 +108,29 @@ def test_an_input_costs_its_own_result_only() -> None:
         return value(evaluation_input)
 
     twice = (EvaluationCriteria(name="fixed"), EvaluationCriteria(name="fixed"))
-    given: list[Any] = [*inputs(3), EvaluationInput(response="3", criteria=twice, session_id="s"), {"response": "4"}]
-    found = run_evaluations_sync(given, config_of(Free(action=fail)))
-    assert [one.overall_score for one in found] == [0.0, None, 0.002, None, None]
-    labels = [[error.evaluator_type for error in one.run_errors or ()] for one in found]
+    raw: list[Any] = [*inputs(3), EvaluationInput(response="3", criteria=twice, session_id="s"), {"response": "4"}]
+    results = run_evaluations_sync(raw, config_of(Free(action=fail)))
+    assert [result.overall_score for result in results] == [0.0, None, 0.002, None, None]
+    labels = [[error.evaluator_type for error in result.run_errors or ()] for result in results]
     assert labels == [[], ["Free:fixed"], [], ["EvaluationInput"], ["EvaluationInput"]]
-    assert "appears twice" in (found[3].run_errors or ())[0].message
-    assert found[3].input_snapshot == given[3]
+    assert "appears twice" in (results[3].run_errors or ())[0].message
+    assert results[3].input_snapshot == raw[3]
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 10**9, True, 1.5, "8", None])
 def test_the_concurrency_is_a_number(concurrency: Any) -> None:
     """What is no whole number of at least 1, or starts tasks without end, is refused before an input is taken."""
-    given = inputs(3)
+    raw = inputs(3)
     with pytest.raises(ConfigurationError, match="concurrency"):
-        run_evaluations_sync(given, ALL_LANES, concurrency=concurrency)
-    assert next(given).response == "0"
+        run_evaluations_sync(raw, ALL_LANES, concurrency=concurrency)
+    assert next(raw).response == "0"
 
 
-@pytest.mark.parametrize("given", [None, "text", b"text", {"response": "r"}, EvaluationInput(response="r"), 3])
-def test_what_holds_no_inputs_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("raw", [None, "text", b"text", {"response": "r"}, EvaluationInput(response="r"), 3])
+def test_what_holds_no_inputs_is_refused(raw: Any) -> None:
     """One input alone, or text, is no list of inputs: each of its fields would be one, and fail."""
     with pytest.raises(ConfigurationError, match="inputs: expected EvaluationInputs, found"):
-        run_evaluations_sync(given, ALL_LANES)
+        run_evaluations_sync(raw, ALL_LANES)
 
 
 def test_inputs_that_raise_end_the_batch() -> None:
@@ -136,10 +140,10 @@ def test_inputs_that_raise_end_the_batch() -> None:
         yield from inputs(2)
         raise OSError("unreadable")
 
-    told: list[int] = []
+    reported: list[int] = []
     with pytest.raises(OSError, match="unreadable"):
-        run_evaluations_sync(broken(), ALL_LANES, concurrency=1, on_result=lambda at, _: told.append(at))
-    assert told == [0, 1]
+        run_evaluations_sync(broken(), ALL_LANES, concurrency=1, on_result=lambda at, _: reported.append(at))
+    assert reported == [0, 1]
 
 
 def test_whoever_listens_may_end_the_batch() -> None:
@@ -223,8 +227,8 @@ def test_it_runs_inside_of_a_running_loop() -> None:
 def test_all_of_them_are_saved() -> None:
     """The storage provider gets every result."""
     storage = Keeping()
-    found = run_evaluations_sync(inputs(9), config_of(Free(action=value), storage=storage))
-    assert sorted(one.timestamp for one in storage.saved) == sorted(one.timestamp for one in found)
+    results = run_evaluations_sync(inputs(9), config_of(Free(action=value), storage=storage))
+    assert sorted(result.timestamp for result in storage.saved) == sorted(result.timestamp for result in results)
     assert len(storage.saved) == 9
 
 
@@ -306,18 +310,18 @@ def test_configurations_are_shared() -> None:
     async def both() -> list[list[AggregatedEvaluationResult]]:
         return await asyncio.gather(*(run_evaluations(inputs(10), ALL_LANES) for _ in range(3)))
 
-    assert [len(found) for found in asyncio.run(both())] == [10, 10, 10]
+    assert [len(actual) for actual in asyncio.run(both())] == [10, 10, 10]
     assert isinstance(ALL_LANES, EvaluationRunConfig)
 
 
 def test_results_need_not_be_kept() -> None:
     """Without keeping them the list is empty; `on_result` hears of each all the same."""
-    told: list[int] = []
-    found = run_evaluations_sync(
-        inputs(30), ALL_LANES, keep_results=False, on_result=lambda position, _: told.append(position)
+    reported: list[int] = []
+    results = run_evaluations_sync(
+        inputs(30), ALL_LANES, keep_results=False, on_result=lambda position, _: reported.append(position)
     )
-    assert found == []
-    assert sorted(told) == list(range(30))
+    assert results == []
+    assert sorted(reported) == list(range(30))
 
 
 def test_an_input_that_takes_long_holds_the_others_within_reach() -> None:
@@ -332,9 +336,9 @@ def test_an_input_that_takes_long_holds_the_others_within_reach() -> None:
 
     def counted() -> Iterator[EvaluationInput]:
         nonlocal taken
-        for one in inputs(900):
+        for item in inputs(900):
             taken += 1
-            yield one
+            yield item
 
     async def main() -> list[AggregatedEvaluationResult]:
         config = config_of(Thinking(action=work))

@@ -39,7 +39,9 @@ def test_the_originals_form_dumps_as_it_was_given() -> None:
     assert json.loads(json.dumps(config.model_dump(mode="json", by_alias=True))) == ORIGINAL
     again = EvaluationRunConfig.model_validate(json.loads(config.model_dump_json(by_alias=True)))
     assert again == config
-    assert [one.fingerprint for one in again.evaluators] == [one.fingerprint for one in config.evaluators]
+    assert [evaluator.fingerprint for evaluator in again.evaluators] == [
+        evaluator.fingerprint for evaluator in config.evaluators
+    ]
     assert dump == ORIGINAL
 
 
@@ -75,7 +77,7 @@ def test_later_changes_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "path", "said"),
+    ("fields", "path", "message"),
     [
         ({"evaluatorConfigs": []}, "evaluatorConfigs", "at least one"),
         ({"evaluatorConfigs": "RuleBased"}, "evaluatorConfigs", "list"),
@@ -103,13 +105,13 @@ def test_later_changes_do_not_matter() -> None:
         ({"evaluators": [Free()], "plugins": ["no_such_module_of_ours"]}, "plugins[0]", "cannot be imported"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_place(fields: dict[str, Any], path: str, said: str) -> None:
+def test_what_is_wrong_is_told_with_its_place(fields: dict[str, Any], path: str, message: str) -> None:
     """Both ways of building it name the field and the choices, before anything runs."""
     for build in (lambda: EvaluationRunConfig(**fields), lambda: EvaluationRunConfig.model_validate(fields)):
         with pytest.raises(ConfigurationError) as caught:
             build()
         assert caught.value.path == path
-        assert said in str(caught.value)
+        assert message in str(caught.value)
 
 
 def test_the_originals_form_takes_criteria_as_they_are() -> None:
@@ -119,9 +121,12 @@ def test_the_originals_form_takes_criteria_as_they_are() -> None:
                                           {"name": "Coverage", "scale": "binary"},
                                           {"name": "SaysParis", "scale": "binary", "weight": -1}],
     })  # fmt: skip
-    found = run_evaluation_sync(twice, EvaluationRunConfig.model_validate(ORIGINAL))
-    assert [(result.criterion_name, result.score) for result in found.results] == [("SaysParis", True), ("Coverage", 0)]
-    assert found.overall_score is None
+    aggregated = run_evaluation_sync(twice, EvaluationRunConfig.model_validate(ORIGINAL))
+    assert [(result.criterion_name, result.score) for result in aggregated.results] == [
+        ("SaysParis", True),
+        ("Coverage", 0),
+    ]
+    assert aggregated.overall_score is None
     with pytest.raises(ConfigurationError, match=r"twice.*criteria\[2\].weight"):
         run_evaluation_sync(twice, config_of(Free()))
 
@@ -152,10 +157,10 @@ TAGGED = (Free(criterion_name="a", tags=("safety", "fast")), Fixed(criterion_nam
 def test_a_run_takes_what_is_selected(fields: dict[str, Any], runs: str, left_out: list[str]) -> None:
     """By execution and by tag; what is left out is reported in the configuration and in the result."""
     config = EvaluationRunConfig(evaluators=TAGGED, **fields)
-    assert [str(one) for one in config.selection.left_out] == left_out
-    found = run_evaluation_sync(INPUT, config)
-    assert [result.criterion_name for result in found.results] == list(runs)
-    assert (found.evaluation_config_snapshot or {}).get("leftOut", []) == left_out
+    assert [str(item) for item in config.selection.left_out] == left_out
+    aggregated = run_evaluation_sync(INPUT, config)
+    assert [result.criterion_name for result in aggregated.results] == list(runs)
+    assert (aggregated.evaluation_config_snapshot or {}).get("leftOut", []) == left_out
 
 
 def test_tags_are_no_part_of_the_score() -> None:
@@ -171,7 +176,7 @@ class Median(Aggregation, type="median_of_test_config"):
     """The score in the middle."""
 
     def combine(self, scored: Any) -> float | None:
-        ordered: list[Scored] = sorted(scored, key=lambda one: one.normalized)
+        ordered: list[Scored] = sorted(scored, key=lambda item: item.normalized)
         return ordered[len(ordered) // 2].normalized if ordered else None
 
 
@@ -181,9 +186,9 @@ def test_the_overall_score_is_made_by_configuration() -> None:
     for aggregation, expected in (
         ("weighted_mean", 0.5), ({"type": "minimum"}, 0.1), ("median_of_test_config", 0.4), (Median(), 0.4),
     ):  # fmt: skip
-        found = run_evaluation_sync(INPUT, config_of(*evaluators, aggregation=aggregation))
-        assert found.overall_score == pytest.approx(expected)
-    assert (found.evaluation_config_snapshot or {})["aggregation"] == "median_of_test_config"
+        aggregated = run_evaluation_sync(INPUT, config_of(*evaluators, aggregation=aggregation))
+        assert aggregated.overall_score == pytest.approx(expected)
+    assert (aggregated.evaluation_config_snapshot or {})["aggregation"] == "median_of_test_config"
 
 
 class Raising(Aggregation, type="raising_of_test_config"):
@@ -195,19 +200,19 @@ class Raising(Aggregation, type="raising_of_test_config"):
 
 def test_a_strategy_that_raises_costs_the_overall_score_only() -> None:
     """The results stand, the error is told in both places that the originals have for it."""
-    found = run_evaluation_sync(INPUT, config_of(Free(), aggregation=Raising()))
-    assert (found.overall_score, found.results[0].score) == (None, 0.5)
-    assert [error.evaluator_type for error in found.run_errors or ()] == ["aggregation:raising_of_test_config"]
-    assert found.metadata["errors"][0]["message"] == "ZeroDivisionError: mine"
+    aggregated = run_evaluation_sync(INPUT, config_of(Free(), aggregation=Raising()))
+    assert (aggregated.overall_score, aggregated.results[0].score) == (None, 0.5)
+    assert [error.evaluator_type for error in aggregated.run_errors or ()] == ["aggregation:raising_of_test_config"]
+    assert aggregated.metadata["errors"][0]["message"] == "ZeroDivisionError: mine"
 
 
 def test_storage_may_be_named(tmp_path: Path) -> None:
     """A storage provider by its type, as in settings; and an object of the program's has no place in a dump."""
     file = tmp_path / "found.jsonl"
     config = config_of(ResponseHealth(), storage={"type": "json_file", "path": str(file)})
-    found = run_evaluation_sync(INPUT, config)
-    assert found.run_errors is None
-    assert AggregatedEvaluationResult.model_validate_json(file.read_text()).overall_score == found.overall_score
+    aggregated = run_evaluation_sync(INPUT, config)
+    assert aggregated.run_errors is None
+    assert AggregatedEvaluationResult.model_validate_json(file.read_text()).overall_score == aggregated.overall_score
     assert EvaluationRunConfig.model_validate(config.model_dump(by_alias=True)) == config
     assert config_of(ResponseHealth(), storage=Keeping()).model_dump()["storage"] is None
 
@@ -250,8 +255,8 @@ def test_custom_evaluators_come_from_listed_entry_points(tmp_path: Path, monkeyp
     try:
         with pytest.raises(ConfigurationError, match="unknown evaluator type 'Entered'"):
             EvaluationRunConfig(evaluators=[{"type": "Entered"}])  # type: ignore[list-item]
-        found = EvaluationRunConfig(plugins=("mine",), evaluators=["Entered"])  # type: ignore[list-item]
-        assert run_evaluation_sync(INPUT, found).overall_score == 1.0
+        actual = EvaluationRunConfig(plugins=("mine",), evaluators=["Entered"])  # type: ignore[list-item]
+        assert run_evaluation_sync(INPUT, actual).overall_score == 1.0
     finally:
         Evaluator.registry.pop("Entered", None)
         sys.modules.pop("entered_of_test_config", None)
@@ -301,14 +306,14 @@ def test_any_input_gives_scores_or_errors(
     config = EvaluationRunConfig.model_validate(ORIGINAL)
     names = ("IsShort", "SaysParis", "Coverage")
     fields = {"groundTruth": ground_truth, "criteria": [{"name": n, "scale": scale, "weight": weight} for n in names]}
-    found = run_evaluation_sync(EvaluationInput.model_validate(fields if missing else {"response": response, **fields}),
-                                config)  # fmt: skip
-    assert found.overall_score is None or 0.0 <= found.overall_score <= 1.0
-    for result in found.results:
+    evaluation_input = EvaluationInput.model_validate(fields if missing else {"response": response, **fields})
+    aggregated = run_evaluation_sync(evaluation_input, config)
+    assert aggregated.overall_score is None or 0.0 <= aggregated.overall_score <= 1.0
+    for result in aggregated.results:
         assert result.status == "scored" or (result.score is None and (result.error or result.skip_reason))
         if missing:
             assert result.status == "failed"
-    json.dumps(found.original_json())
+    json.dumps(aggregated.original_json())
 
 
 TEN_MB = 10_000_000
@@ -335,6 +340,6 @@ def test_texts_of_ten_megabytes_end(kind: str, unit: str) -> None:
     """Ten million characters give a score, a skip or an error within the lanes' time limits, and no surprise."""
     text = unit * (TEN_MB // len(unit))
     config = EvaluationRunConfig(evaluators=[{"type": kind, "timeout_s": 20, **LARGE[kind]}])  # type: ignore[list-item]
-    found = run_evaluation_sync(EvaluationInput(response=text, ground_truth=text), config)
-    assert found.results
-    assert all(not result.raised or result.error_type == "timeout" for result in found.results), found.results
+    aggregated = run_evaluation_sync(EvaluationInput(response=text, ground_truth=text), config)
+    assert aggregated.results
+    assert all(not result.raised or result.error_type == "timeout" for result in aggregated.results), aggregated.results

@@ -63,8 +63,8 @@ def run(
 
 def told(outcome: RunOutcome) -> list[tuple[str, str, float | None, str | None]]:
     return [
-        (one.criterion_name, one.skip_reason or one.status, one.probability, one.sampling_reason)
-        for one in outcome.results
+        (result.criterion_name, result.skip_reason or result.status, result.probability, result.sampling_reason)
+        for result in outcome.results
     ]
 
 
@@ -165,7 +165,7 @@ def test_a_rule_that_raises_is_told_and_costs_nothing_else() -> None:
     outcome = run(broken, Free(action=lambda _: Score(value=0.1, passed=False)), Thinking(), probability=1.0)
     assert [result.status for result in outcome.results] == ["scored", "scored"]
     assert told(outcome)[1][2:] == (1.0, "label")
-    assert [(one.evaluator_type, one.message) for one in outcome.errors] == [
+    assert [(error.evaluator_type, error.message) for error in outcome.errors] == [
         ("escalation:function", "RuntimeError: of the user's own")
     ]
     assert [part for part, _ in outcome.broken] == ["escalation:function"]
@@ -190,38 +190,38 @@ def test_an_own_rate_lowers_the_probability_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [(1.0, 0.5), (0.25, 0.125), (None, None), (0.0, None), (7.0, None), ("x", None)]
+    ("value", "expected"), [(1.0, 0.5), (0.25, 0.125), (None, None), (0.0, None), (7.0, None), ("x", None)]
 )
-def test_an_evaluator_says_with_what_probability_it_went_on(given: Any, expected: float | None) -> None:
+def test_an_evaluator_says_with_what_probability_it_went_on(value: Any, expected: float | None) -> None:
     """A spend limit that lets through a quarter of the calls: each result stands for four; no number is unknown."""
-    found = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, sampling_reason="its own")
-    outcome = run(None, Raw(results=(found.model_copy(update={"probability_given_sampled": given}),)), probability=0.5)
+    actual = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, sampling_reason="its own")
+    outcome = run(None, Raw(results=(actual.model_copy(update={"probability_given_sampled": value}),)), probability=0.5)
     assert told(outcome) == [("raw", "scored", expected, None)]
-    unknown = run(None, Raw(results=(found,)), probability=None)
+    unknown = run(None, Raw(results=(actual,)), probability=None)
     assert told(unknown) == [("raw", "scored", None, None)]
 
 
 def test_it_is_multiplied_with_the_escalations() -> None:
     """Sampled, escalated and let through: all three."""
-    found = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.5)
+    actual = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.5)
     escalation = Escalation(baseline_rate=0.02, rules=[ScoreSampler(below=0.5, ratio=1.0)], criteria=["raw"])
-    outcome = run(escalation, Raw(results=(found,)), Free(value=0.1), probability=0.5)
+    outcome = run(escalation, Raw(results=(actual,)), Free(value=0.1), probability=0.5)
     assert told(outcome)[0] == ("raw", "scored", 0.25, "score")
 
 
 def test_what_a_spend_limit_lets_through_is_weighted_offline_too() -> None:
     """Every input is evaluated, and a criterion whose evaluator saw a quarter of them stands for four."""
-    found = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.25)
-    result = run_evaluation_sync(INPUT, EvaluationRunConfig(evaluators=[Raw(results=(found,)), Free(value=0.1)]))
-    assert [one.probability for one in result.results] == [0.25, None]
+    actual = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.25)
+    result = run_evaluation_sync(INPUT, EvaluationRunConfig(evaluators=[Raw(results=(actual,)), Free(value=0.1)]))
+    assert [item.probability for item in result.results] == [0.25, None]
 
 
 def test_it_comes_back_from_a_worker_process() -> None:
     """What is left out of dumps is not lost between the processes."""
-    found = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.5)
-    (back,) = answer_of(*json.loads(encode_answer(0.0, [found]))[1:])
-    assert back == found
-    assert "robability_given" not in json.dumps(found.model_dump()) + found.model_dump_json(by_alias=True)
+    actual = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.5)
+    (back,) = answer_of(*json.loads(encode_answer(0.0, [actual]))[1:])
+    assert back == actual
+    assert "robability_given" not in json.dumps(actual.model_dump()) + actual.model_dump_json(by_alias=True)
 
 
 def test_only_what_goes_on_is_redacted() -> None:
@@ -275,15 +275,20 @@ def test_a_run_configuration_says_it() -> None:
     """Offline the same stages, only where the configuration has them; the same inputs go on in every run."""
     inputs = [EvaluationInput(response=f"answer {number}") for number in range(300)]
     judges = (Asked(), Asked())
-    found: list[list[AggregatedEvaluationResult]] = []
+    actual: list[list[AggregatedEvaluationResult]] = []
     for judge in judges:
         stages = config(Free(value=0.9), Thinking(action=judge), escalation={"baseline_rate": 0.2}, redactors=[])
-        found.append(run_evaluations_sync(inputs, stages))
-    assert [one.response_text for one in judges[0].inputs] == [one.response_text for one in judges[1].inputs]
+        actual.append(run_evaluations_sync(inputs, stages))
+    assert [evaluation_input.response_text for evaluation_input in judges[0].inputs] == [
+        evaluation_input.response_text for evaluation_input in judges[1].inputs
+    ]
     assert 35 <= len(judges[0].inputs) <= 85
-    statuses = {(one.results[1].skip_reason, one.results[1].probability) for one in found[0]}
+    statuses = {
+        (evaluation_input.results[1].skip_reason, evaluation_input.results[1].probability)
+        for evaluation_input in actual[0]
+    }
     assert statuses == {(None, 0.2), ("not_escalated", 0.2)}
-    assert {one.results[0].probability for one in found[0]} == {1.0}
+    assert {evaluation_input.results[0].probability for evaluation_input in actual[0]} == {1.0}
     assert run_evaluation_sync(INPUT, config(Free(), Thinking())).results[1].probability is None
 
 
@@ -305,7 +310,7 @@ def test_a_stored_result_says_it_again() -> None:
     assert back.results == aggregated.results
     assert (back.results[1].probability, back.results[1].sampling_reason) == (1.0, "score")
     original = run_evaluation_sync(INPUT, config(Free(value=0.9), Thinking(), escalation={"baseline_rate": 1e-9}))
-    assert [one["criterionName"] for one in original.original_json()["results"]] == ["fixed"]
+    assert [item["criterionName"] for item in original.original_json()["results"]] == ["fixed"]
 
 
 def test_the_configuration_comes_back_from_its_dump() -> None:
@@ -316,7 +321,7 @@ def test_the_configuration_comes_back_from_its_dump() -> None:
 
 
 @pytest.mark.parametrize(
-    ("escalation", "path", "said"),
+    ("escalation", "path", "message"),
     [({"rules": [{"type": "score", "criteria": ["cheep"], "below": 0.5}]}, "escalation.rules[0].criteria[0]",
       "no evaluator scores 'cheep': rules look at the first stage (did you mean 'cheap'?); known: cheap"),
      ({"rules": [{"type": "label"}, {"type": "label", "criteria": ["dear"]}]}, "escalation.rules[1].criteria[0]",
@@ -330,12 +335,12 @@ def test_the_configuration_comes_back_from_its_dump() -> None:
      ({"rules": [{"type": "slow"}]}, "escalation.rules[0].above_s", "required field is missing"),
      (0.5, "escalation", "expected a mapping"), ({"flor": 0.1}, "escalation.flor", "unknown field")],
 )  # fmt: skip
-def test_what_cannot_happen_is_refused_at_load(escalation: Any, path: str, said: str) -> None:
+def test_what_cannot_happen_is_refused_at_load(escalation: Any, path: str, message: str) -> None:
     """By its place, with what there is."""
     with pytest.raises(ConfigurationError) as caught:
         config(Free(criterion_name="cheap"), Thinking(criterion_name="dear"), escalation=escalation)
     assert caught.value.path == path
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_nobody_who_waits_is_refused() -> None:
@@ -347,5 +352,5 @@ def test_nobody_who_waits_is_refused() -> None:
 
 def test_criteria_of_the_input_are_heeded() -> None:
     """What the input does not ask for is not passed over either."""
-    asked = INPUT.model_copy(update={"criteria": (EvaluationCriteria(name="fixed", scale="numeric"),)})
-    assert told(run(LOW, Free(value=0.9), Thinking(), made=asked)) == [("fixed", "scored", None, None)]
+    requests = INPUT.model_copy(update={"criteria": (EvaluationCriteria(name="fixed", scale="numeric"),)})
+    assert told(run(LOW, Free(value=0.9), Thinking(), made=requests)) == [("fixed", "scored", None, None)]

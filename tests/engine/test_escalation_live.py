@@ -97,10 +97,14 @@ def judged(telemetry: RecordedTelemetry) -> dict[int, tuple[float, str]]:
 
 def expected(ids: list[int]) -> dict[int, tuple[float, str]]:
     """What an escalation by `RULES` must have the judge see, worked out by hand."""
-    floor = {one for one in ids if second_randomness(one & (RANDOMNESS_RANGE - 1)) < round(FLOOR * RANDOMNESS_RANGE)}
+    floor = {
+        identifier
+        for identifier in ids
+        if second_randomness(identifier & (RANDOMNESS_RANGE - 1)) < round(FLOOR * RANDOMNESS_RANGE)
+    }
     return {
-        one: (FLOOR, "baseline") if number % 10 else (1.0, "label")
-        for number, one in enumerate(ids) if not number % 10 or one in floor
+        identifier: (FLOOR, "baseline") if number % 10 else (1.0, "label")
+        for number, identifier in enumerate(ids) if not number % 10 or identifier in floor
     }  # fmt: skip
 
 
@@ -138,13 +142,13 @@ def test_every_signal_has_the_probability_and_the_reason(telemetry: RecordedTele
         assert ("gen_ai.evaluation.good.score" in span.attributes) == shown
     weights = sum(1 / probability for probability, _ in wanted.values())
     for metric, total in (("weight", weights), ("weighted_score", weights),
-                          ("weight_squared", sum(1 / one**2 for one, _ in wanted.values()))):  # fmt: skip
-        found = {
+                          ("weight_squared", sum(1 / item**2 for item, _ in wanted.values()))):  # fmt: skip
+        actual = {
             point.attributes["gen_ai.evaluation.name"]: point.value
             for point in telemetry.points(f"agenteval.evaluation.{metric}")
             if point.value
         }
-        assert found["good"] == pytest.approx(total)
+        assert actual["good"] == pytest.approx(total)
     assert abs(weights - CALLS) <= 3 * math.sqrt(0.9 * CALLS * (1 - FLOOR) / FLOOR), "they stand for all the answers"
 
 
@@ -157,7 +161,7 @@ def test_the_same_traces_in_every_process(telemetry: RecordedTelemetry) -> None:
     assert answered(again, RULES, sample_rate=0.5) == ids
     sampled = {event.trace_id for event in again.events()}
     assert judged(again) == {
-        one: (probability / 2, reason) for one, (probability, reason) in first.items() if one in sampled
+        item: (probability / 2, reason) for item, (probability, reason) in first.items() if item in sampled
     }
     assert 0.4 * CALLS < len(sampled) < 0.6 * CALLS
     again.shutdown()
@@ -166,10 +170,10 @@ def test_the_same_traces_in_every_process(telemetry: RecordedTelemetry) -> None:
 def test_without_a_floor_no_probability_is_claimed(telemetry: RecordedTelemetry) -> None:
     """Nothing is known of what no rule matches: the results have no probability, and no part in the weights."""
     answered(telemetry, {**RULES, "baseline_rate": 0})
-    events = [one for one in telemetry.events() if one.attributes["gen_ai.evaluation.name"] == "good"]
+    events = [event for event in telemetry.events() if event.attributes["gen_ai.evaluation.name"] == "good"]
     assert len(events) == CALLS / 10
-    assert not any("agenteval.sampling.probability" in one.attributes for one in events)
-    assert {one.attributes["agenteval.sampling.reason"] for one in events} == {"label"}
+    assert not any("agenteval.sampling.probability" in event.attributes for event in events)
+    assert {event.attributes["agenteval.sampling.reason"] for event in events} == {"label"}
     weighed = [point.attributes["gen_ai.evaluation.name"] for point in telemetry.points("agenteval.evaluation.weight")]
     assert set(weighed) == {"response_health"}
 
@@ -216,7 +220,7 @@ def test_settings_agents_and_decorators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "path", "said"),
+    ("arguments", "path", "message"),
     [({"escalation": {"baseline_rate": 7}}, "escalation.baseline_rate", "expected at most 1"),
      ({"escalation": {"rules": [{"type": "label", "ratio": 2}]}}, "escalation.rules[0].ratio", "expected at most 1"),
      ({"escalation": 0.1}, "escalation", "expected a mapping, or false for none, found float"),
@@ -225,12 +229,12 @@ def test_settings_agents_and_decorators() -> None:
      ({"escalation": {"rules": [{"type": "label", "criteria": ["x"]}]}, "evaluators": [Free(), Thinking()]},
       "escalation.rules[0].criteria[0]", "no evaluator scores 'x': rules look at the first stage; known: fixed")],
 )  # fmt: skip
-def test_a_decorators_escalation_is_checked_at_decoration(arguments: Any, path: str, said: str) -> None:
+def test_a_decorators_escalation_is_checked_at_decoration(arguments: Any, path: str, message: str) -> None:
     """By its place, with the choices."""
     with pytest.raises(ConfigurationError) as caught:
         monitor(**arguments)(handler)
     assert caught.value.path == path
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_handlers_may_come_before_the_settings() -> None:
@@ -298,7 +302,7 @@ def test_a_conversation_goes_on_whole_at_the_floor() -> None:
 
     for number in range(80):
         chat(number)
-    turns = Counter(one.conversation_id for one in kept.saved if one.results[1].skip_reason is None)
+    turns = Counter(item.conversation_id for item in kept.saved if item.results[1].skip_reason is None)
     assert set(turns.values()) == {4}
     assert 3 <= len(turns) <= 17
 

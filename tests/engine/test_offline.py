@@ -38,26 +38,26 @@ def evaluate(config: EvaluationRunConfig, made: EvaluationInput = INPUT) -> Aggr
 
 def test_the_originals_configuration_runs_unchanged() -> None:
     """``evaluatorConfigs`` with ``RuleBased`` rules and a ``KeywordCoverage`` config gives the original's results."""
-    found = evaluate(EvaluationRunConfig.model_validate(ORIGINAL))
-    scores = {result.criterion_name: result.score for result in found.results}
+    aggregated = evaluate(EvaluationRunConfig.model_validate(ORIGINAL))
+    scores = {result.criterion_name: result.score for result in aggregated.results}
     assert scores == {"IsShort": False, "SaysParis": True, "Coverage": 0.5}
-    assert found.overall_score == pytest.approx(0.5)
+    assert aggregated.overall_score == pytest.approx(0.5)
 
 
 def test_the_aggregated_result_is_complete() -> None:
     """It holds the input, what was run, the metadata and the times."""
-    found = evaluate(config_of(Free(), ResponseHealth(), metadata={"build": 7}))
-    assert found.input_snapshot == INPUT
-    assert (found.session_id, found.agent_id, found.run_errors) == ("s-1", "geo", None)
-    assert found.evaluation_config_snapshot == {
+    aggregated = evaluate(config_of(Free(), ResponseHealth(), metadata={"build": 7}))
+    assert aggregated.input_snapshot == INPUT
+    assert (aggregated.session_id, aggregated.agent_id, aggregated.run_errors) == ("s-1", "geo", None)
+    assert aggregated.evaluation_config_snapshot == {
         "evaluatorTypes": ["Free:fixed", "ResponseHealth:response_health"],
         "criteriaNames": ["fixed", "response_health"], "storageProviderType": "none", "metadataKeys": ["build"],
     }  # fmt: skip
-    assert found.metadata["build"] == 7
-    assert found.metadata["errors"] == []
-    assert found.started_ns is not None
-    assert found.ended_ns is not None
-    assert found.timestamp == found.ended_ns // 1_000_000
+    assert aggregated.metadata["build"] == 7
+    assert aggregated.metadata["errors"] == []
+    assert aggregated.started_ns is not None
+    assert aggregated.ended_ns is not None
+    assert aggregated.timestamp == aggregated.ended_ns // 1_000_000
 
 
 def test_it_runs_inside_and_outside_of_a_loop() -> None:
@@ -87,17 +87,17 @@ def test_failures_are_told_apart_from_scores() -> None:
     def fail(_: EvaluationInput) -> Score:
         raise ValueError("broke")
 
-    found = evaluate(config_of(Free(value=1.0), Free(criterion_name="bad", action=fail)))
-    assert found.overall_score == 1.0
-    assert found.run_errors is not None
-    assert [error.evaluator_type for error in found.run_errors] == ["Free:bad"]
-    assert found.metadata["errors"] == [{"message": "ValueError: broke", "evaluatorType": "Free:bad"}]
+    aggregated = evaluate(config_of(Free(value=1.0), Free(criterion_name="bad", action=fail)))
+    assert aggregated.overall_score == 1.0
+    assert aggregated.run_errors is not None
+    assert [error.evaluator_type for error in aggregated.run_errors] == ["Free:bad"]
+    assert aggregated.metadata["errors"] == [{"message": "ValueError: broke", "evaluatorType": "Free:bad"}]
 
 
 def test_nothing_to_average_is_none() -> None:
     """When every evaluator fails the overall score is None, not 0."""
-    found = evaluate(config_of(Free(value=float("nan"))))
-    assert found.overall_score is None
+    aggregated = evaluate(config_of(Free(value=float("nan"))))
+    assert aggregated.overall_score is None
 
 
 def test_the_originals_json_carries_the_filler() -> None:
@@ -129,9 +129,9 @@ def test_the_originals_json_carries_the_filler() -> None:
 def test_results_are_saved() -> None:
     """The storage provider gets the aggregated result."""
     storage = Keeping()
-    found = evaluate(config_of(Free(), storage=storage))
-    assert storage.saved == [found]
-    assert (found.evaluation_config_snapshot or {})["storageProviderType"] == "external"
+    aggregated = evaluate(config_of(Free(), storage=storage))
+    assert storage.saved == [aggregated]
+    assert (aggregated.evaluation_config_snapshot or {})["storageProviderType"] == "external"
 
 
 def test_a_storage_that_fails_is_a_run_error() -> None:
@@ -141,10 +141,10 @@ def test_a_storage_that_fails_is_a_run_error() -> None:
         async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
             raise OSError("disk full")
 
-    found = evaluate(config_of(Free(), storage=Full()))
-    assert found.overall_score == 0.5
-    assert found.run_errors is not None
-    (error,) = found.run_errors
+    actual = evaluate(config_of(Free(), storage=Full()))
+    assert actual.overall_score == 0.5
+    assert actual.run_errors is not None
+    (error,) = actual.run_errors
     assert (error.evaluator_type, error.message) == ("StorageProvider", "OSError: disk full")
 
 
@@ -159,7 +159,7 @@ class Breaking(Aggregation, type="breaking_of_test_offline"):
 
 
 @pytest.mark.parametrize(
-    ("raised", "said"),
+    ("raised", "text"),
     [
         (Unreadable(), "Unreadable: (its message could not be read)"),
         (SystemExit(3), "SystemExit: 3"),
@@ -167,26 +167,26 @@ class Breaking(Aggregation, type="breaking_of_test_offline"):
     ],
     ids=["unreadable", "exit", "secrets"],
 )
-def test_whatever_a_storage_raises_is_told_without_its_secrets(raised: BaseException, said: str) -> None:
+def test_whatever_a_storage_raises_is_told_without_its_secrets(raised: BaseException, text: str) -> None:
     """No error of a storage provider costs the scores, and what its text says of addresses has no keys in it."""
 
     class Broken:
         async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
             raise raised
 
-    for (found,) in ([evaluate(config_of(Free(), storage=Broken()))],
+    for (actual,) in ([evaluate(config_of(Free(), storage=Broken()))],
                      run_evaluations_sync([INPUT], config_of(Free(), storage=Broken()))):  # fmt: skip
-        assert found.overall_score == 0.5
-        assert [(error.evaluator_type, error.message) for error in found.run_errors or ()] == [
-            ("StorageProvider", said)
+        assert actual.overall_score == 0.5
+        assert [(error.evaluator_type, error.message) for error in actual.run_errors or ()] == [
+            ("StorageProvider", text)
         ]
 
 
 def test_an_aggregation_without_words_costs_the_overall_score_only() -> None:
     """What it raised has no text that could be read; the results stand all the same."""
-    found = evaluate(config_of(Free(), aggregation=Breaking()))
-    assert (found.overall_score, found.results[0].score) == (None, 0.5)
-    assert [error.message for error in found.run_errors or ()] == ["Unreadable: (its message could not be read)"]
+    aggregated = evaluate(config_of(Free(), aggregation=Breaking()))
+    assert (aggregated.overall_score, aggregated.results[0].score) == (None, 0.5)
+    assert [error.message for error in aggregated.run_errors or ()] == ["Unreadable: (its message could not be read)"]
 
 
 def test_offline_results_can_be_emitted(telemetry: RecordedTelemetry) -> None:
@@ -237,13 +237,13 @@ def test_all_forms_of_evaluators_are_taken() -> None:
         return len(evaluation_input.response_text) < 100
 
     mapping = {"type": "KeywordCoverage", "criterion_name": "kw", "expected_keywords": ["paris"]}
-    found = evaluate(EvaluationRunConfig(evaluators=[Free(), mapping, "ResponseHealth", short]))  # type: ignore[arg-type]
-    assert [result.criterion_name for result in found.results] == ["fixed", "kw", "response_health", "short"]
+    aggregated = evaluate(EvaluationRunConfig(evaluators=[Free(), mapping, "ResponseHealth", short]))  # type: ignore[arg-type]
+    assert [result.criterion_name for result in aggregated.results] == ["fixed", "kw", "response_health", "short"]
     assert isinstance(EvaluationRunConfig(evaluators=[mapping]).evaluators[0], KeywordCoverage)  # type: ignore[arg-type]
 
 
 def test_a_configuration_that_is_none_is_told() -> None:
     """Whoever gives a mapping in the place of a configuration hears what makes one of it."""
-    given: Any = {"evaluators": ["ResponseHealth"]}
+    value: Any = {"evaluators": ["ResponseHealth"]}
     with pytest.raises(ConfigurationError, match=r"expected an EvaluationRunConfig, found dict; .*model_validate"):
-        run_evaluation_sync(EvaluationInput(response="x"), given)
+        run_evaluation_sync(EvaluationInput(response="x"), value)

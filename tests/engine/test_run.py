@@ -186,11 +186,11 @@ def test_results_carry_their_times() -> None:
 
 def test_the_inputs_criteria_go_before_the_evaluators() -> None:
     """When the input names criteria, only those are scored, on its scales; failures stand for asked ones only."""
-    asked = EvaluationInput(response="x", criteria=(EvaluationCriteria(name="a", scale="likert5", threshold=4),))
-    outcome = run(Free(criterion_name="a", value=3), Free(criterion_name="b"), made=asked)
+    requests = EvaluationInput(response="x", criteria=(EvaluationCriteria(name="a", scale="likert5", threshold=4),))
+    outcome = run(Free(criterion_name="a", value=3), Free(criterion_name="b"), made=requests)
     (result,) = outcome.results
     assert (result.criterion_name, result.normalized, result.label) == ("a", 0.5, "fail")
-    broken = run(Free(criterion_name="b", action=breaking(ValueError())), made=asked)
+    broken = run(Free(criterion_name="b", action=breaking(ValueError())), made=requests)
     assert broken.results == []
 
 
@@ -206,11 +206,11 @@ def test_only_health_sees_a_call_that_raised() -> None:
 
 def test_an_own_rate_sees_a_subset() -> None:
     """An evaluator's own rate cuts from the response's draw; its probability is the smaller of the two rates."""
-    dear, cheap = Free(criterion_name="dear", sample_rate=0.1), Free(criterion_name="cheap", sample_rate=0.9)
+    expensive, cheap = Free(criterion_name="dear", sample_rate=0.1), Free(criterion_name="cheap", sample_rate=0.9)
     seen: dict[str, set[int]] = {"dear": set(), "cheap": set(), "always": set()}
     for step in range(100):
         draw = step * (RANDOMNESS_RANGE // 200) + 1_000  # the half of the draws that a ratio of 0.5 lets through
-        outcome = run(dear, cheap, Free(criterion_name="always"), randomness=draw, probability=0.5)
+        outcome = run(expensive, cheap, Free(criterion_name="always"), randomness=draw, probability=0.5)
         for result in outcome.results:
             seen[result.criterion_name].add(step)
             expected = {"dear": 0.1, "cheap": 0.5, "always": 0.5}[result.criterion_name]
@@ -234,10 +234,10 @@ def test_an_unknown_probability_stays_unknown() -> None:
 
 def test_code_only_leaves_out_who_asks_a_model() -> None:
     """Under load, evaluators that ask a model are not run and say why; the others score as ever."""
-    asked = []
+    requests = []
 
     async def ask(_: EvaluationInput) -> None:
-        asked.append(True)
+        requests.append(True)
 
     results = run(Free(), Thinking(action=ask), skip_models=True).results
     assert [(result.status, result.skip_reason) for result in results] == [
@@ -245,7 +245,7 @@ def test_code_only_leaves_out_who_asks_a_model() -> None:
         ("skipped", "load_shed"),
     ]
     assert results[1].calls_model
-    assert not asked
+    assert not requests
     assert [result.status for result in run(Free(), Thinking(action=ask)).results] == ["scored", "scored"]
 
 

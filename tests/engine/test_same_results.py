@@ -73,14 +73,14 @@ def golden_cases() -> list[Case]:
             pytest.skip("the golden vectors are absent")
         try:
             evaluators = EvaluationRunConfig.model_validate({"evaluatorConfigs": [entry_of(vector)]}).evaluators
-            asked = EvaluationInput.model_validate(vector["input"])
+            requests = EvaluationInput.model_validate(vector["input"])
             declared = [criterion for evaluator in evaluators for criterion in evaluator.criteria()]
-            changed = {criterion.name: criterion for criterion in reversed(asked.criteria)}
+            changed = {criterion.name: criterion for criterion in reversed(requests.criteria)}
             criteria = tuple(changed.get(criterion.name, criterion) for criterion in declared)
             EvaluationRunConfig(evaluators=evaluators, criteria=criteria)
         except ConfigurationError:
             continue
-        facts = {name: value for name in FACTS if (value := getattr(asked, name, None)) is not None}
+        facts = {name: value for name in FACTS if (value := getattr(requests, name, None)) is not None}
         cases.append(Case(vector["id"], evaluators, criteria, facts))
     return cases
 
@@ -103,9 +103,9 @@ def airline_cases() -> list[Case]:
             if message["role"] != "assistant":
                 continue
             before = conversation["messages"][:position]
-            asked = [entry["content"] for entry in before if entry["role"] == "user"]
+            requests = [entry["content"] for entry in before if entry["role"] == "user"]
             facts = {
-                "response": message.get("content") or "", "prompt": asked[-1] if asked else "",
+                "response": message.get("content") or "", "prompt": requests[-1] if requests else "",
                 "tool_calls": message.get("tool_calls") or None, "conversation_id": conversation["id"],
             }  # fmt: skip
             facts = {name: value for name, value in facts.items() if value is not None}
@@ -149,14 +149,14 @@ def recorded(cases: Sequence[Case]) -> dict[str, EvaluationInput]:
 def shape(results: Sequence[EvaluationResult]) -> list[Any]:
     """What has to be the same in each result."""
     return [
-        [one.criterion_name, one.status, one.score, one.normalized, one.label, one.passed, one.reason_code,
-         one.error_type]
-        for one in results
+        [result.criterion_name, result.status, result.score, result.normalized, result.label, result.passed,
+         result.reason_code, result.error_type]
+        for result in results
     ]  # fmt: skip
 
 
-def whole(found: AggregatedEvaluationResult) -> list[Any]:
-    return [shape(found.results), found.overall_score]
+def whole(actual: AggregatedEvaluationResult) -> list[Any]:
+    return [shape(actual.results), actual.overall_score]
 
 
 def _without_other(result: list[Any], expected: list[Any]) -> list[Any]:
@@ -184,16 +184,18 @@ def by_suite(case: Case, made: EvaluationInput) -> list[Any] | None:
 def by_command(case: Case, made: Sequence[EvaluationInput], folder: Path) -> list[list[Any]] | None:
     """Results of `evaluate`, from a settings file and a dataset; None where an evaluator has no form in settings."""
     try:
+        evaluators, criteria = (
+            [part.model_dump(mode="json", by_alias=True, exclude_unset=True) for part in parts]
+            for parts in (case.evaluators, case.criteria)
+        )
         settings = {
-            "evaluators": [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in case.evaluators],
-            "criteria": {"default": [one.model_dump(mode="json", by_alias=True, exclude_unset=True)
-                                     for one in case.criteria]},
-            "redactors": [], "telemetry": {"detail": "none"},
+            "evaluators": evaluators, "criteria": {"default": criteria}, "redactors": [],
+            "telemetry": {"detail": "none"},
         }  # fmt: skip
         text = json.dumps(settings, allow_nan=False)
         dataset = "".join(
-            json.dumps(one.model_dump(mode="json", by_alias=True, exclude_none=True), allow_nan=False) + "\n"
-            for one in made
+            json.dumps(evaluator.model_dump(mode="json", by_alias=True, exclude_none=True), allow_nan=False) + "\n"
+            for evaluator in made
         )
     except Exception:  # a function, a stub of a model, a number that JSON does not have
         return None
@@ -236,9 +238,9 @@ def test_every_entry_point_gives_the_same_results(cases: list[Case], tmp_path: P
         "run_evaluations": {
             case.name: whole(run_evaluations_sync([inputs[case.name]], config_of(case))[0]) for case in cases[::5]
         },
-        "suite": {case.name: found for case in cases if (found := by_suite(case, inputs[case.name])) is not None},
-        "inline": {name: whole(found) for name, found in live(cases, InlineDispatcher()).items()},
-        "pool": {name: whole(found) for name, found in live(cases, PoolDispatcher()).items()},
+        "suite": {case.name: actual for case in cases if (actual := by_suite(case, inputs[case.name])) is not None},
+        "inline": {name: whole(actual) for name, actual in live(cases, InlineDispatcher()).items()},
+        "pool": {name: whole(actual) for name, actual in live(cases, PoolDispatcher()).items()},
     }
     check(routes)
     assert len(routes["inline"]) == len(routes["pool"]) == len(cases)
@@ -257,9 +259,9 @@ def test_the_command_gives_the_same_results(cases: list[Case], tmp_path: Path) -
             continue
         batch = run_evaluations_sync([inputs[case.name] for case in group], config_of(group[0]))
         compared += len(answers)
-        for case, answer, found in zip(group, answers, batch, strict=True):
+        for case, answer, actual in zip(group, answers, batch, strict=True):
             assert answer[0]
-            assert same(answer, whole(found)), f"{case.name}: {answer} is not {whole(found)}"
+            assert same(answer, whole(actual)), f"{case.name}: {answer} is not {whole(actual)}"
     assert compared >= len(cases) / 2
 
 
@@ -270,4 +272,4 @@ def test_a_batch_keeps_what_one_by_one_gives() -> None:
     batch = run_evaluations_sync([inputs[case.name] for case in cases], config_of(cases[0]))
     assert len(batch) == len(cases)
     alone = [whole(run_evaluation_sync(inputs[case.name], config_of(case))) for case in cases[::10]]
-    assert [whole(found) for found in batch[::10]] == alone
+    assert [whole(actual) for actual in batch[::10]] == alone

@@ -39,50 +39,50 @@ ABSENT = stub("absent", error=EvaluationSkipped("nothing to say"))
 
 def test_all_pass() -> None:
     """Every verdict is positive: the suite is true, its value the mean of the values."""
-    found = Suite(evaluators=[stub("a"), stub("b", passed=True, value=0.5)]).run_sync(ANSWER)
-    assert found
-    assert found.check() is found
-    assert (found.value, found.reasoning) == (0.75, "2 of 2 passed")
-    assert found.scores["b"] == SuiteScore(passed=True, value=0.5, reasoning="because of b")
-    assert [result.evaluator_type for result in found.results] == ["Func", "Func"]
+    actual = Suite(evaluators=[stub("a"), stub("b", passed=True, value=0.5)]).run_sync(ANSWER)
+    assert actual
+    assert actual.check() is actual
+    assert (actual.value, actual.reasoning) == (0.75, "2 of 2 passed")
+    assert actual.scores["b"] == SuiteScore(passed=True, value=0.5, reasoning="because of b")
+    assert [result.evaluator_type for result in actual.results] == ["Func", "Func"]
 
 
 def test_an_empty_suite_passes() -> None:
     """Nothing that could fail: true, and without a value."""
-    found = Suite().run_sync(ANSWER)
-    assert found
-    assert (found.value, found.scores, found.errors, str(found)) == (None, {}, {}, "suite passed: 0 of 0 passed")
+    result = Suite().run_sync(ANSWER)
+    assert result
+    assert (result.value, result.scores, result.errors, str(result)) == (None, {}, {}, "suite passed: 0 of 0 passed")
 
 
 def test_a_failure_does_not_stop_it() -> None:
     """What comes behind a failure runs, and the suite has failed."""
-    found = Suite(evaluators=[stub("a", passed=False, value=0), stub("b")]).run_sync(ANSWER)
-    assert not found
-    assert list(found.scores) == ["a", "b"]
-    assert (found.value, found.errors, found.not_run) == (0.5, {}, ())
+    result = Suite(evaluators=[stub("a", passed=False, value=0), stub("b")]).run_sync(ANSWER)
+    assert not result
+    assert list(result.scores) == ["a", "b"]
+    assert (result.value, result.errors, result.not_run) == (0.5, {}, ())
 
 
 def test_an_error_stops_it() -> None:
     """What comes behind does not run; the error has no score, and does not enter the value."""
-    found = Suite(evaluators=[stub("a"), BROKEN, stub("c")]).run_sync(ANSWER)
-    assert not found
-    assert (list(found.scores), found.errors, found.not_run) == (["a"], {"broken": "ValueError: down"}, ("c",))
-    assert (found.value, found.reasoning) == (1.0, "1 of 2 passed; broke: broken; not run: c")
+    result = Suite(evaluators=[stub("a"), BROKEN, stub("c")]).run_sync(ANSWER)
+    assert not result
+    assert (list(result.scores), result.errors, result.not_run) == (["a"], {"broken": "ValueError: down"}, ("c",))
+    assert (result.value, result.reasoning) == (1.0, "1 of 2 passed; broke: broken; not run: c")
 
 
 def test_it_can_go_on_behind_errors() -> None:
     """With `continue_on_error` every evaluator runs, and the suite has failed all the same."""
-    found = Suite(evaluators=[BROKEN, stub("c")], continue_on_error=True).run_sync(ANSWER)
-    assert not found
-    assert (list(found.scores), list(found.errors), found.not_run) == (["c"], ["broken"], ())
+    result = Suite(evaluators=[BROKEN, stub("c")], continue_on_error=True).run_sync(ANSWER)
+    assert not result
+    assert (list(result.scores), list(result.errors), result.not_run) == (["c"], ["broken"], ())
 
 
 def test_skips_neither_pass_nor_fail() -> None:
     """Who has nothing to say is listed, and changes neither verdict nor value."""
-    found = Suite(evaluators=[CostWithin(max_cost_usd=1), ABSENT, stub("c")]).run_sync(ANSWER)
-    assert found
-    assert found.skipped == {"cost_within": "cost not known", "absent": "nothing to say"}
-    assert found.value == 1.0
+    result = Suite(evaluators=[CostWithin(max_cost_usd=1), ABSENT, stub("c")]).run_sync(ANSWER)
+    assert result
+    assert result.skipped == {"cost_within": "cost not known", "absent": "nothing to say"}
+    assert result.value == 1.0
 
 
 def test_two_of_one_name_are_refused() -> None:
@@ -111,11 +111,11 @@ def test_an_error_stands_for_itself() -> None:
 
 def test_a_suite_that_scored_nothing_has_failed() -> None:
     """Where every evaluator skips, nothing was tested: no green test comes of it."""
-    found = Suite(evaluators=[CostWithin(max_cost_usd=1), ABSENT]).run_sync(ANSWER)
-    assert not found
-    assert found.value is None
-    assert found.reasoning == "nothing was scored; skipped: cost_within, absent"
-    assert "nothing was scored" in repr(found)
+    result = Suite(evaluators=[CostWithin(max_cost_usd=1), ABSENT]).run_sync(ANSWER)
+    assert not result
+    assert result.value is None
+    assert result.reasoning == "nothing was scored; skipped: cost_within, absent"
+    assert "nothing was scored" in repr(result)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_everything_that_stands_for_an_evaluator_runs() -> None:
 
     exact = {"type": "ExactMatch", "expected": "It is due on Monday."}
     suite = Suite(name="all", evaluators=[short, exact, Thinking(threshold=0.5), "ResponseHealth"])
-    found = asyncio.run(suite.run(ANSWER))
-    assert found.check().name == "all"
-    assert list(found.scores) == ["short", "exact_match", "thinking", "response_health"]
+    outcome = asyncio.run(suite.run(ANSWER))
+    assert outcome.check().name == "all"
+    assert list(outcome.scores) == ["short", "exact_match", "thinking", "response_health"]
 
     async def inside() -> bool:
         return bool(suite.run_sync(ANSWER))
@@ -164,30 +164,30 @@ def test_without_a_verdict_only_the_best_score_passes() -> None:
 def test_several_results_of_one_name_are_one_score() -> None:
     """Rules for one criterion pass together, with the mean of their values and the reasons of those that failed."""
     rules = [{"criterion": "form", "type": "length", "max": most} for most in (100, 5, 3)]
-    found = Suite(evaluators=[RuleBased.load({"rules": rules})]).run_sync(ANSWER)
-    assert (found.scores["form"].passed, found.scores["form"].value) == (False, pytest.approx(1 / 3))
-    assert (found.scores["form"].reasoning or "").count("failed") == 2
+    result = Suite(evaluators=[RuleBased.load({"rules": rules})]).run_sync(ANSWER)
+    assert (result.scores["form"].passed, result.scores["form"].value) == (False, pytest.approx(1 / 3))
+    assert (result.scores["form"].reasoning or "").count("failed") == 2
 
 
 def test_the_inputs_criteria_are_used_where_they_fit() -> None:
     """A criterion of the input replaces the evaluator's own; one that no evaluator has is not asked for."""
     criteria = (EvaluationCriteria(name="contains", scale="numeric", threshold=0.5), EvaluationCriteria(name="other"))
-    asked = EvaluationInput(response="a", criteria=criteria)
-    assert Suite(evaluators=[Contains(substrings=["a", "b"]), stub("c")]).run_sync(asked)
+    requests = EvaluationInput(response="a", criteria=criteria)
+    assert Suite(evaluators=[Contains(substrings=["a", "b"]), stub("c")]).run_sync(requests)
 
 
 def test_the_json_has_the_originals_names() -> None:
     """``pass``, ``value`` and ``reason`` by alias, scores and errors by name; what was written is read again."""
-    found = Suite(evaluators=[stub("a"), BROKEN]).run_sync(ANSWER)
-    shape = json.loads(found.model_dump_json(by_alias=True))
+    result = Suite(evaluators=[stub("a"), BROKEN]).run_sync(ANSWER)
+    shape = json.loads(result.model_dump_json(by_alias=True))
     assert shape == {
         "name": "suite", "pass": False, "value": 1.0, "reason": "1 of 2 passed; broke: broken", "notRun": [],
         "scores": {"a": {"pass": True, "value": 1.0, "reason": "because of a"}},
         "errors": {"broken": "ValueError: down"}, "skipped": {},
     }  # fmt: skip
     again = SuiteResult.model_validate(shape)
-    assert again.scores == found.scores
-    assert str(again) == str(found)
+    assert again.scores == result.scores
+    assert str(again) == str(result)
 
 
 def test_it_reads_well() -> None:
@@ -196,35 +196,35 @@ def test_it_reads_well() -> None:
         name="tracking", continue_on_error=True,
         evaluators=[stub("fine"), Contains(substrings=["due", "Tuesday"]), BROKEN, ABSENT],
     )  # fmt: skip
-    found = suite.run_sync(ANSWER)
-    assert str(found) == textwrap.dedent("""\
+    result = suite.run_sync(ANSWER)
+    assert str(result) == textwrap.dedent("""\
         tracking failed: 1 of 3 passed; failed: contains; broke: broken; skipped: absent
           pass    fine       1.00
           FAIL    contains   0.50  1 of 2 found; missing: 'Tuesday'
           ERROR   broken           ValueError: down
           skip    absent           nothing to say""")
-    assert repr(found) == (
+    assert repr(result) == (
         "<SuiteResult 'tracking' failed: broken broke (ValueError: down); "
         "contains 0.50 (1 of 2 found; missing: 'Tuesday')>"
     )
     assert repr(suite) == "<Suite 'tracking': fine, contains, broken, absent>"
     with pytest.raises(AssertionError, match="tracking failed"):
-        found.check()
+        result.check()
 
 
 def test_a_single_failure_has_the_line_for_itself() -> None:
     """The one thing that is wrong is told as far as the line goes."""
-    found = Suite(evaluators=[stub("judge", error=ValueError("x" * 100))]).run_sync(ANSWER)
-    assert "x" * 100 in repr(found)
+    result = Suite(evaluators=[stub("judge", error=ValueError("x" * 100))]).run_sync(ANSWER)
+    assert "x" * 100 in repr(result)
 
 
 def test_many_failures_still_fit_into_a_line() -> None:
     """A bare assertion shows one line: with much to say the names and values, at last cut."""
-    found = Suite(evaluators=[stub(f"evaluator_{index}", passed=False, value=0.999) for index in range(40)]).run_sync(
+    result = Suite(evaluators=[stub(f"evaluator_{index}", passed=False, value=0.999) for index in range(40)]).run_sync(
         ANSWER
     )
-    assert repr(found).startswith("<SuiteResult 'suite' failed: evaluator_0 0.99, evaluator_1 0.99")
-    assert len(repr(found)) < 230
+    assert repr(result).startswith("<SuiteResult 'suite' failed: evaluator_0 0.99, evaluator_1 0.99")
+    assert len(repr(result)) < 230
 
 
 def test_pytest_reports_a_failing_suite(tmp_path: Path) -> None:
@@ -271,15 +271,15 @@ def test_any_suite_adds_up(verdicts: list[tuple[str, float]], continues: bool) -
         evaluators=[stub(str(index), passed=word == "pass", value=value, error=errors.get(word))
                     for index, (word, value) in enumerate(verdicts)],
     )  # fmt: skip
-    found = suite.run_sync(ANSWER)
-    places = [*found.scores, *found.errors, *found.skipped, *found.not_run]
+    result = suite.run_sync(ANSWER)
+    places = [*result.scores, *result.errors, *result.skipped, *result.not_run]
     assert sorted(places) == sorted(str(index) for index in range(len(verdicts)))
     tested = not verdicts or any(word != "skip" for word, _ in verdicts)
-    assert found.passed is (tested and not any(word in ("fail", "break") for word, _ in verdicts))
-    assert continues is False or found.not_run == ()
-    assert found.value is None or 0.0 <= found.value <= 1.0
-    assert (found.value is None) is (not found.scores)
-    assert len(str(found).splitlines()) == 1 + len(verdicts)
+    assert result.passed is (tested and not any(word in ("fail", "break") for word, _ in verdicts))
+    assert continues is False or result.not_run == ()
+    assert result.value is None or 0.0 <= result.value <= 1.0
+    assert (result.value is None) is (not result.scores)
+    assert len(str(result).splitlines()) == 1 + len(verdicts)
 
 
 def test_it_is_found_beside_the_evaluators_too() -> None:

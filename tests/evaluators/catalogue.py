@@ -31,9 +31,9 @@ FULL = EvaluationInput.model_validate(
 
 def built(name: str, judge: Any = None, **fields: Any) -> LLMJudge:
     """The evaluator of a type, by default with a judge that is never asked."""
-    found = getattr(room, name)(judge=judge or ScriptedJudge(), **fields)
-    assert isinstance(found, LLMJudge)
-    return found
+    result = getattr(room, name)(judge=judge or ScriptedJudge(), **fields)
+    assert isinstance(result, LLMJudge)
+    return result
 
 
 def said(name: str, score: Any = None) -> dict[str, Any]:
@@ -48,9 +48,9 @@ def said(name: str, score: Any = None) -> dict[str, Any]:
     return {"claims": [{"quote": quote, "evidence": "e", "holds": score is None or bool(score)}], "reason": "r"}
 
 
-def results(evaluator: LLMJudge, given: EvaluationInput = FULL) -> list[EvaluationResult]:
+def results(evaluator: LLMJudge, value: EvaluationInput = FULL) -> list[EvaluationResult]:
     """What it finds, on a loop of its own."""
-    found = asyncio.run(evaluator.evaluate(given, given.criteria or evaluator.criteria()))
-    for result in found:
+    outcome = asyncio.run(evaluator.evaluate(value, value.criteria or evaluator.criteria()))
+    for result in outcome:
         assert result.status == "scored" or (result.score, result.normalized, result.passed) == (None, None, None)
-    return found
+    return outcome

@@ -40,8 +40,8 @@ class Slow(CriterionEvaluator):
 
 
 def run(evaluator: Evaluator, criteria: Sequence[EvaluationCriteria] | None = None) -> list[EvaluationResult]:
-    asked = evaluator.criteria() if criteria is None else criteria
-    return asyncio.run(evaluator.evaluate(EvaluationInput(response="text"), asked))
+    requests = evaluator.criteria() if criteria is None else criteria
+    return asyncio.run(evaluator.evaluate(EvaluationInput(response="text"), requests))
 
 
 def test_results_are_signed_and_labelled() -> None:
@@ -52,11 +52,11 @@ def test_results_are_signed_and_labelled() -> None:
     assert result.evaluator_version == Fixed(found=0.8, threshold=0.7).fingerprint
 
 
-@pytest.mark.parametrize("found", [math.nan, math.inf, -math.inf])
-def test_what_is_no_score_does_not_become_one(found: float) -> None:
+@pytest.mark.parametrize("actual", [math.nan, math.inf, -math.inf])
+def test_what_is_no_score_does_not_become_one(actual: float) -> None:
     """NaN and infinities are a failure of the evaluator."""
     with pytest.raises(EvaluationError) as caught:
-        run(Fixed(found=found))
+        run(Fixed(found=actual))
     assert caught.value.error_type == "invalid_score"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
-from agenteval_otel.components import resolve
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.config.schema import json_schema
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Coherence, Evaluator, LLMJudge
@@ -167,10 +167,10 @@ def test_it_keeps_the_contract(name: str) -> None:
 def test_a_set_asks_for_all_of_its_criteria_in_one_call(name: str) -> None:
     """One question, and a score of its own for each; who lacks its needs is skipped beside the others."""
     criteria = getattr(types, name).criteria_names
-    judge = ScriptedJudge(fallback={one: said(one) for one in criteria})
-    found = results(built(name, judge))
-    assert [(one.criterion_name, one.status, one.normalized) for one in found] == [
-        (one, "scored", 1.0) for one in criteria
+    judge = ScriptedJudge(fallback={criterion: said(criterion) for criterion in criteria})
+    actual = results(built(name, judge))
+    assert [(criterion.criterion_name, criterion.status, criterion.normalized) for criterion in actual] == [
+        (criterion, "scored", 1.0) for criterion in criteria
     ]
     assert judge.calls == 1
     check_component(built(name), Evaluator)
@@ -187,7 +187,7 @@ def test_settings_name_criteria_by_type() -> None:
     together = LLMJudge.load({"judge": judge, "rubrics": [
         "Coherence", {"type": "Fluency", "criterionName": "style", "scale": "numeric"}, {"criterion_name": "own"},
     ]})  # fmt: skip
-    assert [(one.name, one.scale, one.threshold) for one in together.criteria()] == [
+    assert [(criterion.name, criterion.scale, criterion.threshold) for criterion in together.criteria()] == [
         ("Coherence", "likert5", 4.0), ("style", "numeric", 0.75), ("own", "pass/fail", None),
     ]  # fmt: skip
     check_component(together, Evaluator)

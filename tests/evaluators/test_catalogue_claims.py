@@ -38,7 +38,7 @@ def test_the_score_is_the_share_that_holds() -> None:
     (result,) = results(built("Truth", ScriptedJudge(replies=(answer,))), EvaluationInput(response=TEXT))
     assert result.score == result.normalized == pytest.approx(2 / 3)
     assert (result.passed, result.reasoning) == (False, "r")
-    assert [one["holds"] for one in (result.metadata or {})["claims"]] == [True, False, True]
+    assert [item["holds"] for item in (result.metadata or {})["claims"]] == [True, False, True]
     assert "unfoundQuotes" not in (result.metadata or {})
 
 
@@ -50,9 +50,9 @@ def test_a_share_on_other_scales(scale: str, score: Any, normalized: float) -> N
     """A criterion of the input on another range gets the share of it; one of two levels passes where all hold."""
     rubric = Rubric(criterion_name="c", scale="numeric", claims=CLAIMS)
     answer = {"claims": [claim("sent"), claim("due", False)], "reason": ""}
-    asked = EvaluationCriteria(name="c", scale=scale)
+    requests = EvaluationCriteria(name="c", scale=scale)
     judge = LLMJudge(judge=ScriptedJudge(fallback=answer), rubrics=[rubric])
-    (result,) = results(judge, EvaluationInput(response=TEXT, criteria=(asked,)))
+    (result,) = results(judge, EvaluationInput(response=TEXT, criteria=(requests,)))
     assert (result.score, type(result.score)) == (score, type(score))
     assert result.normalized == normalized
 
@@ -90,21 +90,21 @@ def test_quotes_are_found_whatever_form_the_text_is_written_in(quote: str, sourc
 
 def test_only_of_tool_calls_each_entry_is_a_claim() -> None:
     """A conversation, which is a list too, is a text to quote from."""
-    said = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "It is sent, and due."}]
+    messages = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "It is sent, and due."}]
     spoken = Claims(listed="a statement.", holds="true if so.", source="history")
-    assert of(claim("It is sent"), claim("due", False), claim("Hello"), claims=spoken, source=said).raw == 2 / 3
+    assert of(claim("It is sent"), claim("due", False), claim("Hello"), claims=spoken, source=messages).raw == 2 / 3
 
 
 @pytest.mark.parametrize("size", [10, 40])
 def test_tool_calls_that_are_shortened_stay_one_claim_each(size: int) -> None:
     """Long results are cut call by call, so that the judge sees each call, and its verdicts can be counted."""
     calls = [{"name": "search", "arguments": {"q": "x"}, "result": "found " * 400} for _ in range(size)]
-    given = EvaluationInput.model_validate({**FULL.model_dump(), "tool_calls": calls})
+    value = EvaluationInput.model_validate({**FULL.model_dump(), "tool_calls": calls})
     answer = {"claims": [claim("search")] * (size - 1) + [claim("search", False)], "reason": ""}
     evaluator = built("ToolCallAccuracy", ScriptedJudge(fallback=answer))
-    (result,) = results(evaluator, given)
+    (result,) = results(evaluator, value)
     assert result.score == (size - 1) / size
-    prompt, case = evaluator.question_for(given)[0].prompt, evaluator.question_for(given)[1]
+    prompt, case = evaluator.question_for(value)[0].prompt, evaluator.question_for(value)[1]
     assert prompt.count("search") >= size
     assert len(prompt) < 2 * evaluator.max_field_chars
     assert case["tool_calls"].left_out > 0

@@ -54,8 +54,8 @@ def asked(kept: Keeping, judge: Any, tmp_path: Path, question: str, **fields: An
 def test_with_ground_truth_there_are_four_scores_from_1_to_5(kept: Keeping, tmp_path: Path) -> None:
     """As the Partnership Agent has them, from one call: the store's answer is reference and material."""
     judge = ScriptedJudge(answer=answered)
-    found = asked(kept, judge, tmp_path, QUESTION)
-    assert {name: (result.score, result.passed) for name, result in found.items()} == {
+    actual = asked(kept, judge, tmp_path, QUESTION)
+    assert {name: (result.score, result.passed) for name, result in actual.items()} == {
         "Coherence": (5, True), "Fluency": (5, True), "Equivalence": (4, True), "Groundedness": (3.0, False),
     }  # fmt: skip
     (request,) = judge.requests
@@ -65,12 +65,12 @@ def test_with_ground_truth_there_are_four_scores_from_1_to_5(kept: Keeping, tmp_
 def test_without_ground_truth_two_are_judged_and_two_are_skipped(kept: Keeping, tmp_path: Path) -> None:
     """The judge is not asked for what cannot be said, and each skip names what was missing."""
     judge = ScriptedJudge(answer=answered)
-    found = asked(kept, judge, tmp_path, "How much is a stamp for a letter?")
-    assert {name: (result.status, result.skip_reason) for name, result in found.items()} == {
+    actual = asked(kept, judge, tmp_path, "How much is a stamp for a letter?")
+    assert {name: (result.status, result.skip_reason) for name, result in actual.items()} == {
         "Coherence": ("scored", None), "Fluency": ("scored", None),
         "Equivalence": ("skipped", "no ground truth"),
         "Groundedness": ("skipped", "no context"),  # what stands behind the colon is content capture's
     }  # fmt: skip
     (request,) = judge.requests
     assert list(request.answer_form["properties"]) == ["Coherence", "Fluency"]
-    assert found["Coherence"].passed is True
+    assert actual["Coherence"].passed is True

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.components import resolve
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution.portable import load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
@@ -31,7 +31,7 @@ CONFIGURATIONS = [
     {"type": "RuleBased", "rules": [{"criterion": "K", "type": "keyword_count", "keywords": ["a"], "min": 1}]},
     text("KeywordCoverage", expectedKeywords=["a", "é"]), text("Toxicity", toxicTerms=["bad", "f***", "хам", "💩"]),
     text("Toxicity", toxicTerms=["bad"] * 101, matchWholeWord=False), text("Sentiment"),
-    text("Sentiment", outputType="category"), text("Sentiment", lexicon="afinn", originalTokens=True),
+    text("Sentiment", outputType="category"), text("Sentiment", lexicon="afinn", agentdockTokens=True),
     text("LexicalSimilarity"), text("LexicalSimilarity", algorithm="jaro-winkler", timeout_s=2.0),
     text("LexicalSimilarity", algorithm="levenshtein", without_reference="fail"),
     text("NLPAccuracy", embedder={"type": "hashing", "dimensions": 64}, similarity_threshold=0),

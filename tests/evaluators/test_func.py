@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth, as_evaluator
+from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth
+from agenteval_otel.evaluators.func import as_evaluator
 from agenteval_otel.models import EvaluationInput, Score
 from tests.evaluators.support import result_of
 
@@ -50,9 +51,9 @@ def test_an_async_function_awaits_a_model() -> None:
 @pytest.mark.parametrize("value", [True, 3, 0.5, "good"])
 def test_values_stand_for_scores(value: Any) -> None:
     """A boolean, a number or a category is a score's value with its type."""
-    found = result_of(Func.of(lambda _: value, criterion_name="c", scale="any")).score
-    assert found == value
-    assert type(found) is type(value)
+    actual = result_of(Func.of(lambda _: value, criterion_name="c", scale="any")).score
+    assert actual == value
+    assert type(actual) is type(value)
 
 
 def test_what_is_no_score_is_refused() -> None:

@@ -30,12 +30,12 @@ WORDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "keyword", "found"), WORDS)
-def test_words_end_where_their_script_ends_them(text: str, keyword: str, found: bool) -> None:
+@pytest.mark.parametrize(("text", "keyword", "actual"), WORDS)
+def test_words_end_where_their_script_ends_them(text: str, keyword: str, actual: bool) -> None:
     """Letters, marks, digits and underscores go on; punctuation does not; scripts without spaces have no borders."""
-    assert run(text, expected_keywords=[keyword]).score == float(found)
+    assert run(text, expected_keywords=[keyword]).score == float(actual)
     many = [keyword, *(f"other{number}" for number in range(500))]
-    assert run(text, expected_keywords=many).score == float(found) / 501
+    assert run(text, expected_keywords=many).score == float(actual) / 501
 
 
 def test_the_score_is_the_share_that_was_found() -> None:

@@ -23,7 +23,8 @@ from agenteval_otel import (
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators import Evaluator, LLMJudge, Rubric
 from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
-from agenteval_otel.judges import ERROR_TYPES, Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges.base import ERROR_TYPES
 from agenteval_otel.testing import ModelServer
 from agenteval_otel.testing.checks import check_component, check_evaluator
 
@@ -59,12 +60,12 @@ def told(score: Any, **fields: Any) -> LLMJudge:
 
 
 def results(judge: LLMJudge, given: EvaluationInput = INPUT) -> list[EvaluationResult]:
-    found = asyncio.run(judge.evaluate(given, given.criteria or judge.criteria()))
-    for result in found:
+    outcome = asyncio.run(judge.evaluate(given, given.criteria or judge.criteria()))
+    for result in outcome:
         assert result.evaluator_kind == "llm_judge"
         assert result.calls_model
         assert result.error is None or (result.score, result.normalized, result.passed) == (None, None, None)
-    return found
+    return outcome
 
 
 def test_it_keeps_the_contract_of_evaluators() -> None:
@@ -86,7 +87,7 @@ def test_a_score_comes_with_reason_evidence_model_and_usage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "fields", "said", "score", "normalized", "passed"),
+    ("scale", "fields", "message", "score", "normalized", "passed"),
     [
         ("pass/fail", {}, "fail", False, 0.0, False),
         ("binary", {}, True, True, 1.0, True),
@@ -102,10 +103,10 @@ def test_a_score_comes_with_reason_evidence_model_and_usage() -> None:
     ],
 )
 def test_scales(
-    scale: str, fields: dict[str, Any], said: Any, score: Any, normalized: float | None, passed: bool | None
+    scale: str, fields: dict[str, Any], message: Any, score: Any, normalized: float | None, passed: bool | None
 ) -> None:
     """A score of the scale is read as what it is, normalized and held to the threshold."""
-    (result,) = results(told(said, scale=scale, **fields))
+    (result,) = results(told(message, scale=scale, **fields))
     assert result.error is None
     assert (result.score, type(result.score)) == (score, type(score))
     assert result.normalized == pytest.approx(normalized)
@@ -113,7 +114,7 @@ def test_scales(
 
 
 @pytest.mark.parametrize(
-    ("scale", "said", "word"),
+    ("scale", "message", "word"),
     [
         ("likert5", 6, "out_of_range"),
         ("likert5", 0, "out_of_range"),
@@ -138,9 +139,9 @@ def test_scales(
         ("binary", {}, "malformed_answer"),
     ],
 )
-def test_what_is_no_score_of_the_scale_is_a_failure(scale: str, said: Any, word: str) -> None:
+def test_what_is_no_score_of_the_scale_is_a_failure(scale: str, message: Any, word: str) -> None:
     """Neither rounded nor clipped nor guessed: a failed result, with what the call took all the same."""
-    (result,) = results(told(said, scale=scale))
+    (result,) = results(told(message, scale=scale))
     assert result.error_type == word
     assert result.metadata is not None
     assert result.metadata["judge"]["inputTokens"] == 90
@@ -154,19 +155,28 @@ def test_what_is_no_score_of_the_scale_is_a_failure(scale: str, said: Any, word:
     ),
     scale=st.sampled_from(["likert5", "numeric", "0-10", "pass/fail", "low|high"]),
 )
-def test_no_generated_answer_becomes_an_invented_score(said: Any, scale: str) -> None:
+def test_no_generated_answer_becomes_an_invented_score(message: Any, scale: str) -> None:
     """Whatever stands where the score should: a score of the scale by its own type, or a failure."""
-    (result,) = results(told(said, scale=scale))
+    (result,) = results(told(message, scale=scale))
     if result.error is not None:
         assert result.error_type in ("malformed_answer", "out_of_range")
         return
     if scale == "pass/fail":
-        assert said is result.score or str(said).lower() in ("true", "pass", "yes", "1", "false", "fail", "no", "0")
+        assert message is result.score or str(message).lower() in (
+            "true",
+            "pass",
+            "yes",
+            "1",
+            "false",
+            "fail",
+            "no",
+            "0",
+        )
     elif scale == "low|high":
-        assert said.strip().lower() == result.score
+        assert message.strip().lower() == result.score
     else:
-        assert not isinstance(said, bool | str)
-        assert result.score == said
+        assert not isinstance(message, bool | str)
+        assert result.score == message
         assert result.normalized is not None
         assert 0 <= result.normalized <= 1
 
@@ -196,15 +206,19 @@ def three(answer: dict[str, Any]) -> LLMJudge:
 
 def test_several_criteria_are_asked_in_one_call() -> None:
     """Each has its own score and scale; what the call took stands on the first result only, or it would add up."""
-    said = {"evidence": [], "reason": "r"}
+    messages = {"evidence": [], "reason": "r"}
     judge = three(
-        {"polite": {**said, "score": True}, "clear": {**said, "score": 2}, "criterion_3": {**said, "score": 9}}
+        {
+            "polite": {**messages, "score": True},
+            "clear": {**messages, "score": 2},
+            "criterion_3": {**messages, "score": 9},
+        }
     )
-    found = results(judge)
-    assert [(one.criterion_name, one.score, one.passed) for one in found] == [
+    actual = results(judge)
+    assert [(item.criterion_name, item.score, item.passed) for item in actual] == [
         ("polite", True, True), ("clear", 2, False), ("with spaces", 9, None),
     ]  # fmt: skip
-    assert ["judge" in (one.metadata or {}) for one in found] == [True, False, False]
+    assert ["judge" in (item.metadata or {}) for item in actual] == [True, False, False]
     (request,) = ASKED
     assert request.purpose == "polite, clear, with spaces"
     assert list(request.answer_form["properties"]) == ["polite", "clear", "criterion_3"]
@@ -214,8 +228,8 @@ def test_several_criteria_are_asked_in_one_call() -> None:
 
 def test_only_what_is_asked_for_is_asked() -> None:
     """Criteria of the input that are not the judge's are left alone; the input's scale and description win."""
-    asked = EvaluationCriteria(name="clear", description="Clear to a child?", scale="binary")
-    given = INPUT.model_copy(update={"criteria": (asked, EvaluationCriteria(name="other"))})
+    requests = EvaluationCriteria(name="clear", description="Clear to a child?", scale="binary")
+    given = INPUT.model_copy(update={"criteria": (requests, EvaluationCriteria(name="other"))})
     (result,) = results(three({"evidence": [], "reason": "", "score": False}), given)
     assert (result.criterion_name, result.score) == ("clear", False)
     assert "Clear to a child?" in ASKED[0].prompt
@@ -357,7 +371,7 @@ def test_ordinary_text_is_not_flagged(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"criterion_name": "c"}, "judge: required field is missing"),
         ({"judge": 3}, "judge: expected a judge"),
@@ -375,11 +389,11 @@ def test_ordinary_text_is_not_flagged(text: str) -> None:
         ({"judge": "told", "max_field_chars": 1}, "max_field_chars: expected at least 200"),
     ],
 )
-def test_bad_settings_are_refused_at_load(fields: dict[str, Any], said: str) -> None:
+def test_bad_settings_are_refused_at_load(fields: dict[str, Any], message: str) -> None:
     """With the name of the field, before anything is judged."""
     with pytest.raises(ConfigurationError) as caught:
         LLMJudge.load(fields, path="evaluators[0]")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "configuration" not in str(caught.value)
 
 
@@ -412,8 +426,8 @@ def test_an_object_that_generates_text_is_a_judge(given: Callable[..., Any], nam
     """Sync or async, by the usual names, with text or something that has text."""
     config = {"criterionName": "c", "promptTemplate": "Good? {{response}}", name: given}
     run = {"evaluatorConfigs": [{"type": "LLMJudge", "config": config}]}
-    asked = INPUT.model_copy(update={"criteria": (EvaluationCriteria(name="c", scale="pass/fail"),)})
-    (result,) = run_evaluation_sync(asked, EvaluationRunConfig.model_validate(run)).results
+    requests = INPUT.model_copy(update={"criteria": (EvaluationCriteria(name="c", scale="pass/fail"),)})
+    (result,) = run_evaluation_sync(requests, EvaluationRunConfig.model_validate(run)).results
     assert (result.score, result.error) == (False, None)
 
 
@@ -426,14 +440,14 @@ def test_it_asks_the_judges_that_settings_name(kind: str, path: str) -> None:
         judge = LLMJudge.load({"judge": settings, "criterion_name": "c", "scale": "likert5", "threshold": 4})
         config = EvaluationRunConfig(evaluators=[judge])
         (scored,), (failed,) = (run_evaluation_sync(INPUT, config).results for _ in range(2))
-        asked = json.dumps(server.requests)
+        questions = json.dumps(server.requests)
     assert (scored.score, scored.label, scored.reasoning) == (4, "pass", "it says so")
     assert (failed.score, failed.error_type) == (None, "malformed_answer")
     for result in (scored, failed):
         assert (result.metadata or {})["judge"]["outputTokens"] > 0
     assert (scored.metadata or {})["judge"]["model"]
-    assert '"enum": [1, 2, 3, 4, 5]' in asked
-    assert "It is due on Tuesday." in asked
+    assert '"enum": [1, 2, 3, 4, 5]' in questions
+    assert "It is due on Tuesday." in questions
     assert "sk-secret" not in repr(judge) + judge.model_dump_json() + repr(scored) + repr(failed)
 
 
@@ -455,36 +469,39 @@ def test_a_call_that_is_spared_is_a_skip_and_a_bug_is_a_failure() -> None:
     assert (broken.status, broken.error_type, broken.raised) == ("failed", "ZeroDivisionError", False)
 
 
-@pytest.mark.parametrize("said", ["9", '"4"', "null"])
-def test_a_verdict_of_no_use_is_asked_for_again(said: str) -> None:
+@pytest.mark.parametrize("message", ["9", '"4"', "null"])
+def test_a_verdict_of_no_use_is_asked_for_again(message: str) -> None:
     """A score beyond the scale, or none, is not kept: the judge is asked once more, and its verdict then is kept."""
     reply = '{"evidence": [], "reason": "r", "score": %s}'
-    with ModelServer([reply % said, reply % 4]) as server:
+    with ModelServer([reply % message, reply % 4]) as server:
         settings = {"type": "openai_compatible", "model": "m", "base_url": f"{server.url}/v1", "cache": {}}
         judge = LLMJudge.load({"judge": settings, "criterion_name": "c", "scale": "likert5"})
-        found = [results(judge)[0] for _ in range(3)]
+        actual = [results(judge)[0] for _ in range(3)]
         assert len(server.requests) == 2
-    assert [one.score for one in found] == [None, 4, 4]
-    assert found[0].error_type in ("out_of_range", "malformed_answer")
-    assert (found[2].metadata or {})["judge"]["fromCache"] is True
+    assert [item.score for item in actual] == [None, 4, 4]
+    assert actual[0].error_type in ("out_of_range", "malformed_answer")
+    assert (actual[2].metadata or {})["judge"]["fromCache"] is True
 
 
 @pytest.mark.parametrize(("kind", "path"), [("anthropic", ""), ("openai_compatible", "/v1"), ("scripted", "")])
 def test_one_criterion_left_out_costs_that_one_only(kind: str, path: str) -> None:
     """Of several in one answer those that are there have their scores; where none is, the answer is none."""
-    said = {"evidence": [], "reason": "r", "score": True}
-    replies = [json.dumps(one) for one in ({"a": said, "b": "nothing"}, {"a": said}, {"c": said}, {"a": 1, "b": []})]
+    messages = {"evidence": [], "reason": "r", "score": True}
+    replies = [
+        json.dumps(item)
+        for item in ({"a": messages, "b": "nothing"}, {"a": messages}, {"c": messages}, {"a": 1, "b": []})
+    ]
     with ModelServer(replies) as server:
         hosted = {"model": "m", "base_url": server.url + path, "api_key": "sk-secret"}
         settings = {"type": kind, **({"replies": replies} if kind == "scripted" else hosted)}
         judge = LLMJudge.load({"judge": settings, "rubrics": [
             {"criterion_name": "a", "scale": "binary"}, {"criterion_name": "b", "scale": "binary"},
         ]})  # fmt: skip
-        found = [results(judge) for _ in replies]
-    assert [[(one.score, one.error_type) for one in both] for both in found[:2]] == [
+        actual = [results(judge) for _ in replies]
+    assert [[(item.score, item.error_type) for item in both] for both in actual[:2]] == [
         [(True, None), (None, "malformed_answer")]
     ] * 2
-    assert [[(one.score, one.error_type) for one in both] for both in found[2:]] == [
+    assert [[(item.score, item.error_type) for item in both] for both in actual[2:]] == [
         [(None, "malformed_answer")] * 2
     ] * 2
 
@@ -496,5 +513,5 @@ def test_a_result_carries_the_probability_of_its_judge_call() -> None:
     judges = [
         LLMJudge(criterion_name="c", judge=Told(spend=spend, raises=it), max_tokens=16) for it in (None, "refusal")
     ]
-    found = [results(judge)[0].probability_given_sampled or 0.0 for judge in (*judges[:1] * 3, judges[1])]
-    assert found == pytest.approx([1.0, 1 - 1e-7, 1 - 2e-7, 1 - 3e-7], rel=0, abs=1e-9)  # 100 tokens each
+    actual = [results(judge)[0].probability_given_sampled or 0.0 for judge in (*judges[:1] * 3, judges[1])]
+    assert actual == pytest.approx([1.0, 1 - 1e-7, 1 - 2e-7, 1 - 3e-7], rel=0, abs=1e-9)  # 100 tokens each

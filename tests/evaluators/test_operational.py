@@ -9,15 +9,8 @@ import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
-from agenteval_otel.evaluators import (
-    CompletedWithin,
-    Contains,
-    CostWithin,
-    CriterionEvaluator,
-    ExactMatch,
-    ToolUse,
-    as_evaluator,
-)
+from agenteval_otel.evaluators import CompletedWithin, Contains, CostWithin, CriterionEvaluator, ExactMatch, ToolUse
+from agenteval_otel.evaluators.func import as_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from tests.evaluators.support import result_of
 
@@ -138,8 +131,8 @@ def test_a_threshold_replaces_the_verdict() -> None:
     half: dict[str, Any] = {"response": "a"}
     assert run(Contains(substrings=["a", "b"]), **half).passed is False
     assert run(Contains(substrings=["a", "b"], threshold=0.5), **half).passed is True
-    asked = EvaluationCriteria(name="contains", scale="numeric", threshold=0.4)
-    assert run(Contains(substrings=["a", "b"]), asked, **half).label == "pass"
+    requests = EvaluationCriteria(name="contains", scale="numeric", threshold=0.4)
+    assert run(Contains(substrings=["a", "b"]), requests, **half).label == "pass"
     binary = run(Contains(substrings=["a", "b"]), EvaluationCriteria(name="contains"), **half)
     assert (binary.score, binary.normalized, binary.passed) == (False, 0.0, False)
     assert run(Contains(substrings=["a"]), EvaluationCriteria(name="contains"), **half).score is True

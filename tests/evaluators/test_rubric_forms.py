@@ -18,9 +18,9 @@ from agenteval_otel.testing import ScriptedJudge
 INPUT = EvaluationInput(prompt="q", response="An answer.")
 
 
-def judged(judge: Any, given: EvaluationInput = INPUT, **fields: Any) -> list[EvaluationResult]:
+def judged(judge: Any, value: EvaluationInput = INPUT, **fields: Any) -> list[EvaluationResult]:
     evaluator = LLMJudge(judge=judge, **fields)
-    return asyncio.run(evaluator.evaluate(given, evaluator.criteria()))
+    return asyncio.run(evaluator.evaluate(value, evaluator.criteria()))
 
 
 def answer(score: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def answer(score: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("levels", "said", "score"),
+    ("levels", "message", "score"),
     [
         ({1: "bad", 5: "good"}, 4, 0.75),
         ({0: "none", 10: "all"}, 3, 0.3),
@@ -36,10 +36,10 @@ def answer(score: Any) -> dict[str, Any]:
         ({"pass": "yes", "fail": "no"}, False, 0.0),
     ],
 )
-def test_levels_on_the_scale_from_0_to_1(levels: dict[Any, str], said: Any, score: float) -> None:
+def test_levels_on_the_scale_from_0_to_1(levels: dict[Any, str], message: Any, score: float) -> None:
     """The judge is asked by the levels, and the score is its place between the ends."""
     rubric = Rubric(criterion_name="c", scale="numeric", levels=levels, threshold=0.75)
-    (result,) = judged(ScriptedJudge(fallback=answer(said)), rubrics=[rubric])
+    (result,) = judged(ScriptedJudge(fallback=answer(message)), rubrics=[rubric])
     assert (result.score, result.normalized, result.passed) == (score, score, score >= 0.75)
 
 
@@ -67,14 +67,14 @@ def test_each_rubric_has_needs_of_its_own() -> None:
         Rubric(criterion_name="c", needs=("response", "question")),
         Rubric(criterion_name="d", needs=("context|history",)),
     ]
-    found = judged(judge, rubrics=rubrics)
-    assert [(one.criterion_name, one.score, one.skip_reason) for one in found] == [
+    result = judged(judge, rubrics=rubrics)
+    assert [(item.criterion_name, item.score, item.skip_reason) for item in result] == [
         ("a", True, None), ("b", None, "no ground truth"), ("c", False, None), ("d", None, "no context: nor history"),
     ]  # fmt: skip
     assert list(judge.requests[0].answer_form["properties"]) == ["a", "c"]
-    assert found[0].evaluator_version == found[1].evaluator_version
+    assert result[0].evaluator_version == result[1].evaluator_version
     empty = judged(judge, EvaluationInput(response=":", prompt="q"), rubrics=rubrics)
-    assert [one.skip_reason for one in empty] == [
+    assert [item.skip_reason for item in empty] == [
         "degenerate answer", "no ground truth", "degenerate answer", "no context: nor history",
     ]  # fmt: skip
     assert judge.calls == 1
@@ -91,7 +91,7 @@ def test_no_two_criteria_have_one_name_in_the_answer() -> None:
     """A criterion that is called as we would call another keeps its name; the other gets one of its own."""
     judge = ScriptedJudge(fallback={"criterion_2": answer(True), "criterion_2_": answer(False), "x": answer(True)})
     rubrics = [Rubric(criterion_name=name) for name in ("criterion_2", "with spaces", "x")]
-    assert [one.score for one in judged(judge, rubrics=rubrics)] == [True, False, True]
+    assert [item.score for item in judged(judge, rubrics=rubrics)] == [True, False, True]
     assert list(judge.requests[0].answer_form["properties"]) == ["criterion_2", "criterion_2_", "x"]
 
 
@@ -112,16 +112,16 @@ def test_a_bare_number(reply: str, score: int | None, word: str | None) -> None:
 
 def test_a_bare_number_is_for_models_that_give_text() -> None:
     """Other judges give an object by contract; and a scale without whole numbers is refused at load."""
-    asked: list[JudgeRequest] = []
+    requests: list[JudgeRequest] = []
 
     def ask(request: JudgeRequest) -> Verdict:
-        asked.append(request)
+        requests.append(request)
         return Verdict(answer={}, raw="5")
 
     (result,) = judged(ask, rubrics=["Coherence"], reply_form="number")
     assert result.score == 5
-    assert asked[0].answer_form == {}
-    assert asked[0].prompt.endswith(
+    assert requests[0].answer_form == {}
+    assert requests[0].prompt.endswith(
         "Answer with the score and nothing else, a whole number from 1 (worst) to 5 (best)."
     )
     (scripted,) = judged(ScriptedJudge(fallback=answer(4)), rubrics=["Coherence"], reply_form="number")
@@ -148,17 +148,17 @@ def test_what_is_there_is_told_apart_from_what_only_looks_like_it() -> None:
     rubrics = [Rubric(criterion_name="a", needs=("tool_results",)), Rubric(criterion_name="b", needs=("context",))]
     bare = {"tool_calls": [{"name": "t", "arguments": {}}], "context": {"tools": [{"name": "t"}]}}
     judge = ScriptedJudge(fallback={"a": answer(True), "b": answer(True)})
-    found = judged(judge, EvaluationInput.model_validate({"response": "An answer.", **bare}), rubrics=rubrics)
-    assert [one.skip_reason for one in found] == ["no tool results", "no context"]
+    result = judged(judge, EvaluationInput.model_validate({"response": "An answer.", **bare}), rubrics=rubrics)
+    assert [item.skip_reason for item in result] == ["no tool results", "no context"]
     assert judge.calls == 0
     full = {"tool_calls": [{"name": "t", "arguments": {}, "result": 7}], "context": {"tools": [], "page": "p"}}
-    found = judged(judge, EvaluationInput.model_validate({"response": "An answer.", **full}), rubrics=rubrics)
-    assert [one.score for one in found] == [True, True]
+    result = judged(judge, EvaluationInput.model_validate({"response": "An answer.", **full}), rubrics=rubrics)
+    assert [item.score for item in result] == [True, True]
     assert '"tool_results": [{"name": "t", "result": 7}]' in judge.requests[0].prompt
 
 
 @pytest.mark.parametrize(
-    ("field", "held", "reason"),
+    ("field", "stack", "reason"),
     [
         ("ground_truth", {}, "no ground truth"),
         ("ground_truth", [], "no ground truth"),
@@ -172,15 +172,15 @@ def test_what_is_there_is_told_apart_from_what_only_looks_like_it() -> None:
         ("context", {"found": 0}, None),
     ],
 )
-def test_nothing_in_a_wrapping_is_nothing(field: str, held: Any, reason: str | None) -> None:
+def test_nothing_in_a_wrapping_is_nothing(field: str, stack: Any, reason: str | None) -> None:
     """Empty lists, mappings and blank texts inside of them are no material; a zero and a no are."""
     judge = ScriptedJudge(fallback=answer(True))
-    given = EvaluationInput.model_validate({"prompt": "q", "response": "An answer.", field: held})
+    value = EvaluationInput.model_validate({"prompt": "q", "response": "An answer.", field: stack})
     if reason is None:
-        assert judged(judge, given, criterion_name="c", needs=[field])[0].score is True
+        assert judged(judge, value, criterion_name="c", needs=[field])[0].score is True
         return
     with pytest.raises(EvaluationSkipped, match=f"^{reason}$"):
-        judged(judge, given, criterion_name="c", needs=[field])
+        judged(judge, value, criterion_name="c", needs=[field])
     assert judge.calls == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.components import resolve
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Length, Regex, RuleBased, RuleCheck, RuleFailure
 from agenteval_otel.execution.portable import load_evaluator, serialize_evaluator
@@ -181,15 +181,15 @@ def test_a_schema_may_come_from_a_file(tmp_path: Path) -> None:
 
 def test_all_of_a_schema_counts() -> None:
     """A schema comes back from its dump, and its fingerprint knows what stands deep inside, whatever it is called."""
-    found = []
+    actual = []
     for kind in ("string", "integer"):
         definition: Any = {"type": kind}
         for name in ("password", "street", "address", "person", "order"):
             definition = {"type": "object", "properties": {name: definition}}
         evaluator = rules({"type": "json_schema", "definition": definition})
         check_component(evaluator, Evaluator)
-        found.append(evaluator.fingerprint)
-    assert found[0] != found[1]
+        actual.append(evaluator.fingerprint)
+    assert actual[0] != actual[1]
 
 
 def test_messages_and_fields_are_judged_by_a_schema() -> None:

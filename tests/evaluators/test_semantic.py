@@ -91,20 +91,20 @@ def test_without_ground_truth_it_abstains() -> None:
 
 def test_what_is_no_text_is_json() -> None:
     """A message counts whole, in the JSON that it came in; so does any other ground truth."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     def embed(texts: list[str]) -> list[list[float]]:
-        asked.extend(texts)
+        requests.extend(texts)
         return [[1.0] for _ in texts]
 
     message = {"role": "assistant", "content": "é", "contentParts": [{"type": "text", "text": "é"}]}
     run(message, {"x": [1, None]}, embedder=embed)
     run(Message(role="assistant", content="a", tool_name="t"), 7.0, embedder=embed)
     run("a", False, embedder=embed)
-    assert asked[0] == json.dumps(message, ensure_ascii=False, separators=(",", ":"))
-    assert asked[1] == '{"x":[1,null]}'
-    assert asked[2] == '{"role":"assistant","content":"a","toolName":"t"}'
-    assert asked[3:] == ["7", "a", "false"]
+    assert requests[0] == json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+    assert requests[1] == '{"x":[1,null]}'
+    assert requests[2] == '{"role":"assistant","content":"a","toolName":"t"}'
+    assert requests[3:] == ["7", "a", "false"]
 
 
 def test_what_has_no_json_form_is_a_failure() -> None:

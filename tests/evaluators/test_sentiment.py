@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Sentiment, sentiment
 from agenteval_otel.evaluators.built_in import MAX_FILE_BYTES
-from agenteval_otel.evaluators.sentiment import AFINN, BUILTIN, load_lexicon, original_tokens, tokens
+from agenteval_otel.evaluators.sentiment import AFINN, BUILTIN, agentdock_tokens, load_lexicon, tokens
 from agenteval_otel.evaluators.words import WHITESPACE
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from tests.evaluators.support import result_of
@@ -44,11 +44,13 @@ def test_the_words_are_summed_up() -> None:
 
 def test_each_output_has_its_scale() -> None:
     """A share is numeric; a sum and a category are on scales of their own, so that no average takes them in."""
-    share, total, category = (run("good", output_type=one) for one in ("comparativeNormalized", "rawScore", "category"))
+    share, total, category = (
+        run("good", output_type=item) for item in ("comparativeNormalized", "rawScore", "category")
+    )
     assert (share.score, total.score, category.score) == (0.7, 2, "positive")
     assert (share.normalized, total.normalized, category.normalized) == (0.7, None, None)
     assert category.label == "positive"
-    assert [evaluator(output_type=one).criteria()[0].scale for one in ("rawScore", "category")] == ["raw", "category"]
+    assert [evaluator(output_type=item).criteria()[0].scale for item in ("rawScore", "category")] == ["raw", "category"]
     assert evaluator(output_type="rawScore", scale="numeric").criteria()[0].scale == "numeric"
 
 
@@ -89,7 +91,7 @@ def test_original_tokens_keep_agentdocks_oddities() -> None:
         "good\tbad": 0, "I don\u2019t hate it": -3, "constructor good": -2, "[good]": 0, "\u2764\ufe0f": 0,
         "\U0001f60d": 3, "didn't help": 2, "good\t\tgood": 4, "good.bad": -1,
     }  # fmt: skip
-    assert {text: raw(text, original_tokens=True) for text in oddities} == oddities
+    assert {text: raw(text, agentdock_tokens=True) for text in oddities} == oddities
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_what_may_take_long_runs_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"output_type": "numeric"}, "output_type: expected 'comparativeNormalized', 'rawScore' or 'category'"),
         ({"source_text_field": "answer"}, "source_text_field: expected response, prompt, groundTruth or context"),
@@ -138,9 +140,9 @@ def test_what_may_take_long_runs_elsewhere() -> None:
         ({"words": []}, "words: unknown field"),
     ],
 )
-def test_wrong_settings_are_named(fields: dict[str, Any], said: str) -> None:
+def test_wrong_settings_are_named(fields: dict[str, Any], message: str) -> None:
     """Each wrong option is refused at load, by its name."""
-    with pytest.raises(ConfigurationError, match=re.escape(said)):
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
         evaluator(**fields)
 
 
@@ -158,7 +160,7 @@ def test_a_file_may_be_the_lexicon(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"good\t1\nbad -1\n", "line 2: expected a word, a tab and a number, found 'bad -1'"),
         (b"\t1\n", "line 1: expected a word, a tab and a number"),
@@ -171,11 +173,11 @@ def test_a_file_may_be_the_lexicon(tmp_path: Path) -> None:
         (b"x" * (MAX_FILE_BYTES + 1), f"more than {MAX_FILE_BYTES} bytes"),
     ],
 )
-def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, content: bytes, message: str) -> None:
     """What is wrong with a lexicon is told at load, with the number of the line."""
     path = tmp_path / "words.tsv"
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=re.escape(said)):
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
         evaluator(lexicon=str(path))
 
 
@@ -196,7 +198,7 @@ def test_the_lexica_hold_single_words_with_values() -> None:
         lines = (Path(sentiment.__file__).parent / "lexicon" / name).read_text("utf-8").splitlines()
         words = [line.partition("\t")[0] for line in lines if not line.startswith("#")]
         assert words == sorted(words)
-        assert all(tokens(word) == [word] and original_tokens(word) == [word] for word in words)
+        assert all(tokens(word) == [word] and agentdock_tokens(word) == [word] for word in words)
     afinn = load_lexicon(AFINN, tokens).values
     assert len([word for word in afinn if word.isascii()]) > 3_000
     assert afinn["\U0001f60d"] == own["\U0001f60d"]
@@ -209,4 +211,4 @@ def test_the_original_splits_as_it_says(text: str) -> None:
     spaced = "".join(" " if char in '.,/#!?$%^&*;:{}=_`"~()\n' else char for char in text.lower())
     run_of = f"[{WHITESPACE}]"
     expected = re.sub(f"{run_of}{{2,}}", " ", spaced).strip(WHITESPACE).split(" ")
-    assert (original_tokens(text) or [""]) == expected
+    assert (agentdock_tokens(text) or [""]) == expected

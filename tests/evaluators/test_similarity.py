@@ -55,7 +55,7 @@ def test_an_unknown_algorithm_is_refused(named: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"ngram_size": 0}, "ngram_size: expected at least 1"),
         ({"max_characters": 0}, "max_characters: expected at least 1"),
@@ -67,9 +67,9 @@ def test_an_unknown_algorithm_is_refused(named: dict[str, Any]) -> None:
         ({"criterion_name": " "}, "criterion_name: must not be blank"),
     ],
 )
-def test_wrong_settings_are_named(fields: dict[str, Any], said: str) -> None:
+def test_wrong_settings_are_named(fields: dict[str, Any], message: str) -> None:
     """Each wrong option is refused at load, by its name."""
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         evaluator(**fields)
 
 
@@ -99,8 +99,8 @@ def test_reasoning_names_what_was_compared() -> None:
     """The reasoning holds fields, algorithm, treatment, the score to four places, the distance and both texts."""
     result = run("KITTEN " + "x" * 200, "sitting", algorithm="levenshtein", reference_field="ground_truth")
     assert result.reasoning is not None
-    said = "levenshtein of response and ground_truth (lower-cased, whitespace normalized): "
-    assert result.reasoning.startswith(f"{said}{result.score:.4f}, distance ")
+    message = "levenshtein of response and ground_truth (lower-cased, whitespace normalized): "
+    assert result.reasoning.startswith(f"{message}{result.score:.4f}, distance ")
     assert f"source: kitten {'x' * 93}; reference: sitting" in result.reasoning
     assert result.metadata is None
     assert "case kept, whitespace kept" in str(run("a", "b", case_sensitive=True, normalize_whitespace=False).reasoning)
@@ -202,9 +202,9 @@ def by_definition(first: str, second: str) -> float:
                 break
     if not matched:
         return 0.0
-    half = sum(one != second[place] for one, place in zip(matched, sorted(taken), strict=True)) / 2
-    found = len(matched)
-    jaro = (found / len(first) + found / len(second) + (found - half) / found) / 3
-    same = [one == other for one, other in zip(first[:4], second[:4], strict=False)]
+    half = sum(item != second[place] for item, place in zip(matched, sorted(taken), strict=True)) / 2
+    result = len(matched)
+    jaro = (result / len(first) + result / len(second) + (result - half) / result) / 3
+    same = [item == other for item, other in zip(first[:4], second[:4], strict=False)]
     prefix = [*same, False].index(False)
     return jaro + prefix * 0.1 * (1 - jaro) if jaro > 0.7 else jaro

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, annotate, run_evaluation_sync
-from agenteval_otel.components import resolve
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import CostWithin, Evaluator, ExactMatch, ToolUsage
 from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
@@ -75,14 +75,14 @@ SECRETIVE: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "other"), SECRETIVE, ids=range(len(SECRETIVE)))
-def test_what_is_said_of_arguments_stands_in_dumps(one: dict[str, Any], other: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("item", "other"), SECRETIVE, ids=range(len(SECRETIVE)))
+def test_what_is_said_of_arguments_stands_in_dumps(item: dict[str, Any], other: dict[str, Any]) -> None:
     """An argument named like a secret and what is nested deeply come back from a dump, and tell fingerprints apart."""
-    evaluator = usage(expected_tool_name="s", **one)
+    evaluator = usage(expected_tool_name="s", **item)
     assert evaluator.fingerprint != usage(expected_tool_name="s", **other).fingerprint
     for config in (
         EvaluationRunConfig(evaluators=[evaluator]),
-        EvaluationRunConfig(evaluators=[{"type": "ToolUse", "expectations": [{"name": "s", **one}]}]),
+        EvaluationRunConfig(evaluators=[{"type": "ToolUse", "expectations": [{"name": "s", **item}]}]),
     ):
         for by_alias in (True, False):
             again = EvaluationRunConfig.model_validate(config.model_dump(mode="json", by_alias=by_alias))
@@ -146,12 +146,12 @@ def test_only_the_assistant_calls_tools() -> None:
 
 def test_the_answers_own_calls_complete_the_history() -> None:
     """A monitored answer's calls count beside those of earlier turns, and once where the history tells of them too."""
-    told = [{"role": "assistant", "tool_calls": [{**SEARCH, "id": "1"}, {**SEARCH, "id": "2"}]}]
+    reported = [{"role": "assistant", "tool_calls": [{**SEARCH, "id": "1"}, {**SEARCH, "id": "2"}]}]
     twice = usage(expected_tool_name="search", min_calls=2, max_calls=2)
-    assert only(twice, {**SEARCH, "id": "2"}, messageHistory=told).score is True
-    assert only(twice, SEARCH, messageHistory=told).score is True
-    assert only(twice, {**SEARCH, "id": "3"}, messageHistory=told).reason_code == "too_many_calls"
-    assert only(twice, SEARCH, SEARCH, SEARCH, messageHistory=told).reason_code == "too_many_calls"
+    assert only(twice, {**SEARCH, "id": "2"}, messageHistory=reported).score is True
+    assert only(twice, SEARCH, messageHistory=reported).score is True
+    assert only(twice, {**SEARCH, "id": "3"}, messageHistory=reported).reason_code == "too_many_calls"
+    assert only(twice, SEARCH, SEARCH, SEARCH, messageHistory=reported).reason_code == "too_many_calls"
     nameless = [{"role": "assistant", "tool_calls": [SEARCH, SEARCH]}]
     assert only(twice, {**SEARCH, "id": "1"}, messageHistory=nameless).score is True
 
@@ -261,11 +261,11 @@ def test_a_raising_check_loses_its_own_rule_only(place: int) -> None:
     rules = [{"criterion_name": f"r{index}", "expected_tool_name": "s"} for index in range(3)]
     rules[place]["argument_checks"] = broken  # type: ignore[assignment]
     made = EvaluationInput.model_validate({"response": "r", "tool_calls": [call("s")]})
-    found = run_evaluation_sync(made, EvaluationRunConfig(evaluators=(ToolUsage.load({"rules": rules}),)))
-    assert [result.status for result in found.results].count("scored") == 2
-    assert found.results[place].error == "KeyError: 'query'"
-    assert found.results[place].error_type == "KeyError"
-    assert [error.evaluator_type for error in found.run_errors or ()] == ["ToolUsage"]
+    aggregated = run_evaluation_sync(made, EvaluationRunConfig(evaluators=(ToolUsage.load({"rules": rules}),)))
+    assert [result.status for result in aggregated.results].count("scored") == 2
+    assert aggregated.results[place].error == "KeyError: 'query'"
+    assert aggregated.results[place].error_type == "KeyError"
+    assert [error.evaluator_type for error in aggregated.run_errors or ()] == ["ToolUsage"]
 
 
 def test_a_check_may_have_nothing_to_say() -> None:
@@ -481,11 +481,11 @@ def test_what_a_handler_tells_is_scored_live(
         return "It is open."
 
     assert answer("Is it open?") == "It is open."
-    found = {
+    actual = {
         str(event.attributes["gen_ai.evaluation.name"]): event.attributes.get("gen_ai.evaluation.score.value")
         for event in telemetry.events() if event.attributes
     }  # fmt: skip
-    assert found == scores
+    assert actual == scores
 
 
 JSON = st.recursive(

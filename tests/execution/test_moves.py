@@ -115,8 +115,8 @@ def test_offline_nothing_rests_or_moves(caplog: pytest.LogCaptureFixture) -> Non
     """Who evaluates by hand has the processor: no worker process, no rest, no line."""
     executor = Executor(live=False)
     evaluator = Func.of(lambda _: computing.compute(0.05), criterion_name="c", scale="any")
-    found = in_turn(executor, *[computing.Free(cpu_s=0.01)] * 4, *[evaluator] * 8, computing.Computing())
-    assert len(found) == 13
+    result = in_turn(executor, *[computing.Free(cpu_s=0.01)] * 4, *[evaluator] * 8, computing.Computing())
+    assert len(result) == 13
     assert executor._supervisor is None
     assert caplog.records == []
 

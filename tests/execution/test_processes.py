@@ -99,9 +99,9 @@ def test_results_and_failures_are_those_of_an_inline_run() -> None:
     @given(given=inputs)
     def same(given: EvaluationInput) -> None:
         runners = EvaluationRunner(evaluators, executor=executor), EvaluationRunner(apart, executor=executor)
-        expected, found = (loop.run_until_complete(runner.run(given)) for runner in runners)
-        assert comparable(found.results) == comparable(expected.results)
-        assert found.errors == expected.errors
+        expected, actual = (loop.run_until_complete(runner.run(given)) for runner in runners)
+        assert comparable(actual.results) == comparable(expected.results)
+        assert actual.errors == expected.errors
 
     try:
         same()
@@ -117,8 +117,8 @@ def test_it_runs_in_another_process_that_is_started_once() -> None:
     async def work(executor: Executor) -> None:
         assert "not started" in repr(executor._supervisor)
         evaluator = Computing(cpu_s=0.001)
-        found = await asyncio.gather(*(one(executor, evaluator, "x" * size) for size in (0, 1, 1 << 20, 5)))
-        facts = [results[0].metadata or {} for results in found]
+        actual = await asyncio.gather(*(one(executor, evaluator, "x" * size) for size in (0, 1, 1 << 20, 5)))
+        facts = [results[0].metadata or {} for results in actual]
         assert [fact["length"] for fact in facts] == [0, 1, 1 << 20, 5]
         assert len({fact["pid"] for fact in facts}) == 1
         assert facts[0]["pid"] not in (os.getpid(), fork_server_of(executor))
@@ -161,13 +161,13 @@ def test_the_end_of_one_evaluation_is_its_own() -> None:
     """Of a batch with a crash, an exit and an endless loop in it just these fail; the others run in the next worker."""
 
     async def work(executor: Executor) -> None:
-        troubles = {7: ("segfault", "crashed"), 20: ("_exit", "crashed"), 33: ("hang", "timeout")}
+        problems = {7: ("segfault", "crashed"), 20: ("_exit", "crashed"), 33: ("hang", "timeout")}
         evaluators = [Troubled(criterion_name=f"t{number}", timeout_s=3.0) for number in range(40)]
         words = await asyncio.gather(*(
-            said(executor, evaluator, troubles.get(number, ("fine", ""))[0])
+            said(executor, evaluator, problems.get(number, ("fine", ""))[0])
             for number, evaluator in enumerate(evaluators)
         ))  # fmt: skip
-        assert words == [troubles.get(number, ("", "scored"))[1] for number in range(40)]
+        assert words == [problems.get(number, ("", "scored"))[1] for number in range(40)]
 
     with_executor(work)
 
@@ -269,8 +269,8 @@ def test_without_a_python_it_is_a_thread(
     """Where the running program is no Python, or starts none, evaluations run on a thread, and the log says so."""
 
     async def work(executor: Executor) -> list[int]:
-        found = [await one(executor, Computing()) for _ in range(2)]
-        return [(results[0].metadata or {})["pid"] for results in found]
+        actual = [await one(executor, Computing()) for _ in range(2)]
+        return [(results[0].metadata or {})["pid"] for results in actual]
 
     monkeypatch.setattr("sys.executable", name)
     monkeypatch.setattr("sys.exec_prefix", "/nowhere")

@@ -117,8 +117,8 @@ def test_criteria_of_each_input_reach_the_worker() -> None:
     async def work(executor: Executor) -> None:
         evaluator = Computing()
         own = EvaluationInput(response="x", criteria=evaluator.criteria())
-        asked = [own.criteria, [], list(own.criteria), own.criteria, []]
-        runs = [evaluate(executor, evaluator, own, criteria) for criteria in asked]
+        requests = [own.criteria, [], list(own.criteria), own.criteria, []]
+        runs = [evaluate(executor, evaluator, own, criteria) for criteria in requests]
         assert [len(results) for results in await asyncio.gather(*runs)] == [1, 0, 1, 1, 0]
 
     with_executor(work)
@@ -133,8 +133,8 @@ def test_others_do_not_wait_for_a_replaced_worker() -> None:
         under_way = [asyncio.ensure_future(one(executor, first)) for _ in range(3)]
         await asyncio.sleep(0)
         late = [asyncio.ensure_future(one(executor, Troubled(criterion_name=f"t{n}"), "fine")) for n in range(3)]
-        found = await asyncio.gather(*under_way, *late)
-        assert [results[0].score for results in found] == [0.5] * 3 + [1.0] * 3
+        actual = await asyncio.gather(*under_way, *late)
+        assert [results[0].score for results in actual] == [0.5] * 3 + [1.0] * 3
 
     with_executor(work)
 

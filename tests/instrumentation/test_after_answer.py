@@ -35,11 +35,11 @@ NOTHING = RatioSampler(ratio=0.0)
 class Route:
     """A pipeline that keeps its results and records what it emits."""
 
-    def __init__(self, sampler: Any, *, own_span: str = "sampled", **free: Any) -> None:
+    def __init__(self, sampler: Any, *, agent_span: str = "sampled", **free: Any) -> None:
         self.kept, self.telemetry = Keeping(), RecordedTelemetry()
         self.pipeline = Pipeline(
             sampler=sampler, evaluators=(Free(**free),), storage=(self.kept, self.telemetry.storage()),
-            dispatcher=InlineDispatcher(), own_span=own_span,
+            dispatcher=InlineDispatcher(), agent_span=agent_span,
         )  # fmt: skip
 
     def monitor(self, function: Any) -> Any:
@@ -98,16 +98,18 @@ def test_what_is_sure_gets_its_span_before() -> None:
     assert inner.parent.span_id == own.context.span_id
 
 
-@pytest.mark.parametrize("own_span", ["always", "never"])
-def test_own_spans_by_their_setting(own_span: str) -> None:
+@pytest.mark.parametrize("agent_span", ["always", "never"])
+def test_own_spans_by_their_setting(agent_span: str) -> None:
     """``always`` opens one for calls that are not picked too, without saying that they are; ``never`` makes none."""
-    route = Route(FirstOfSampler(samplers=(ErrorSampler(), NOTHING)), own_span=own_span)
+    route = Route(FirstOfSampler(samplers=(ErrorSampler(), NOTHING)), agent_span=agent_span)
     handler = route.monitor(failing)
     handler("a")
     with pytest.raises(TimeoutError):
         handler("bad")
-    said = ["agenteval.evaluation.sampled" in (span.attributes or {}) for span in route.telemetry.spans("invoke_agent")]
-    assert said == ([False, True] if own_span == "always" else [])
+    messages = [
+        "agenteval.evaluation.sampled" in (span.attributes or {}) for span in route.telemetry.spans("invoke_agent")
+    ]
+    assert messages == ([False, True] if agent_span == "always" else [])
 
 
 def test_the_hosts_span_learns_of_it_while_it_is_open() -> None:
@@ -120,9 +122,9 @@ def test_the_hosts_span_learns_of_it_while_it_is_open() -> None:
                 handler(question)
             except TimeoutError:
                 assert question == "bad"
-    told = {span.name: dict(span.attributes or {}) for span in route.telemetry.spans() if span.name in ("a", "bad")}
-    assert told["a"] == {}
-    assert told["bad"]["agenteval.evaluation.sampled"] is True
+    reported = {span.name: dict(span.attributes or {}) for span in route.telemetry.spans() if span.name in ("a", "bad")}
+    assert reported["a"] == {}
+    assert reported["bad"]["agenteval.evaluation.sampled"] is True
 
 
 def test_slow_streams() -> None:
@@ -155,7 +157,7 @@ def test_an_async_stream_that_is_left() -> None:
         assert [chunk async for chunk in stream("q")] == ["a", "b", "c"]
 
     asyncio.run(read())
-    assert [one.response_text for one in seen] == ["ab", "abc"]
+    assert [item.response_text for item in seen] == ["ab", "abc"]
     assert route.outcomes == {"evaluated": 1, "not_sampled": 1}
 
 
@@ -169,8 +171,8 @@ def test_content_is_read_on_the_pools_side_only() -> None:
     assert route.reasons == [("pattern", 1.0)]
 
 
-@pytest.mark.parametrize("said", ["c-1", 7, UUID(int=5)])
-def test_a_conversation_is_kept_whole(said: Any) -> None:
+@pytest.mark.parametrize("message", ["c-1", 7, UUID(int=5)])
+def test_a_conversation_is_kept_whole(message: Any) -> None:
     """All turns of a conversation are decided alike, and evaluators' own rates cut from the conversation's draw."""
     route = Route(ConversationSampler(ratio=0.5), sample_rate=0.25)
 
@@ -180,7 +182,7 @@ def test_a_conversation_is_kept_whole(said: Any) -> None:
         return question
 
     for _ in range(20):
-        handler("q", said)
+        handler("q", message)
     assert len(route.outcomes) == 1
     assert {len(saved.results) for saved in route.kept.saved} <= {0, 1}
     assert len({len(saved.results) for saved in route.kept.saved}) <= 1
@@ -192,8 +194,8 @@ class _Breaks(Sampler):
     at: int = 1
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        asked = 1 + (context.answer is not None) + (context.evaluation_input is not None)
-        if asked == self.at:
+        requests = 1 + (context.answer is not None) + (context.evaluation_input is not None)
+        if requests == self.at:
             raise RuntimeError("broken")
         return SamplingDecision(False, None, "later", settled=False)
 
@@ -202,7 +204,7 @@ class _Breaks(Sampler):
 @pytest.mark.parametrize("traced", [True, False])
 def test_a_sampler_that_breaks_costs_only_the_evaluation(at: int, traced: bool) -> None:
     """Whenever a sampler raises, the caller gets the answer, the call is counted once, and no span stays open."""
-    route = Route(_Breaks(at=at), own_span="always")
+    route = Route(_Breaks(at=at), agent_span="always")
     handler = route.monitor(failing)
     with route.telemetry.tracer().start_as_current_span("host") if traced else trace.use_span(trace.INVALID_SPAN):
         assert handler("a") == "about a"

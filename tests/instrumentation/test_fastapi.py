@@ -68,8 +68,8 @@ def app_of(monitor: Callable[..., Any]) -> FastAPI:  # noqa: C901 - one endpoint
             opened.append("closed")
 
     @app.get("/dependency")
-    def with_session(found: str = Depends(session)) -> str:
-        return found
+    def with_session(actual: str = Depends(session)) -> str:
+        return actual
 
     opened: list[str] = []
     app.state.opened = opened
@@ -95,12 +95,12 @@ REQUESTS: list[tuple[str, str, Any]] = [
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 def test_the_responses_are_the_same(seen: Seen, method: str, path: str, body: Any) -> None:
     """Status, body and type of every response, errors too, are those of the application without monitoring."""
-    found = []
+    actual = []
     for monitor in (seen.monitor, untouched):
         with TestClient(app_of(monitor)) as client:
             response = client.request(method, path, json=body)
-            found.append((response.status_code, response.text, response.headers["content-type"]))
-    assert found[0] == found[1]
+            actual.append((response.status_code, response.text, response.headers["content-type"]))
+    assert actual[0] == actual[1]
 
 
 def test_what_is_evaluated(seen: Seen) -> None:

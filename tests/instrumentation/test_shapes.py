@@ -53,21 +53,21 @@ class AnsweringInParts:
         yield question.upper()
 
 
-def outcome_of(found: Any) -> Any:
+def outcome_of(actual: Any) -> Any:
     """What a handler of any shape answers in the end."""
-    if inspect.isasyncgen(found):
+    if inspect.isasyncgen(actual):
 
         async def collect() -> list[Any]:
-            return [chunk async for chunk in found]
+            return [chunk async for chunk in actual]
 
         return "".join(asyncio.run(collect()))
-    if inspect.iscoroutine(found):
-        return asyncio.run(_await(found))
-    return "".join(found) if inspect.isgenerator(found) else found
+    if inspect.iscoroutine(actual):
+        return asyncio.run(_await(actual))
+    return "".join(actual) if inspect.isgenerator(actual) else actual
 
 
-async def _await(found: Any) -> Any:
-    return await found
+async def _await(actual: Any) -> Any:
+    return await actual
 
 
 @pytest.mark.parametrize("handler", SHAPES, ids=lambda handler: handler.__name__)
@@ -148,9 +148,9 @@ def test_what_a_handler_returns_instead_of_answering_is_followed(seen: Seen) -> 
     """A plain function that returns a coroutine or a stream is evaluated when that has come to its end."""
     for handler in (waiting, stream, async_stream):
         monitored = seen.monitor(lambda question, handler=handler: handler(question))
-        found = monitored("hi")
+        result = monitored("hi")
         assert seen.inputs == []
-        assert outcome_of(found) == "HI"
+        assert outcome_of(result) == "HI"
         assert seen.inputs.pop().response == "HI"
 
 

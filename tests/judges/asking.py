@@ -61,4 +61,4 @@ def failure(judge: Judge, request: JudgeRequest = QUESTION) -> JudgeError:
 
 def types_of(result: Sequence[Verdict | JudgeError]) -> list[str]:
     """The error types of failures, ``answer`` for answers."""
-    return [one.error_type if isinstance(one, JudgeError) else "answer" for one in result]
+    return [item.error_type if isinstance(item, JudgeError) else "answer" for item in result]

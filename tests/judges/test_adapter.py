@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges import CacheSettings, CallableJudge, JudgeRequest, as_judge
+from agenteval_otel.judges import CacheSettings, CallableJudge, JudgeRequest
+from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.testing import ScriptedJudge
 from tests.judges.asking import GOOD, QUESTION, ask, failure, outcomes, types_of
 
@@ -91,7 +92,7 @@ def test_a_script_is_followed() -> None:
     for _ in range(2):
         result = outcomes(judge, 6)
         assert types_of(result) == ["server_error", "answer", "malformed_answer", "rate_limited", "answer", "answer"]
-        assert [one.usage.input_tokens for one in result if one.usage is not None] == [7] * 6
+        assert [item.usage.input_tokens for item in result if item.usage is not None] == [7] * 6
         assert (judge.calls, judge.requests) == (6, (QUESTION,) * 6)
         judge.reset()
     assert judge.calls == 0

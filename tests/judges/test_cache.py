@@ -46,9 +46,9 @@ def test_a_kept_verdict_comes_back() -> None:
 def test_callers_cannot_change_kept_verdicts() -> None:
     """A changed answer does not reach the next caller."""
     cache = cache_of()
-    given = verdict()
-    cache.put("a", given)
-    given.answer["score"] = 0
+    value = verdict()
+    cache.put("a", value)
+    value.answer["score"] = 0
     result = get(cache, "a")
     assert result is not None
     result.answer["score"] = 1

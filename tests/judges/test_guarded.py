@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
-from agenteval_otel.judges import AnthropicJudge, Guarded, Judge, JudgeUsage, OpenAICompatibleJudge, Verdict
+from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, Verdict
+from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker
 from agenteval_otel.judges.budget import BudgetLimiter
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
@@ -71,10 +72,10 @@ def ask(guarded: Guarded, request: Any = None) -> Verdict:
 def test_a_verdict_carries_its_price() -> None:
     """Its cost is that of the price table; without a price that of the judge itself."""
     assert ask(Guarded(CountingJudge(), budget=budget())).cost_usd == pytest.approx(100e-6 + 250e-6)
-    said = Guarded(
+    message = Guarded(
         CountingJudge(model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5})), budget=budget()
     )
-    assert ask(said).cost_usd == 0.5
+    assert ask(message).cost_usd == 0.5
     assert ask(Guarded(CountingJudge(model="odd"), budget=budget())).cost_usd is None
 
 
@@ -142,8 +143,8 @@ def test_equal_requests_at_once_are_one_call() -> None:
 
     result = asyncio.run(work())
     assert judge.calls == 2
-    assert [one.from_cache for one in result].count(False) == 2
-    assert sum(one.usage.input_tokens for one in result) == 200
+    assert [item.from_cache for item in result].count(False) == 2
+    assert sum(item.usage.input_tokens for item in result) == 200
 
 
 def test_a_shared_call_shares_its_failure() -> None:
@@ -160,11 +161,11 @@ def test_a_shared_call_shares_its_failure() -> None:
             return list(await asyncio.gather(*same, return_exceptions=True))
 
         result = asyncio.run(work())
-        assert {type(one) for one in result} == {kind}
+        assert {type(item) for item in result} == {kind}
         if kind is JudgeError:
-            assert len({id(one) for one in result}) == 5
-            assert [one.usage is not None for one in result].count(True) == 1
-            assert {one.error_type for one in result} == {"refusal"}
+            assert len({id(item) for item in result}) == 5
+            assert [item.usage is not None for item in result].count(True) == 1
+            assert {item.error_type for item in result} == {"refusal"}
             assert judge.calls == 1
 
 
@@ -183,7 +184,7 @@ def test_a_shared_call_survives_cancellation() -> None:
         return list(await asyncio.gather(*same, return_exceptions=True))
 
     result = asyncio.run(work())
-    assert [isinstance(one, asyncio.CancelledError) for one in result] == [True, False, False, True, False]
+    assert [isinstance(item, asyncio.CancelledError) for item in result] == [True, False, False, True, False]
     assert judge.calls == 2
 
 
@@ -278,13 +279,13 @@ def test_settings_make_the_guards() -> None:
     """A judge has the guards of its settings; judges of one endpoint share the breaker."""
 
     settings = BreakerSettings(failures=7)
-    one, two = (CountingJudge(breaker=settings, spend=SpendLimits(), cache=CacheSettings()).guarded() for _ in "ab")
-    assert one.breaker is two.breaker is not None
-    assert one.budget is not None
-    assert one.cache is not two.cache is not None
+    item, two = (CountingJudge(breaker=settings, spend=SpendLimits(), cache=CacheSettings()).guarded() for _ in "ab")
+    assert item.breaker is two.breaker is not None
+    assert item.budget is not None
+    assert item.cache is not two.cache is not None
     bare = CountingJudge().guarded()
     assert (bare.breaker, bare.budget, bare.cache) == (None, None, None)
-    assert "Guarded" in repr(one)
+    assert "Guarded" in repr(item)
 
 
 @pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge, as_judge
+from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge
+from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.answers import constrained_form
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import CANARY, FORM, GOOD, QUESTION, ask, hosted

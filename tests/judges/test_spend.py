@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.judges import Guarded, JudgeUsage
+from agenteval_otel.judges import JudgeUsage
 from agenteval_otel.judges import budget as budgets
+from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.budget import BudgetLimiter, Reservation, ledger_of, probability_of
 from agenteval_otel.judges.ledger import SCHEMA, Amount, MemoryLedger, SqliteLedger
 from agenteval_otel.judges.spend import Limit, Price, PurposeLimits, SpendLimits, most_of, price_of
@@ -158,8 +159,8 @@ def test_failures_are_charged_their_possible_cost(usage: Any, word: Any, charged
     assert reservation.entry.amount.tokens == 238
     budget.settle(reservation, usage, error_type=word)
     seen: list[int] = []
-    asyncio.run(budget._ledger.reserve(reservation.entry, lambda held, share: bool(seen.append(
-        next(iter(held.values())).tokens)), NOON))  # fmt: skip
+    asyncio.run(budget._ledger.reserve(reservation.entry, lambda stack, share: bool(seen.append(
+        next(iter(stack.values())).tokens)), NOON))  # fmt: skip
     assert seen == [charged]
 
 
@@ -222,9 +223,9 @@ def test_the_draw_decides_near_the_limit() -> None:
     st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 2_000), st.integers(1, 400)), max_size=6),
     st.floats(0, 0.99), st.floats(0, 1),
 )  # fmt: skip
-def test_the_probability_is_between_0_and_1(held: list[tuple[int, int, int]], soft_limit: float, share: float) -> None:
+def test_the_probability_is_between_0_and_1(stack: list[tuple[int, int, int]], soft_limit: float, share: float) -> None:
     """It is above 0 only where the call fits."""
-    limits = [(Limit("", "day", most, None), Amount(used, 0)) for most, used, _ in held]
+    limits = [(Limit("", "day", most, None), Amount(used, 0)) for most, used, _ in stack]
     results = probability_of(limits, Amount(5, 0), soft_limit, share)
     assert 0.0 <= results <= 1.0
     if results > 0.0:

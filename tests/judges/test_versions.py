@@ -31,7 +31,7 @@ def evaluator(judge: AnthropicJudge, **settings: Any) -> LLMJudge:
 def test_every_field_is_classified() -> None:
     """A new field needs a decision."""
     assert set(OF_NO_MATTER) | set(OF_MATTER) == set(AnthropicJudge.model_fields)
-    assert AnthropicJudge.unversioned == set(OF_NO_MATTER)
+    assert AnthropicJudge.fingerprint_exclude == set(OF_NO_MATTER)
 
 
 @pytest.mark.parametrize("name", OF_NO_MATTER)
@@ -39,8 +39,8 @@ def test_other_fields_change_no_version(name: str) -> None:
     """Neither the evaluator's version nor the cache key changes."""
     other = judge(**{name: OF_NO_MATTER[name]})
     assert evaluator(other).fingerprint == evaluator(judge()).fingerprint
-    assert other.versioned() == judge().versioned()
-    assert CANARY not in other.versioned()
+    assert other.fingerprint_source() == judge().fingerprint_source()
+    assert CANARY not in other.fingerprint_source()
 
 
 @pytest.mark.parametrize("name", OF_MATTER)
@@ -48,7 +48,7 @@ def test_fields_of_the_answer_change_the_version(name: str) -> None:
     """Another model, or another way to call it, is another instrument."""
     other = judge(**{name: OF_MATTER[name]})
     assert evaluator(other).fingerprint != evaluator(judge()).fingerprint
-    assert other.versioned() != judge().versioned()
+    assert other.fingerprint_source() != judge().fingerprint_source()
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,9 @@ class Record:
             self.settled.append((call, outcome))
 
     def outcome_of(self, call: Any) -> str | None:
-        found = [outcome for settled, outcome in self.settled if settled == call]
-        assert len(found) <= 1, f"{call} was settled {len(found)} times"
-        return found[0] if found else None
+        actual = [outcome for settled, outcome in self.settled if settled == call]
+        assert len(actual) <= 1, f"{call} was settled {len(actual)} times"
+        return actual[0] if actual else None
 
 
 def pool_of(record: Record, stall: Stall | None = None, **settings: Any) -> PoolDispatcher:

@@ -38,13 +38,13 @@ def test_it_runs_side_by_side_and_within_its_bound() -> None:
 def test_what_waits_is_still_done_after_the_shutdown() -> None:
     """A shutdown does not wait, and loses nothing that was taken."""
     executor, gate = DaemonExecutor(), threading.Event()
-    held = [executor.submit(gate.wait, 20) for _ in range(MAX_THREADS)]
+    stack = [executor.submit(gate.wait, 20) for _ in range(MAX_THREADS)]
     last = executor.submit(lambda: "done")
     executor.shutdown()
     assert not last.done()
     gate.set()
     assert last.result(20) == "done"
-    assert all(future.result(20) for future in held)
+    assert all(future.result(20) for future in stack)
 
 
 @pytest.mark.parametrize("work", ["asyncio.to_thread(str.upper, 'kept')", "name_of('localhost')"])

@@ -36,7 +36,7 @@ class Kept:
         self.results.append(aggregated)
 
 
-async def judged(given: Any) -> bool:
+async def judged(value: Any) -> bool:
     """An async evaluator."""
     return True
 
@@ -105,7 +105,7 @@ def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pi
     assert pipeline.flush(DEADLINE_S)
     reduce(pipeline, REDUCED, 0.999)
     pipeline.dispatcher.retire()
-    assert eventually(lambda: not any(one.name == "agenteval-background" for one in threading.enumerate()))
+    assert eventually(lambda: not any(item.name == "agenteval-background" for item in threading.enumerate()))
     before = pipeline.load_shedder._looked_at
     for _ in range(50):
         answer()
@@ -117,7 +117,7 @@ def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pi
     ("sampler", "level", "share", "probability"),
     [
         (RatioSampler(ratio=0.8), REDUCED, 0.5, {0.4}),
-        (FunctionSampler(function=lambda given: 1.0), REDUCED, 0.5, {0.5}),  # decided on the background thread
+        (FunctionSampler(function=lambda value: 1.0), REDUCED, 0.5, {0.5}),  # decided on the background thread
         (RatioSampler(), OFF, 0.0, set()),
     ],
 )
@@ -184,7 +184,7 @@ def test_drain_time_follows_the_queue(make: Callable[..., Pipeline]) -> None:
     """Once calls have been measured, calls that wait have a drain time; an empty queue has none."""
     leave = threading.Event()
 
-    async def waits(given: Any) -> bool:
+    async def waits(value: Any) -> bool:
         await asyncio.get_running_loop().run_in_executor(None, leave.wait, DEADLINE_S)
         return True
 

@@ -18,22 +18,24 @@ SHARES = st.floats(0, 1)
 
 
 @given(DRAWS, SHARES, SHARES, st.floats(0.01, 1))
-def test_a_smaller_share_is_part_of_a_larger_one(randomness: int, one: float, other: float, probability: float) -> None:
+def test_a_smaller_share_is_part_of_a_larger_one(
+    randomness: int, item: float, other: float, probability: float
+) -> None:
     """What goes on at a small share goes on at a larger one, where the draw decided."""
     if randomness >= threshold_of(probability):
         return
     decision = SamplingDecision(True, probability, "ratio")
-    small, large = (thinned(decision, randomness, share) for share in sorted((one, other)))
+    small, large = (thinned(decision, randomness, share) for share in sorted((item, other)))
     assert large.sampled or not small.sampled
 
 
 @given(DRAWS, SHARES, st.floats(0.01, 1))
 def test_the_probability_is_the_product(randomness: int, share: float, probability: float) -> None:
     """Kept or not, the decision carries probability times share; what is not kept has its outcome."""
-    found = thinned(SamplingDecision(True, probability, "ratio"), randomness, share)
-    assert found.probability == probability * share
-    assert found.reason == "ratio"
-    assert found.sampled or found.outcome == SHED
+    result = thinned(SamplingDecision(True, probability, "ratio"), randomness, share)
+    assert result.probability == probability * share
+    assert result.reason == "ratio"
+    assert result.sampled or result.outcome == SHED
 
 
 def test_the_decisions_own_draw_counts() -> None:

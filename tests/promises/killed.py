@@ -17,7 +17,7 @@ _PROGRAM = """
     from agenteval_otel.errors import StorageError
     from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
     from agenteval_otel.storage import EvaluationStorageProvider
-    from agenteval_otel.components import resolve
+    from agenteval_otel.components.loading import resolve
     options, kills, longest, seed = json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     if options["type"] == "sql":
         from agenteval_otel.storage import sql_database

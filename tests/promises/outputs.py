@@ -91,12 +91,12 @@ def some_output(dice: random.Random) -> str:
 
 def honest(text: str, allowed: Callable[[Any], bool]) -> Any:
     """The score that the text gives, for a form of evidence, reason and score; `NO_SCORE` where it gives none."""
-    found = _whole(text.strip())
-    if not isinstance(found, dict) or not {"evidence", "reason", "score"} <= found.keys():
+    actual = _whole(text.strip())
+    if not isinstance(actual, dict) or not {"evidence", "reason", "score"} <= actual.keys():
         return NO_SCORE
-    if not _is_list_of_text(found["evidence"]) or not isinstance(found["reason"], str):
+    if not _is_list_of_text(actual["evidence"]) or not isinstance(actual["reason"], str):
         return NO_SCORE
-    return found["score"] if allowed(found["score"]) else NO_SCORE
+    return actual["score"] if allowed(actual["score"]) else NO_SCORE
 
 
 def _whole(text: str) -> Any:
@@ -123,4 +123,4 @@ def _whole(text: str) -> Any:
 
 
 def _is_list_of_text(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)

@@ -25,13 +25,13 @@ _PROBE = "import platform, agenteval_otel.config; print(platform.python_version(
 
 @functools.cache
 def pythons() -> dict[str, str]:
-    found = {platform.python_version(): sys.executable}
+    actual = {platform.python_version(): sys.executable}
     for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         probe = subprocess.run(
             [path, "-c", _PROBE], cwd=PROJECT, capture_output=True, text=True, check=True, timeout=60
         )
-        found.setdefault(probe.stdout.strip(), path)
-    return found
+        actual.setdefault(probe.stdout.strip(), path)
+    return actual
 
 
 class Finished(NamedTuple):
@@ -97,11 +97,11 @@ def run_program(source: str, *arguments: str, timeout_s: float = 60.0, stdin: st
 
 def children() -> set[int]:
     """The child processes of this process."""
-    found: set[int] = set()
+    actual: set[int] = set()
     for task in os.listdir("/proc/self/task"):
         with suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:  # the thread may end
-            found.update(map(int, listed.read().split()))
-    return found
+            actual.update(map(int, listed.read().split()))
+    return actual
 
 
 def rss() -> int:

@@ -87,11 +87,11 @@ class Receiver:
 
     def newest(self, metric: str) -> dict[str, list[Any]]:
         """The points of a cumulative counter as each process exported them last, by `service.instance.id`."""
-        found: dict[str, list[Any]] = {}
+        actual: dict[str, list[Any]] = {}
         for resource in self.resources("metrics"):
-            for one in (one for scope in resource.scope_metrics for one in scope.metrics if one.name == metric):
-                found[instance_of(resource)] = list(one.sum.data_points)
-        return found
+            for item in (item for scope in resource.scope_metrics for item in scope.metrics if item.name == metric):
+                actual[instance_of(resource)] = list(item.sum.data_points)
+        return actual
 
     def totals(self, metric: str, *attributes: str) -> dict[Any, int]:
         """The sums of a counter over all processes, by the values of these attributes."""

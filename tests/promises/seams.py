@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from opentelemetry.sdk.trace import Span
 
-from agenteval_otel.capture import Arguments, calls
+from agenteval_otel.capture import calls
+from agenteval_otel.capture.calls import Arguments
 from agenteval_otel.engine import live, response
 from agenteval_otel.engine.live import Engine
 from agenteval_otel.engine.run import Run
@@ -31,7 +32,8 @@ from agenteval_otel.runtime import fork
 from agenteval_otel.runtime import log as logging
 from agenteval_otel.runtime.memory import MemoryPart
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision
-from agenteval_otel.storage import EvaluationStorageProvider, FanOutStorage
+from agenteval_otel.storage import EvaluationStorageProvider
+from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry import Accounting, Providers, emitter
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
@@ -80,11 +82,11 @@ class KeptResults(EvaluationStorageProvider, type="kept_results"):
 
 def _seams(*places: tuple[Any, str]) -> tuple[Seam, ...]:
     """A seam for each of these attributes, named by its module or class."""
-    found = []
+    actual = []
     for owner, attributes in places:
         name = getattr(owner, "__name__", type(owner).__name__).rpartition(".")[2]
-        found += [Seam(f"{name}.{attribute}", owner, attribute) for attribute in attributes.split()]
-    return tuple(found)
+        actual += [Seam(f"{name}.{attribute}", owner, attribute) for attribute in attributes.split()]
+    return tuple(actual)
 
 
 CALLER_SEAMS = _seams(

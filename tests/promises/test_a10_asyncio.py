@@ -36,7 +36,7 @@ PROGRAM = """
 
     telemetry = RecordedTelemetry()
     pipeline = Pipeline(
-        sampler=RatioSampler(), storage=(telemetry.storage(detail="result"),), own_span="always",
+        sampler=RatioSampler(), storage=(telemetry.storage(detail="result"),), agent_span="always",
         evaluators=(ResponseHealth(), Func.of(judge, criterion_name="judge"), Func.of(slow, criterion_name="slow")),
         dispatcher=PoolDispatcher(max_items=100_000), load_shedding=LoadSheddingSettings(enabled=False),
         # A coroutine that is closed in another context leaves its span current in its own: later calls share its trace.

@@ -76,7 +76,7 @@ class Requests:
 @pytest.fixture
 def pooled(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     made = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(), Func.of(lambda given: True, criterion_name="slow")),
+        sampler=RatioSampler(), evaluators=(ResponseHealth(), Func.of(lambda value: True, criterion_name="slow")),
         storage=(telemetry.storage(detail="result"),), dispatcher=PoolDispatcher(max_items=2 * BATCH),
         load_shedding=LoadSheddingSettings(enabled=False),
     )  # fmt: skip

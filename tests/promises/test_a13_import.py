@@ -246,4 +246,4 @@ def test_the_import_is_cheap(promise: Recorder) -> None:
     promise("A13", figure=f"import {min(bare) * 1e3:.0f} ms of CPU, `monitor` {min(ours) * 1e3:.0f} ms more")
     assert min(bare) <= 0.150
     # Of one process each: another may have had a quieter moment.
-    assert min(one / other for one, other in zip(ours, theirs, strict=True)) <= 3.5
+    assert min(item / other for item, other in zip(ours, theirs, strict=True)) <= 3.5

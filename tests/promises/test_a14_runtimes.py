@@ -191,12 +191,12 @@ SUB_INTERPRETER = """
 def test_a_sub_interpreter_evaluates_or_refuses_the_import(kind: str, version: str, promise: Recorder) -> None:
     """One that shares the lock works; an isolated one may refuse the import of what we stand on, loudly."""
     program = program_of(Odd("import sys; sys.path.insert(0, '')"))
-    found = run_program(SUB_INTERPRETER, kind, python=pythons()[version], stdin=program, timeout_s=90)
-    if found.lines("refused"):
-        assert "ImportError" in found.lines("refused")[0]
+    result = run_program(SUB_INTERPRETER, kind, python=pythons()[version], stdin=program, timeout_s=90)
+    if result.lines("refused"):
+        assert "ImportError" in result.lines("refused")[0]
         promise("A14", figure="isolated sub-interpreter: the import is refused before any call")
     else:
-        assert_whole(found, promise)
+        assert_whole(result, promise)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")

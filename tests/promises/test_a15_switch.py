@@ -172,10 +172,10 @@ def counts(target: Path, **env: str) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("env", [{"OTEL_SDK_DISABLED": "true"}, NONE], ids=["sdk", "exporters"])
 def test_without_any_signal_nothing_is_evaluated(env: dict[str, str], tmp_path: Path) -> None:
     """Calls end as `disabled`, unless the results are kept somewhere or an objective is watched."""
-    found = counts(tmp_path / "results.jsonl", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", **env)
+    result = counts(tmp_path / "results.jsonl", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", **env)
     off = dict.fromkeys(("plain", "otlp"), (0, FEW))
     on = dict.fromkeys(("storage", "callback", "objective"), (FEW, 0))
-    assert found == off | on
+    assert result == off | on
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,6 @@ def test_without_any_signal_nothing_is_evaluated(env: dict[str, str], tmp_path: 
 )
 def test_with_a_signal_left_everything_is_evaluated(env: dict[str, str], tmp_path: Path) -> None:
     """One signal that is not switched off is enough; so is a process that has neither provider nor endpoint."""
-    found = counts(tmp_path / "results.jsonl", **env)
-    assert set(found.values()) == {(FEW, 0)}
-    assert len(found) == 5
+    result = counts(tmp_path / "results.jsonl", **env)
+    assert set(result.values()) == {(FEW, 0)}
+    assert len(result) == 5

@@ -57,7 +57,7 @@ RIGHT: dict[str, Any] = {
          "reference_field": "context.expected", "max_characters": 2000, "score_cutoff": 0.2,
          "without_reference": "skip"},
         {"type": "Sentiment", "criterion_name": "tone", "source_text_field": "response", "output_type": "category",
-         "positive_threshold": 0.1, "negative_threshold": -0.1, "original_tokens": False, "lexicon": "builtin",
+         "positive_threshold": 0.1, "negative_threshold": -0.1, "agentdock_tokens": False, "lexicon": "builtin",
          "max_characters": 5000},
         {"type": "NLPAccuracy", "criterion_name": "near", "similarity_threshold": 0.5, "without_reference": "skip",
          "embedder": {"type": "hashing", "dimensions": 64, "max_characters": 1000, "gram_weight": 0.5,
@@ -73,7 +73,7 @@ RIGHT: dict[str, Any] = {
                      "max_rows": 100, "max_bytes": 10_000, "timeout_s": 0.5},
     "redactors": [{"type": "patterns", "kinds": ["secrets", "email"]}],
     "dispatcher": {"type": "pool", "linger_s": 0.0, "max_items": 50, "concurrency": 4, "stall_s": 30.0},
-    "own_span": "sampled",
+    "agent_span": "sampled",
     "agents": {"support": {"criteria": "set", "sample_rate": 1.0, "enabled": True,
                            "evaluators": ["ResponseHealth", {"type": "KeywordCoverage", "criterion_name": "kw",
                                                              "expected_keywords": ["a"]}]},
@@ -114,7 +114,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [one for key, item in inside for one in [(*path, key), *places(item, (*path, key))]]
+    return [entry for key, item in inside for entry in [(*path, key), *places(item, (*path, key))]]
 
 
 def at(document: Any, path: tuple[Any, ...]) -> Any:
@@ -181,10 +181,12 @@ def call_all(pipeline: Pipeline) -> int:
     return 4
 
 
-def without_network(found: Any) -> Any:
+def without_network(actual: Any) -> Any:
     """The settings, but what would be sent to a strange address is not."""
-    storage = tuple(one for one in found.storage if not isinstance(one, OtlpStorageProvider) or one.endpoint is None)
-    return found.model_copy(update={"storage": storage})
+    storage = tuple(
+        item for item in actual.storage if not isinstance(item, OtlpStorageProvider) or item.endpoint is None
+    )
+    return actual.model_copy(update={"storage": storage})
 
 
 def says_where(error: SettingsError, file: Path) -> None:
@@ -251,8 +253,8 @@ def test_a_wrong_reload_keeps_what_was(document: dict[str, Any], tmp_path: Path)
     file.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
     taken = reload()
     handler("b")
-    found = accounting()
-    assert sum(found.values()) == 2
+    result = accounting()
+    assert sum(result.values()) == 2
     if not taken:
         assert len(kept.saved) == 2
         assert before.sample_rate == 1.0

@@ -215,7 +215,7 @@ class Soak:
         samples = self.report["samples"]
         steady = samples[int(len(samples) * WARM_UP) :]
         times, memory, self.threads, self.descriptors = ([row[at] for row in steady] for at in range(4))
-        self.memory = Slope([moment / 60 for moment in times], [held / 2**20 for held in memory])
+        self.memory = Slope([moment / 60 for moment in times], [stack / 2**20 for stack in memory])
         grown = self.report["grown"] - MEMOS - self.report["queue"]["bytes"]
         self.bytes_an_evaluation = max(0, grown) / max(1, self.report["evaluations"])
 

@@ -70,7 +70,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def pipeline() -> Iterator[tuple[Pipeline, list[Any]]]:
     seen: list[Any] = []
     made = Pipeline(
-        sampler=RatioSampler(), evaluators=(Free(action=lambda given: seen.append(given) or 1.0),), storage=(),
+        sampler=RatioSampler(), evaluators=(Free(action=lambda value: seen.append(value) or 1.0),), storage=(),
         dispatcher=PoolDispatcher(linger_s=0.0),
     )  # fmt: skip
     yield made, seen

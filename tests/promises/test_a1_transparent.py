@@ -43,14 +43,14 @@ LATE = {
     "LoadShedder.thin", "Providers.takes_late_spans", "MemoryPart.reserve", "live.score_attributes",
     "live.end_agent_span",
 }  # fmt: skip
-OWN_SPAN = {
+AGENT_SPAN = {
     "handler.randomness_of", "Random.getrandbits", "handler.open_agent_span", "handler.end_agent_span",
     "Emitter.tracer_now", "handler._pid",
 }  # fmt: skip
 NOT_MET = {
     "no trace": LATE,
     "span ends late": {"Span.is_recording", "handler.end_agent_span"},
-    "in a trace": {seam.name for seam in CALLER_SEAMS if seam.owner is scopes} | OWN_SPAN | LATE,
+    "in a trace": {seam.name for seam in CALLER_SEAMS if seam.owner is scopes} | AGENT_SPAN | LATE,
 }
 """Seams that are not on the way of such calls."""
 
@@ -65,7 +65,7 @@ class Rig:
         self.pipeline = Pipeline(
             sampler=AskedRatio(ratio=0.0 if unsampled else 1.0), evaluators=(ResponseHealth(),),
             storage=(self._emitting(), KeptResults()), dispatcher=InlineDispatcher(), enabled=situation != "disabled",
-            own_span="always" if unsampled else "sampled",
+            agent_span="always" if unsampled else "sampled",
         )  # fmt: skip
         if situation == "span ends late":
             self.pipeline.late_spans, self.pipeline.load_shedder.keep = True, 0.9

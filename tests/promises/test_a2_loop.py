@@ -114,26 +114,26 @@ def measure(seconds: float) -> Measured:
 def test_evaluators_that_compute_are_not_felt(promise: Recorder) -> None:
     """Four evaluators at full load add little to the loop's lag, where the same work on threads adds much."""
     for attempt in range(ATTEMPTS):
-        found = measure(SHORT_S)
-        added, on_threads = found.child.p99 - found.idle.p99, found.threads.p99 - found.idle.p99
+        result = measure(SHORT_S)
+        added, on_threads = result.child.p99 - result.idle.p99, result.threads.p99 - result.idle.p99
         # On a machine that is busy with other things the idle loop is late too: then the threads are the measure.
         if added <= max(P99_MS, on_threads / 3) or attempt == ATTEMPTS - 1:
             break
-    promise("A2", figure=found.in_words)
-    assert added <= max(P99_MS, on_threads / 3), found.in_words
-    assert found.child.p50 - found.idle.p50 <= max(1.0, (found.threads.p50 - found.idle.p50) / 3), found.in_words
+    promise("A2", figure=result.in_words)
+    assert added <= max(P99_MS, on_threads / 3), result.in_words
+    assert result.child.p50 - result.idle.p50 <= max(1.0, (result.threads.p50 - result.idle.p50) / 3), result.in_words
 
 
 @pytest.mark.full
 def test_the_loops_lag_is_that_of_an_idle_process(promise: Recorder) -> None:
     """At full load the lag's p99 is idle + 5 ms at most, its maximum 50 ms, its median idle + 0.1 ms."""
     for attempt in range(ATTEMPTS):
-        found = measure(FULL_S)
-        added = found.child.p50 - found.idle.p50, found.child.p99 - found.idle.p99, found.child.max
-        kept = all(one <= limit for one, limit in zip(added, (P50_MS, P99_MS, MAX_MS), strict=True))
+        result = measure(FULL_S)
+        added = result.child.p50 - result.idle.p50, result.child.p99 - result.idle.p99, result.child.max
+        kept = all(item <= limit for item, limit in zip(added, (P50_MS, P99_MS, MAX_MS), strict=True))
         if kept or attempt == ATTEMPTS - 1:
             break
-    promise("A2", figure=found.in_words)
-    assert added[0] <= P50_MS, found.in_words
-    assert added[1] <= P99_MS, found.in_words
-    assert added[2] <= MAX_MS, found.in_words
+    promise("A2", figure=result.in_words)
+    assert added[0] <= P50_MS, result.in_words
+    assert added[1] <= P99_MS, result.in_words
+    assert added[2] <= MAX_MS, result.in_words

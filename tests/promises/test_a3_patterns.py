@@ -127,8 +127,8 @@ PROGRAM = """
 def measured() -> list[dict[str, Any]]:
     finished = run_program(PROGRAM, json.dumps(LINEAR | OTHERS), json.dumps(SIZES), timeout_s=280.0)
     assert finished.code == 0, finished.stderr
-    found: list[dict[str, Any]] = json.loads(finished.lines("said")[0])
-    return found
+    actual: list[dict[str, Any]] = json.loads(finished.lines("said")[0])
+    return actual
 
 
 def test_no_pattern_freezes_the_host(promise: Recorder) -> None:
@@ -146,7 +146,7 @@ def test_no_pattern_freezes_the_host(promise: Recorder) -> None:
         assert call["away"] is (call["pattern"] in OTHERS), call
     same_calls = list(zip(*rounds, strict=True))
     stall = max(min(max(call["stall_ms"].values()) for call in same) for same in same_calls)
-    idle = median(max(max(call["idle_ms"].values()) for call in one) for one in rounds)
+    idle = median(max(max(call["idle_ms"].values()) for call in item) for item in rounds)
     slowest = max(min(map(_took_ms, same)) for same in same_calls)
     promise("A3", figure=f"longest stall {stall:.1f} ms, idle {idle:.1f} ms; slowest evaluation {slowest:.0f} ms")
     assert stall <= idle + STALL_MS

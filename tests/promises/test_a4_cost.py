@@ -37,7 +37,7 @@ LARGE: dict[str, Any] = {
 }
 
 
-async def hangs(given: Any) -> bool:
+async def hangs(value: Any) -> bool:
     await asyncio.Event().wait()
     return True
 
@@ -95,9 +95,9 @@ def test_the_price_of_a_call_does_not_grow_with_its_payload(
     prompt = monitor(pipeline=hung)(lambda prompt: "short")
     stream = monitor(pipeline=hung)(_stream)
     run = {"answer": identity, "prompt": prompt, "streamed": lambda value: list(stream(value))}[place]
-    cheap, dear = medians(lambda: run(small), lambda: run(large))
-    promise("A4", figure=f"large against small payload: p50 {dear * 1e6:.1f} us, {dear / cheap:.2f} times")
-    assert dear <= 6 * cheap
+    cheap, expensive = medians(lambda: run(small), lambda: run(large))
+    promise("A4", figure=f"large against small payload: p50 {expensive * 1e6:.1f} us, {expensive / cheap:.2f} times")
+    assert expensive <= 6 * cheap
 
 
 def _stream(value: Any) -> Iterator[Any]:
@@ -125,5 +125,5 @@ def test_a_hung_judge_costs_the_caller_nothing(hung: Pipeline, telemetry: Record
     assert stuck <= 3 * free
 
 
-async def answers(given: Any) -> bool:
+async def answers(value: Any) -> bool:
     return True

@@ -185,11 +185,13 @@ def test_a_call_in_the_middle_of_a_call(source: str, where: str, promise: Record
     watchdog_s = START_S + SECONDS + FLUSH_S
     finished = run_program(SETTING + source, str(SECONDS), str(watchdog_s), timeout_s=watchdog_s + 30)
     assert finished.code == 0, finished.stderr[-4000:]
-    said = {word: finished.lines(word)[-1] for word in ("calls", "outcomes", "evaluated", "left", "flushed", "met")}
-    promise("A8", figure=f"from {where}: {said['met']} among {said['calls']} calls, {said['outcomes']} outcomes")
-    assert int(said["met"]) >= 20, "it was never met"
-    assert said["outcomes"] == said["calls"]
-    assert int(said["evaluated"]) > 0
-    assert said["left"] == "0"
-    assert said["flushed"] == str(source is not LOGS), "there the storage fails"
+    messages = {word: finished.lines(word)[-1] for word in ("calls", "outcomes", "evaluated", "left", "flushed", "met")}
+    promise(
+        "A8", figure=f"from {where}: {messages['met']} among {messages['calls']} calls, {messages['outcomes']} outcomes"
+    )
+    assert int(messages["met"]) >= 20, "it was never met"
+    assert messages["outcomes"] == messages["calls"]
+    assert int(messages["evaluated"]) > 0
+    assert messages["left"] == "0"
+    assert messages["flushed"] == str(source is not LOGS), "there the storage fails"
     assert finished.lines("failed") == ["0"]

@@ -112,7 +112,7 @@ class Broken:
 def warned_from_everywhere(endpoint: str, protocol: Any) -> Pipeline:
     """A pipeline of which sampler, capture, evaluator, storage and exporter break again and again."""
 
-    def broken(given: Any) -> Any:
+    def broken(value: Any) -> Any:
         raise ValueError("evaluator")
 
     return Pipeline(
@@ -291,8 +291,8 @@ def test_threads_that_warn_at_once_write_one_line(caplog: pytest.LogCaptureFixtu
                     thread.start()
                 for thread in threads:
                     thread.join(20)
-                told = int(caplog.messages[-1].partition("left_out=")[2] or 0)
-                assert told + ours._last[f"meets:{number}"].left_out == 19
+                reported = int(caplog.messages[-1].partition("left_out=")[2] or 0)
+                assert reported + ours._last[f"meets:{number}"].left_out == 19
     finally:
         sys.setswitchinterval(usual)
     assert sum("meets" in message for message in caplog.messages) == 50

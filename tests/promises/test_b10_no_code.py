@@ -25,7 +25,7 @@ PROGRAM = r"""
     import json, os, pathlib, random, sys, traceback
     from pydantic import BaseModel
     from agenteval_otel import EvaluationInput, Settings, run_evaluation_sync, EvaluationRunConfig
-    from agenteval_otel.components import resolve
+    from agenteval_otel.components.loading import resolve
     from agenteval_otel.config.load import load_settings
     from agenteval_otel.errors import AgentEvalError
     from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth
@@ -202,5 +202,7 @@ def test_the_package_has_nothing_that_runs_data() -> None:
     checked = subprocess.run(
         [*command, "--output-format=json", str(PACKAGE)], capture_output=True, text=True, timeout=60, check=False
     )
-    found = {(Path(one["filename"]).relative_to(PACKAGE).as_posix(), one["code"]) for one in json.loads(checked.stdout)}
-    assert found == {("evaluators/llm_judge/catalogue.py", "S506")}
+    actual = {
+        (Path(load["filename"]).relative_to(PACKAGE).as_posix(), load["code"]) for load in json.loads(checked.stdout)
+    }
+    assert actual == {("evaluators/llm_judge/catalogue.py", "S506")}

@@ -57,7 +57,7 @@ BOMBS: dict[str, tuple[str, str]] = {
 @pytest.fixture(autouse=True, scope="module")
 def _readers_are_loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Importing the parsers, and the first settings of a process, are not what is measured."""
-    for name, text in (("a.yaml", "own_span: x"), ("a.toml", "own_span = 'x'"), ("a.json", '{"own_span": "x"}')):
+    for name, text in (("a.yaml", "agent_span: x"), ("a.toml", "agent_span = 'x'"), ("a.json", '{"agent_span": "x"}')):
         file = tmp_path_factory.mktemp("warm") / name
         file.write_text(text)
         with pytest.raises(SettingsError):

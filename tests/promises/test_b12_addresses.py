@@ -78,9 +78,9 @@ def test_no_text_names_a_file(tmp_path: Path, promise: Recorder, monkeypatch: py
     try:
         root = tmp_path / "root"
         monkeypatch.chdir(tmp_path)
-        said = iter(HOSTILE * 2)
+        message = iter(HOSTILE * 2)
         judge = ScriptedJudge(
-            answer=lambda _: {"evidence": ["../../x"], "reason": next(said), "score": True},
+            answer=lambda _: {"evidence": ["../../x"], "reason": next(message), "score": True},
             spend=SpendLimits(tokens_per_day=10**9, path=root / "judges" / "spend.db"),
             cache=CacheSettings(path=root / "judges" / "cache.db"),
         )

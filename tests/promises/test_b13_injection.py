@@ -91,13 +91,13 @@ def _catalogue() -> dict[str, Evaluator]:
 def _judges() -> dict[str, LLMJudge]:
     scripted = ScriptedJudge()
     everything = ["question", "response", "ground_truth", "context", "history", "tool_calls", "tool_definitions"]
-    found = {"default": LLMJudge(judge=scripted), "every field": LLMJudge(judge=scripted, takes=everything)}
-    found |= {f"template: {name}": LLMJudge(judge=scripted, prompt_template=text, criterion_name="fine")
+    actual = {"default": LLMJudge(judge=scripted), "every field": LLMJudge(judge=scripted, takes=everything)}
+    actual |= {f"template: {name}": LLMJudge(judge=scripted, prompt_template=text, criterion_name="fine")
               for name, text in TEMPLATES.items()}  # fmt: skip
-    found |= {f"named {name!r}": LLMJudge(judge=scripted, criterion_name=name, scale="likert5") for name in NAMES}
-    found["several"] = LLMJudge(judge=scripted, rubrics=[{"criterion_name": name} for name in NAMES])
-    found["a rubric as one text"] = LLMJudge(judge=scripted, rubric="Is {{response}} right? {output}")
-    return found
+    actual |= {f"named {name!r}": LLMJudge(judge=scripted, criterion_name=name, scale="likert5") for name in NAMES}
+    actual["several"] = LLMJudge(judge=scripted, rubrics=[{"criterion_name": name} for name in NAMES])
+    actual["a rubric as one text"] = LLMJudge(judge=scripted, rubric="Is {{response}} right? {output}")
+    return actual
 
 
 JUDGES = _judges()
@@ -142,8 +142,8 @@ def test_scripted_success_is_told_and_not_promised(promise: Recorder) -> None:
     judge = LLMJudge(judge=ScriptedJudge(answer=obeys))
     marked = total = 0
     for payload in PAYLOADS[::7]:
-        given = EvaluationInput(response=f"An answer. {payload}", prompt="q")
-        (result,) = asyncio.run(judge.evaluate(given, judge.criteria()))
+        value = EvaluationInput(response=f"An answer. {payload}", prompt="q")
+        (result,) = asyncio.run(judge.evaluate(value, judge.criteria()))
         if result.score is True:
             total += 1
             marked += result.suspected_injection

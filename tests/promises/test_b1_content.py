@@ -160,9 +160,9 @@ def test_the_search_finds_every_form() -> None:
 
 def test_nothing_leaks_by_default(out: Any, promise: Recorder) -> None:
     """No canary of any place is found in any signal, file, console or log line."""
-    found = out()
-    assert {way: places for way, places in found.items() if places} == {}
-    promise("B1", figure=f"defaults: {len(PLACES)} canaries, {len(found)} ways out, 0 found")
+    result = out()
+    assert {way: places for way, places in result.items() if places} == {}
+    promise("B1", figure=f"defaults: {len(PLACES)} canaries, {len(result)} ways out, 0 found")
 
 
 SPAN, EVENT = {"prompt", "answer"}, {"explanation"}
@@ -188,10 +188,10 @@ def test_each_opt_in_releases_its_own(
     """Spans get prompt and answer, events the explanation; what is stored is whole; logs and metrics get no text."""
     if by_variable:
         monkeypatch.setenv(VARIABLE, content.upper())
-    found = out(**({} if by_variable else {"content": content}))
-    assert found["traces"] == traces
-    assert found["logs"] == logs
-    assert found["file"] <= SAVED
-    assert found["file"] >= {"prompt", "answer", "system", "tool arguments", "tool result", "document", "explanation"}
-    assert found["metrics"] == found["log"] == found["console"] == set()
+    result = out(**({} if by_variable else {"content": content}))
+    assert result["traces"] == traces
+    assert result["logs"] == logs
+    assert result["file"] <= SAVED
+    assert result["file"] >= {"prompt", "answer", "system", "tool arguments", "tool result", "document", "explanation"}
+    assert result["metrics"] == result["log"] == result["console"] == set()
     promise("B1", figure="each opt-in: its own canaries and no other")

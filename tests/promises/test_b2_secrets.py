@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from agenteval_otel import Settings, monitor
-from agenteval_otel.components import Component, resolve
+from agenteval_otel.components import Component
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import Pipeline
@@ -47,8 +48,8 @@ def forms(key: str = KEY) -> set[str]:
 
 def assert_hidden(*shown: object) -> None:
     for text in map(str, shown):
-        found = [form for form in forms() if form in text]
-        assert not found, f"{found} in {text[:400]}"
+        actual = [form for form in forms() if form in text]
+        assert not actual, f"{actual} in {text[:400]}"
 
 
 class Echo:
@@ -73,12 +74,12 @@ def http_echo(status: int = 401) -> Iterator[Echo]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             echo.headers.append(headers)
             echo.bodies += body
-            said = f"not authorized: {headers}"
-            self.send_response(status, said.replace("\n", " "))
-            self.send_header("content-length", str(len(said)))
-            self.send_header("x-said", said)
+            message = f"not authorized: {headers}"
+            self.send_response(status, message.replace("\n", " "))
+            self.send_header("content-length", str(len(message)))
+            self.send_header("x-said", message)
             self.end_headers()
-            self.wfile.write(said.encode())
+            self.wfile.write(message.encode())
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
@@ -125,7 +126,7 @@ PROGRAM = """
     logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(name)s %(levelname)s %(message)s")
     how, protocol, port, key, user = sys.argv[1:6]
     from agenteval_otel import Settings, accounting, configure, flush, monitor, shutdown
-    from agenteval_otel.components import resolve
+    from agenteval_otel.components.loading import resolve
     from agenteval_otel.config import default_pipeline
     from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 
@@ -167,15 +168,15 @@ def variables(how: str, port: int) -> dict[str, str]:
     """The variables of those ways in which the secret comes from the environment."""
     address, quoted = f"127.0.0.1:{port}", quote(KEY, safe="")
     signals = ("TRACES", "LOGS", "METRICS")
-    found = {
+    result = {
         "variable": {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{quoted}"},
         "signal variables": {f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": f"x-api-key={quoted}" for signal in signals},
         "variable address": {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{USER}@{address}"},
         # No name: the SDK says so, and quotes it.
         "odd variable": {"OTEL_EXPORTER_OTLP_HEADERS": f"{KEY},x-api-key:{KEY}"},
     }.get(how)
-    endpoint = {} if found is None else {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}"}
-    return {"OTEL_EXPORTER_OTLP_TIMEOUT": "2", **endpoint, **(found or {})}
+    endpoint = {} if result is None else {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}"}
+    return {"OTEL_EXPORTER_OTLP_TIMEOUT": "2", **endpoint, **(result or {})}
 
 
 @pytest.fixture(params=["http/protobuf", "grpc"])
@@ -208,8 +209,8 @@ def test_nothing_shows_the_key(how: str, version: str, echo: tuple[str, Echo], p
     if how in expected:
         name, value = expected[how]
         assert receiver.given(name) == {value}, "what does not arrive is hidden for nothing"
-    said = len(finished.stdout) + len(finished.stderr) + len(receiver.bodies)
-    promise("B2", figure=f"{said} bytes of output, lines and telemetry: the key 0 times")
+    message = len(finished.stdout) + len(finished.stderr) + len(receiver.bodies)
+    promise("B2", figure=f"{message} bytes of output, lines and telemetry: the key 0 times")
 
 
 class Vault(EvaluationStorageProvider, type="vault"):
@@ -350,7 +351,7 @@ def test_every_part_of_ours_dumps_without_secrets() -> None:
     """No component of ours has a field whose name says secret and that its repr or dump would show."""
     every: list[type[Component]] = [Component]
     for kind in every:
-        every += [one for one in kind.__subclasses__() if one not in every]
+        every += [item for item in kind.__subclasses__() if item not in every]
     named = {
         f"{kind.__name__}.{name}" for kind in every if kind.__module__.startswith("agenteval_otel.")
         for name in kind.model_fields if is_secret(name)

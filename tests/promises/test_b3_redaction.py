@@ -324,7 +324,7 @@ FLOORS = {"[EMAIL]": (0.98, 0.95), "[CARD]": (0.97, 0.95), "[PHONE]": (0.85, 0.9
 @pytest.mark.shared
 def test_recall_and_precision_on_recorded_texts(shared: Path) -> None:
     """On texts annotated by others, recall and precision of each kind stay above their floors."""
-    found: Counter[str] = Counter()
+    actual: Counter[str] = Counter()
     missed: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
     for line in (shared / "data" / "pii_sample.jsonl").read_text().splitlines():
@@ -337,8 +337,8 @@ def test_recall_and_precision_on_recorded_texts(shared: Path) -> None:
                 continue
             hits = [f for f in findings if f.marker == marker and f.start <= span["start"] and span["end"] <= f.end]
             right |= set(hits)
-            (found if hits else missed)[marker] += 1
+            (actual if hits else missed)[marker] += 1
         wrong.update(finding.marker for finding in findings if finding not in right)
     for marker, (recall, precision) in FLOORS.items():
-        assert found[marker] / (found[marker] + missed[marker]) >= recall, marker
-        assert found[marker] / (found[marker] + wrong[marker]) >= precision, marker
+        assert actual[marker] / (actual[marker] + missed[marker]) >= recall, marker
+        assert actual[marker] / (actual[marker] + wrong[marker]) >= precision, marker

@@ -47,10 +47,10 @@ class Judging:
         @monitor(pipeline=self.pipeline, agent="model client", evaluators=[judge])
         def ask() -> str:
             with tracer.start_as_current_span("chat"):
-                said = client.messages.create(
+                message = client.messages.create(
                     model="judge", max_tokens=8, messages=[{"role": "user", "content": "Is it good?"}]
                 )
-            return str(said.content[0].text)  # type: ignore[union-attr]
+            return str(message.content[0].text)  # type: ignore[union-attr]
 
         self.ask: Ask = ask
         self.way: Callable[[Ask], Any] = WAYS["directly"]
@@ -62,10 +62,10 @@ class Judging:
     def judge(self) -> Func:
         """The evaluator of every monitored function, the client's included: a second generation goes on and on."""
 
-        async def judge(given: Any) -> bool:
-            found = self.way(self.ask)
-            if inspect.isawaitable(found):
-                await found
+        async def judge(value: Any) -> bool:
+            result = self.way(self.ask)
+            if inspect.isawaitable(result):
+                await result
             return True
 
         return Func.of(judge, timeout_s=20.0)
@@ -150,10 +150,10 @@ def test_one_model_call_for_each_judged_call(
     """The judge asks a monitored client, by every way around the marker: the model hears from it once for each call."""
     judging = judging_with(PoolDispatcher())
     judging.way = WAYS[way]
-    asked = judging.run(CALLS)
+    outcome = judging.run(CALLS)
     outcomes = judging.pipeline.accounting.by_agent()
-    promise("B4", figure=f"{way}: {asked} model calls for {CALLS} judged calls")
-    assert asked == CALLS
+    promise("B4", figure=f"{way}: {outcome} model calls for {CALLS} judged calls")
+    assert outcome == CALLS
     assert outcomes["host"]["evaluated"] == CALLS
     assert sum(outcomes["model client"].values()) == 0, "the judge's own calls are nobody's answers"
 
@@ -165,7 +165,7 @@ def test_blocking_evaluators(judging_with: Callable[[Any], Judging], telemetry: 
     ways = (judging.ask, partial(contextvars.Context().run, judging.ask), partial(joined, judging.ask))
     for number, way in enumerate(ways, 1):
 
-        def blocking(given: Any, way: Callable[[], Any] = way) -> bool:
+        def blocking(value: Any, way: Callable[[], Any] = way) -> bool:
             way()
             return True
 

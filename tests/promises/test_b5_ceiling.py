@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.judges import AnthropicJudge, Guarded, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
+from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
+from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.budget import BudgetLimiter
 from agenteval_otel.judges.ledger import MemoryLedger
 from agenteval_otel.judges.spend import NANO
@@ -140,8 +141,8 @@ def test_a_cheap_name_is_no_cheaper_price() -> None:
     with ModelServer([ModelReply(text=GOOD, model="free", input_tokens=100, output_tokens=10)]) as server:
         for kind in (AnthropicJudge, OpenAICompatibleJudge):
             judge = hosted(kind, server, spend=SpendLimits(prices=prices, usd_per_day=1.0, account=kind.__name__))
-            found = asyncio.run(judge.guarded().judge(QUESTION))
-            assert (found.model, found.cost_usd) == ("free", pytest.approx(1_500e-6))
+            outcome = asyncio.run(judge.guarded().judge(QUESTION))
+            assert (outcome.model, outcome.cost_usd) == ("free", pytest.approx(1_500e-6))
 
 
 STEPS: dict[str, Callable[[random.Random], float]] = {
@@ -202,8 +203,8 @@ def test_usage_that_makes_no_sense_gives_no_money(
         calls = 0
         with contextlib.suppress(EvaluationSkipped):
             while calls < 1_000:
-                found = await judge.judge(asked())
-                assert found.cost_usd is None or 0.0 <= found.cost_usd < 1e9
+                actual = await judge.judge(asked())
+                assert actual.cost_usd is None or 0.0 <= actual.cost_usd < 1e9
                 calls += 1
         clock[0] += DAY_S  # the next day is another one, whatever was told of the last
         await judge.judge(asked())
@@ -275,8 +276,8 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts the program; what still runs at the end of the test is killed."""
     with contextlib.ExitStack() as stack:
 
-        def made(path: Path, most: float, told: Path, *, at_once: int = AT_ONCE, largest: int = 0) -> Any:
-            arguments = (str(path), str(most), str(at_once), str(told), str(largest))
+        def made(path: Path, most: float, reported: Path, *, at_once: int = AT_ONCE, largest: int = 0) -> Any:
+            arguments = (str(path), str(most), str(at_once), str(reported), str(largest))
             return stack.enter_context(started_program(_PROGRAM, *arguments))
 
         yield made
@@ -294,23 +295,25 @@ def test_two_processes_kills_and_restarts_on_one_file(
     start: Callable[..., subprocess.Popen[str]], tmp_path: Path, promise: Recorder
 ) -> None:
     """Two processes with sixty-four calls each, killed and started again: one limit, over by what was in flight."""
-    path, told, most, kills = tmp_path / "spend.db", tmp_path / "calls", 0.4, sized(2, 6)
+    path, reported, most, kills = tmp_path / "spend.db", tmp_path / "calls", 0.4, sized(2, 6)
     pause = threading.Event()
     for number in range(kills):
-        pair = [start(path, most, told) for _ in range(2)]
+        pair = [start(path, most, reported) for _ in range(2)]
         goal = (number + 1) * most * NANO / _COST / (kills + 2)
-        while (told.stat().st_size if told.exists() else 0) < goal and all(one.poll() is None for one in pair):
+        while (reported.stat().st_size if reported.exists() else 0) < goal and all(
+            item.poll() is None for item in pair
+        ):
             pause.wait(0.002)
-        for one in pair:
-            one.send_signal(signal.SIGKILL)
-            one.communicate()
-    pair = [start(path, most, told) for _ in range(2)]
-    ended = [_ended(one) for one in pair]
-    assert [(one["failures"], one["flushed"]) for one in ended] == [(0, True)] * 2
-    spent = told.stat().st_size * _COST
+        for item in pair:
+            item.send_signal(signal.SIGKILL)
+            item.communicate()
+    pair = [start(path, most, reported) for _ in range(2)]
+    ended = [_ended(item) for item in pair]
+    assert [(item["failures"], item["flushed"]) for item in ended] == [(0, True)] * 2
+    spent = reported.stat().st_size * _COST
     in_flight = (kills + 1) * 2 * AT_ONCE
     assert 0.5 * most * NANO <= spent <= most * NANO + in_flight * _COST
-    again = _ended(start(path, most, told))
+    again = _ended(start(path, most, reported))
     assert again["calls"] <= AT_ONCE // 2, "a restart finds what was spent"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -321,8 +324,8 @@ def test_a_disk_that_is_full_neither_stops_nor_frees(
     start: Callable[..., subprocess.Popen[str]], tmp_path: Path, promise: Recorder
 ) -> None:
     """Where the file can no longer grow, a tenth of the limit may be spent, as long as that lasts."""
-    path, told, most = tmp_path / "spend.db", tmp_path / "calls", 0.2
-    ended = _ended(start(path, most, told, at_once=16, largest=8_192))
+    path, reported, most = tmp_path / "spend.db", tmp_path / "calls", 0.2
+    ended = _ended(start(path, most, reported, at_once=16, largest=8_192))
     assert ended["failures"] > 0
     assert 0 < ended["calls"] * _COST <= 0.1 * most * NANO + 16 * 2 * _COST
     promise("B5", figure=f"no room on the disk: {ended['calls'] * _COST / (most * NANO):.2f} of the limit spent")

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Guarded, Judge, JudgeRequest, OpenAICompatibleJudge
+from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, JudgeRequest, OpenAICompatibleJudge
+from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.breaker import CircuitBreaker
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import FORM, hosted
@@ -172,14 +173,14 @@ def test_half_open_lets_one_probe_through(kind: type[Judge], promise: Recorder) 
     async def work(judge: Judge) -> list[int]:
         guarded = Guarded(judge, breaker=gate)
         await _ask_all(guarded, 200, at_once=1)
-        found = []
+        actual = []
         for open_s in (15, 30, 60):
             clock.advance(open_s + 0.1)
             before = provider.attempts
             words = await _ask_all(guarded, AT_ONCE)
             assert words.count("breaker_open") == AT_ONCE - 1
-            found.append(provider.attempts - before)
-        return found
+            actual.append(provider.attempts - before)
+        return actual
 
     with ModelServer([provider]) as server:
         probes = asyncio.run(work(hosted(kind, server, breaker=None, max_retries=0)))

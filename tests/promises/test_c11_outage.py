@@ -96,7 +96,7 @@ def outlive(
             receiver.breaks(fault)
             faulty = min(host.answer(seconds / 3) for _ in range(3))
             flush_began = time.monotonic()
-            told = host.pipeline.flush(0.3)
+            reported = host.pipeline.flush(0.3)
             flushed_s = time.monotonic() - flush_began
             grown = rss() - before
             receiver.heals()
@@ -115,7 +115,7 @@ def outlive(
             assert faulty <= 4 * quiet + 100e-6
             assert max(receiver.taken.values()) == 1, "delivered twice"
             assert not missing or host.lost(), "losses are counted"
-            assert not told or fault in ("413", "large answer")
+            assert not reported or fault in ("413", "large answer")
             if fault in (*LASTING, "413"):
                 assert missing == 0, "what may be sent again, or in halves, is not lost"
         finally:

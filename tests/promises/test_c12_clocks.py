@@ -101,11 +101,11 @@ def assert_whole(finished: Finished, calls: int, step: str = "none") -> list[flo
     assert len(results) == len(set(results)) == 2 * calls
     ids = [span for span, _, _ in report["spans"]]
     assert len(ids) == len(set(ids))
-    runs_ms = [one["metadata"]["durationMs"] for one in report["kept"]]
+    runs_ms = [item["metadata"]["durationMs"] for item in report["kept"]]
     assert len(runs_ms) == calls
     durations = [*runs_ms, *(nanoseconds / 1e6 for _, nanoseconds, name in report["spans"] if "evaluat" in name)]
     durations += [
-        (result["endedNs"] - result["startedNs"]) / 1e6 for one in report["kept"] for result in one["results"]
+        (result["endedNs"] - result["startedNs"]) / 1e6 for item in report["kept"] for result in item["results"]
     ]
     assert min(durations) >= 0
     return durations

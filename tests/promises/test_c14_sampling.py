@@ -11,11 +11,8 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.span import TraceState
 
-from agenteval_otel.sampling import (
-    RatioSampler,
-    SamplingContext,
-    randomness_of,
-)
+from agenteval_otel.sampling import RatioSampler, SamplingContext
+from agenteval_otel.sampling.trace import randomness_of
 from tests.backends.faults import black_hole
 from tests.promises.figures import Recorder
 from tests.promises.programs import pythons, run_program
@@ -62,7 +59,7 @@ def test_the_share_is_the_ratio_everywhere(ratio: float, state: str | None, prom
     expected = taken / 64
     # 119.9 is the 0.99999 quantile of chi-squared with 63 degrees of freedom; with few in a class it is no longer that.
     if expected >= 20:
-        assert sum((found - expected) ** 2 / expected for found in classes) < 119.9
+        assert sum((actual - expected) ** 2 / expected for actual in classes) < 119.9
 
 
 def test_ratios_nest_and_agree_with_the_heads() -> None:
@@ -91,9 +88,10 @@ DECIDES = """
     before = random.getstate()
     from opentelemetry.trace import SpanContext, TraceFlags
     import agenteval_otel.config
-    from agenteval_otel.components import resolve
+    from agenteval_otel.components.loading import resolve
     from agenteval_otel.models import EvaluationInput
-    from agenteval_otel.sampling import Sampler, SamplingContext, randomness_of
+    from agenteval_otel.sampling import Sampler, SamplingContext
+    from agenteval_otel.sampling.trace import randomness_of
     from agenteval_otel.sampling.base import AnswerFacts
 
     def decisions():
@@ -126,9 +124,9 @@ DECIDES = """
 @pytest.mark.parametrize("version", pythons())
 def test_every_process_decides_alike(version: str) -> None:
     """The same responses get the same decision in other processes, after restarts, in forks, under every hash seed."""
-    given = json.dumps([{"type": "ratio", "ratio": ratio} for ratio in RATIOS] + list(RULES))
+    value = json.dumps([{"type": "ratio", "ratio": ratio} for ratio in RATIOS] + list(RULES))
     runs = [
-        run_program(DECIDES, given, how, python=pythons()[version], PYTHONHASHSEED=seed)
+        run_program(DECIDES, value, how, python=pythons()[version], PYTHONHASHSEED=seed)
         for how, seed in (("plain", "0"), ("plain", "1"), ("forked", "random"))
     ]
     assert {finished.code for finished in runs} == {0}, runs[-1].stderr

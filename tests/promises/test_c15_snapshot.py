@@ -42,8 +42,8 @@ class Held:
         assert self._gate.wait(20.0)
         return {}
 
-    def _judge(self, given: EvaluationInput) -> float:
-        self.inputs.append(given)
+    def _judge(self, value: EvaluationInput) -> float:
+        self.inputs.append(value)
         return 1.0
 
     def judged(self) -> list[EvaluationInput]:
@@ -70,8 +70,8 @@ class Reply:
     parts: list[str] = dataclasses.field(default_factory=list)
 
 
-def state_of(given: EvaluationInput) -> Any:
-    return (given.metadata or {}).get(SNAPSHOT)
+def state_of(value: EvaluationInput) -> Any:
+    return (value.metadata or {}).get(SNAPSHOT)
 
 
 CHANGES: list[Any] = [
@@ -103,8 +103,8 @@ def test_an_answer_that_the_host_changes(held: Held, make: Any, change: Any, kin
 
         asyncio.run(handler("asked"))
     change(answer)
-    (given,) = held.judged()
-    assert (given.response, state_of(given)) == (SAID, None)
+    (value,) = held.judged()
+    assert (value.response, state_of(value)) == (SAID, None)
     promise("C15", figure="answers that the host changes afterwards: evaluated as they were returned")
 
 
@@ -144,8 +144,8 @@ def test_a_stream_whose_chunks_are_one_object(held: Held, kind: str, sync: bool)
                     chunk["content"] = CHANGED
 
         asyncio.run(consume())
-    (given,) = held.judged()
-    assert (given.response, state_of(given)) == (SAID, None)
+    (value,) = held.judged()
+    assert (value.response, state_of(value)) == (SAID, None)
 
 
 def test_calls_that_are_tried_again(held: Held) -> None:
@@ -166,9 +166,9 @@ def test_calls_that_are_tried_again(held: Held) -> None:
         handler("asked")
     handler("asked")
     shared.clear()
-    given = held.judged()
-    assert [one.response for one in given] == ['["try 0"]', '["try 2"]'], "an error is not judged by this evaluator"
-    assert [state_of(one) for one in given] == [None, None]
+    value = held.judged()
+    assert [item.response for item in value] == ['["try 0"]', '["try 2"]'], "an error is not judged by this evaluator"
+    assert [state_of(item) for item in value] == [None, None]
 
 
 def test_prompts_are_judged_as_they_were_asked(held: Held) -> None:
@@ -179,7 +179,7 @@ def test_prompts_are_judged_as_they_were_asked(held: Held) -> None:
     conversation += [{"role": "assistant", "content": SAID}, {"role": "user", "content": "two"}]
     handler(conversation)
     first, second = held.judged()
-    assert [len(one.message_history or ()) for one in (first, second)] == [1, 3]
+    assert [len(item.message_history or ()) for item in (first, second)] == [1, 3]
     assert (first.prompt, second.prompt) == ("one", "two")
 
 
@@ -187,8 +187,8 @@ def test_prompts_are_judged_as_they_were_asked(held: Held) -> None:
 def test_an_answer_that_is_cut_says_so(held: Held, make: Any) -> None:
     """An answer above the cap is judged by its head and tail, and said to be so."""
     monitor(pipeline=held.pipeline)(lambda prompt: make())("asked")
-    (given,) = held.judged()
-    assert (len(given.response) < 300_000, state_of(given)) == (True, TRUNCATED)
+    (value,) = held.judged()
+    assert (len(value.response) < 300_000, state_of(value)) == (True, TRUNCATED)
 
 
 @pytest.mark.parametrize(("chunk", "count"), [("x" * 1_000, 400), ({"content": "x"}, 2_000)])
@@ -200,5 +200,5 @@ def test_a_stream_of_which_not_all_is_kept_says_so(held: Held, chunk: Any, count
             yield chunk
 
     assert sum(1 for _ in monitor(pipeline=held.pipeline)(stream)("asked")) == count
-    (given,) = held.judged()
-    assert state_of(given) == TRUNCATED
+    (value,) = held.judged()
+    assert state_of(value) == TRUNCATED

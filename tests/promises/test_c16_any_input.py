@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agenteval_otel.capture import Arguments, CapturedCall, build_input
+from agenteval_otel.capture.build import build_input
+from agenteval_otel.capture.calls import Arguments, CapturedCall
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput
@@ -86,10 +87,10 @@ def generator() -> Iterator[str]:
 
 
 def cyclic() -> Any:
-    found: dict[str, Any] = {"role": "assistant", "content": []}
-    found["content"].append(found)
-    found["message"] = found["messages"] = found["choices"] = [found]
-    return found
+    actual: dict[str, Any] = {"role": "assistant", "content": []}
+    actual["content"].append(actual)
+    actual["message"] = actual["messages"] = actual["choices"] = [actual]
+    return actual
 
 
 class Late(NamedTuple):
@@ -183,30 +184,33 @@ def test_any_answer_prompt_stream_and_fact(
 
 @settings(max_examples=CASES // 4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(shaped, shaped)
-def test_any_argument(one: Any, other: Any) -> None:
+def test_any_argument(item: Any, other: Any) -> None:
     """What is looked for among a handler's arguments on the caller's thread never raises, whatever they are."""
 
     def handler(prompt: Any, conversation_id: Any = None, config: Any = None, system: Any = None, history: Any = None):  # type: ignore[no-untyped-def]
         ...
 
-    one, other = made_of(one), made_of(other)
-    found = Arguments(handler).conversation((one, other, one), {"system": other, "history": one})
-    assert found is None or type(found) is str
-    assert type(Arguments(handler).others((one, other, one), {"system": other, "history": one})) in (dict, type(None))
+    item, other = made_of(item), made_of(other)
+    result = Arguments(handler).conversation((item, other, item), {"system": other, "history": item})
+    assert result is None or type(result) is str
+    assert type(Arguments(handler).others((item, other, item), {"system": other, "history": item})) in (
+        dict,
+        type(None),
+    )
 
 
 def deep_list() -> Any:
-    found: Any = []
+    actual: Any = []
     for _ in range(100_000):
-        found = [found]
-    return found
+        actual = [actual]
+    return actual
 
 
 def deep_dict() -> Any:
-    found: Any = "x"
+    actual: Any = "x"
     for _ in range(100_000):
-        found = {"message": found}
-    return found
+        actual = {"message": actual}
+    return actual
 
 
 LARGE: dict[str, Any] = {

@@ -209,9 +209,9 @@ def test_it_waits_for_no_thread_and_no_judge(host: HostSdk, holding: Holding) ->
     async def waits(evaluation_input: Any) -> Any:
         await asyncio.to_thread(holding.release.wait, HANG_S)
 
-    slow = Func.of(lambda given: holding.release.wait(HANG_S), criterion_name="slow", execution="thread")
+    slow = Func.of(lambda value: holding.release.wait(HANG_S), criterion_name="slow", execution="thread")
     ready = threading.Event()
-    last = Free(criterion_name="last", action=lambda given: ready.set() or 1.0)
+    last = Free(criterion_name="last", action=lambda value: ready.set() or 1.0)
     pipeline = host.pipeline(slow, Thinking(action=waits), Free(criterion_name="fine"), last)
     for _ in range(2):  # the next answer is begun when the first one's span has ended
         ready.clear()

@@ -132,8 +132,8 @@ def named(receiver: Receiver, prefix: str) -> list[Any]:
 
 def private(providers: str, receiver: Receiver) -> dict[str, str]:
     """The variables of a process that has no providers of its own: then ours export by themselves."""
-    found = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
-    return found if providers == "private" else {}
+    actual = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    return actual if providers == "private" else {}
 
 
 def complete(receiver: Receiver, calls: int, finished: Finished | None = None, own_spans: bool = True) -> None:

@@ -72,11 +72,11 @@ FAULTS: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def faulty(given: Any) -> Any:
+def faulty(value: Any) -> Any:
     return FAULTS[next(_turn) % len(FAULTS)]()
 
 
-async def faulty_model(given: Any) -> Any:
+async def faulty_model(value: Any) -> Any:
     """An awaiting evaluator that does all of these, and hangs at times."""
     turn = next(_turn)
     if turn % 50 == 0:
@@ -201,8 +201,8 @@ def test_outcomes_and_results_add_up(faulty_pipeline: Pipeline, promise: Recorde
     faulty_pipeline.flush(30.0)  # False where a save failed
     assert faulty_pipeline.dispatcher.flush(1.0)
     outcomes, results = faulty_pipeline.accounting.outcomes(), faulty_pipeline.accounting.results
-    told = f"{sum(outcomes.values())} outcomes, {due.count} results due, {sum(results.values())} counted"
-    promise("C1", figure=f"{load.calls} calls in {SECONDS} s: {told}")
+    reported = f"{sum(outcomes.values())} outcomes, {due.count} results due, {sum(results.values())} counted"
+    promise("C1", figure=f"{load.calls} calls in {SECONDS} s: {reported}")
     assert sum(outcomes.values()) == load.calls
     assert min(outcomes[name] for name in ("evaluated", "not_sampled", "dropped_queue_full", "pipeline_failed")) > 0
     assert sum(results.values()) == due.count

@@ -91,8 +91,8 @@ class Free(CriterionEvaluator, type="c2.Free"):
         return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Any:
-        found = self.act()
-        return Score(value=found) if isinstance(found, bool | int | float | str) else found
+        result = self.act()
+        return Score(value=result) if isinstance(result, bool | int | float | str) else result
 
 
 class Raw(Evaluator, type="c2.Raw"):
@@ -109,8 +109,8 @@ class Raw(Evaluator, type="c2.Raw"):
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        found: list[EvaluationResult] = self.act()
-        return found
+        actual: list[EvaluationResult] = self.act()
+        return actual
 
 
 def _blocking(act: Callable[[], Any]) -> Evaluator:

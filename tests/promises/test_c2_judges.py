@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.evaluators import LLMJudge
-from agenteval_otel.judges import ERROR_TYPES, AnthropicJudge, Judge, OpenAICompatibleJudge
+from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
+from agenteval_otel.judges.base import ERROR_TYPES
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.judges.asking import hosted
@@ -75,18 +76,18 @@ def test_each_failure_of_a_provider_has_its_word(kind: type[Judge], bench: Bench
             before = len(server.requests)
             results[name] = _one(bench, hasty if word == "timeout" and reply.status == 200 else patient)
             assert len(server.requests) <= before + 1, name
-    found = {name: result.error_type for name, result in results.items()}
-    assert found == {name: word for name, (_, word) in FAILURES.items()}
+    actual = {name: result.error_type for name, result in results.items()}
+    assert actual == {name: word for name, (_, word) in FAILURES.items()}
     for result in results.values():
         assert_one_of_three(result)
     for name in TOLD:
-        told = results[name].judgement
-        assert told is not None, name
-        assert (told.input_tokens, told.output_tokens) == (READ, WROTE), name
+        reported = results[name].judgement
+        assert reported is not None, name
+        assert (reported.input_tokens, reported.output_tokens) == (READ, WROTE), name
     assert assert_emitted(bench) == {"scored": 1, "failed": len(FAILURES), "skipped": 0}
     events = [event.attributes[AN_ERROR] for event in bench.telemetry.events() if AN_ERROR in event.attributes]
-    assert sorted(events) == sorted(found.values())
-    words = set(found.values())
+    assert sorted(events) == sorted(actual.values())
+    words = set(actual.values())
     assert words >= {*ERROR_TYPES, "out_of_range"} - {"budget_exhausted", "breaker_open"}
     promise("C2", figure=f"{len(FAILURES)} failures of a provider, {len(words)} words, 0 scores")
 
@@ -134,10 +135,10 @@ def test_fuzzed_answers_of_a_judge(bench: Bench, promise: Recorder) -> None:
     )
 
 
-def _equal(score: Any, said: Any) -> bool:
-    if isinstance(score, str) and isinstance(said, str):
-        return score == said.strip().lower()
-    return bool(score == said) and isinstance(score, bool) == isinstance(said, bool)
+def _equal(score: Any, message: Any) -> bool:
+    if isinstance(score, str) and isinstance(message, str):
+        return score == message.strip().lower()
+    return bool(score == message) and isinstance(score, bool) == isinstance(message, bool)
 
 
 def _one(bench: Bench, evaluator: LLMJudge) -> EvaluationResult:

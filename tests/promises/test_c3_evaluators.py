@@ -65,7 +65,7 @@ async def side_by_side() -> tuple[list[str], dict[str, list[str]]]:
 
 async def time_to_come_back() -> list[float]:
     """Seconds from the failure of a crash or an overrun to the next healthy result."""
-    executor, healthy, found = Executor(live=True), Computing(), []
+    executor, healthy, actual = Executor(live=True), Computing(), []
     try:
         await word_of(executor, healthy, "fine")
         for number, text in enumerate(["segfault", "hang", "_exit", "segfault"]):
@@ -74,10 +74,10 @@ async def time_to_come_back() -> list[float]:
             await word_of(executor, trouble, text)
             began = time.monotonic()
             assert await word_of(executor, healthy, "fine") == "scored"
-            found.append(time.monotonic() - began)
+            actual.append(time.monotonic() - began)
     finally:
         executor.close()
-    return found
+    return actual
 
 
 async def again_and_again() -> tuple[list[str], float]:
@@ -104,9 +104,9 @@ def test_the_worker_is_back_within_a_second(promise: Recorder) -> None:
     """After a crash or a kill at the time limit the next evaluation is done within a second."""
     # Of each failure the round counts that the machine disturbed least.
     rounds = [asyncio.run(time_to_come_back()) for _ in range(ROUNDS)]
-    found = [min(times) for times in zip(*rounds, strict=True)]
-    promise("C3", figure=f"worker back within {max(found):.3f} s")
-    assert max(found) <= 1.0
+    actual = [min(times) for times in zip(*rounds, strict=True)]
+    promise("C3", figure=f"worker back within {max(actual):.3f} s")
+    assert max(actual) <= 1.0
 
 
 def test_who_crashes_again_and_again_is_quarantined(promise: Recorder, caplog: pytest.LogCaptureFixture) -> None:
@@ -188,9 +188,9 @@ def _given(number: int, hangs: bool) -> EvaluationInput:
     return EvaluationInput(response=f"{'hang' if hangs else 'fine'} {number}", prompt="a question")
 
 
-async def _word_of(executor: Executor, evaluator: LLMJudge, given: EvaluationInput) -> str:
+async def _word_of(executor: Executor, evaluator: LLMJudge, value: EvaluationInput) -> str:
     try:
-        (result,) = await evaluate(executor, evaluator, given)
+        (result,) = await evaluate(executor, evaluator, value)
     except EvaluationError as error:
         return error.error_type
     return result.error_type or result.status
@@ -201,7 +201,9 @@ async def _side_by_side(healthy: LLMJudge, hung: list[LLMJudge]) -> tuple[Counte
     executor = Executor(live=True)
     began = time.monotonic()
     try:
-        stuck = [asyncio.create_task(_word_of(executor, one, _given(number, True))) for number, one in enumerate(hung)]
+        stuck = [
+            asyncio.create_task(_word_of(executor, item, _given(number, True))) for number, item in enumerate(hung)
+        ]
         await asyncio.sleep(0)
         good = await asyncio.gather(
             *(_word_of(executor, healthy, _given(number, False)) for number in range(CALLS - len(hung)))

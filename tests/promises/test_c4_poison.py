@@ -138,8 +138,8 @@ class Judged(CriterionEvaluator, type="Judged"):
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         if self.poison is not None and self.poison.judge is not None and "poisoned" in evaluation_input.response_text:
-            found: Score = self.poison.judge()
-            return found
+            actual: Score = self.poison.judge()
+            return actual
         return Score(value=1.0, passed=True)
 
 
@@ -203,7 +203,7 @@ def test_a_poisoned_response_leaves_the_others_whole(
     lines = batch.lines()
     assert {line["responseId"] for line in lines if line.get("responseId", "").startswith("healthy")} == batch.healthy
     ids = [event.attributes.get("gen_ai.response.id", "") for event in telemetry.events()]
-    assert {found for found in ids if found.startswith("healthy")} == batch.healthy
+    assert {identifier for identifier in ids if identifier.startswith("healthy")} == batch.healthy
     assert len(ids) <= FEW
     for event in telemetry.events():
         _assert_safe(event.body, *event.attributes.values())
@@ -242,7 +242,7 @@ def test_the_collector_gets_the_others(
     logs = collector.wait_for(lambda seen: _many(seen.logs(service)), timeout_s=20)
     spans = collector.wait_for(lambda seen: _many(seen.spans(service)), timeout_s=20)
     ids = [log.attributes.get("gen_ai.response.id", "") for log in logs]
-    assert {found for found in ids if found.startswith("healthy")} == batch.healthy
+    assert {identifier for identifier in ids if identifier.startswith("healthy")} == batch.healthy
     assert batch.healthy <= {line.get("responseId") for line in batch.lines()}
     runs = [span for span in spans if span.name == "evaluation agent"]
     assert {span.attributes.get("gen_ai.response.id") for span in runs} >= batch.healthy
@@ -252,18 +252,20 @@ def test_the_collector_gets_the_others(
     promise("C4", figure=f"at a real Collector: {len(batch.healthy)} healthy of a batch of {BATCH} delivered")
 
 
-def _many(found: list[Any]) -> list[Any]:
-    return found if len(found) >= BATCH - 1 else []
+def _many(actual: list[Any]) -> list[Any]:
+    return actual if len(actual) >= BATCH - 1 else []
 
 
 def assert_stored(name: str, storage: SqlStorageProvider, path: Path) -> None:
     """Run a batch with this poison: the healthy ones are stored, and all of them are read back whole."""
     batch = Batch(POISONS[name](), storage, path, FEW)
     batch.run()
-    found = [storage.read(one.evaluation_id) for one in storage.query(criterion="judged", limit=10 * FEW)]
-    ids = [whole.response_id or "" for whole in found if whole is not None]
-    assert {one for one in ids if one.startswith("healthy")} == batch.healthy
-    assert len(found) == len(ids) <= FEW
+    actual = [
+        storage.read(identifier.evaluation_id) for identifier in storage.query(criterion="judged", limit=10 * FEW)
+    ]
+    ids = [whole.response_id or "" for whole in actual if whole is not None]
+    assert {identifier for identifier in ids if identifier.startswith("healthy")} == batch.healthy
+    assert len(actual) == len(ids) <= FEW
     batch.assert_counted(len(ids) - (FEW - 1))
     assert batch.pipeline.shutdown(10.0)
 

@@ -19,16 +19,16 @@ from tests.promises.killed import killed_writers
 
 def read(paths: Iterable[Path]) -> tuple[Counter[str], int, int]:
     """How often each result stands in the files, how many lines are cut off and how many are empty."""
-    found: Counter[str] = Counter()
+    actual: Counter[str] = Counter()
     torn = empty = 0
     for path in paths:
         text = path.read_bytes()
         for line in text.removesuffix(b"\n").split(b"\n") if text else ():
             try:
-                found[json.loads(line)["responseId"]] += 1
+                actual[json.loads(line)["responseId"]] += 1
             except ValueError:
                 torn, empty = torn + bool(line), empty + (not line)
-    return found, torn, empty
+    return actual, torn, empty
 
 
 @pytest.mark.sized
@@ -48,11 +48,11 @@ def test_no_saved_line_is_lost(
     path = tmp_path / "results.jsonl"
     options = {"type": "json_file", "path": str(path), **rotation}
     report = killed_writers(options, kills=sized(20, 100), longest=longest, folder=tmp_path)
-    files = [one for one in tmp_path.iterdir() if not one.name.endswith(".lock")]
-    found, torn, empty = read(files)
-    lost = set(report.told) - set(found)
-    twice = [name for name, count in found.items() if count > 1]
-    size = sum(one.stat().st_size for one in files)
+    files = [file for file in tmp_path.iterdir() if not file.name.endswith(".lock")]
+    actual, torn, empty = read(files)
+    lost = set(report.told) - set(actual)
+    twice = [name for name, count in actual.items() if count > 1]
+    size = sum(file.stat().st_size for file in files)
     how = "rotating, " if rotation else "long lines, " if longest > 1e6 else ""
     promise("C5", figure=(
         f"{how}{report.killed} kills of 4 writers, {len(report.told)} lines of up to "
@@ -65,4 +65,4 @@ def test_no_saved_line_is_lost(
     assert torn <= report.killed
     assert empty <= report.killed  # where a new writer took a line that was being written for a cut-off one
     assert (len(files) > 1) == bool(rotation)
-    assert all(one.stat().st_mode & 0o777 == 0o600 for one in tmp_path.iterdir())
+    assert all(file.stat().st_mode & 0o777 == 0o600 for file in tmp_path.iterdir())

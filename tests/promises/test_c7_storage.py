@@ -250,17 +250,17 @@ def test_a_lock_that_somebody_holds(
 ) -> None:
     """A writer that does not end, of another program or of another process of ours, holds nothing up but the file."""
     path = tmp_path / ("x.jsonl" if owner == "JSON's" else "x.db")
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
 
         def take() -> None:
             if owner != "SQLite's":
-                held.enter_context(open_locked(path if owner == "JSON's" else lock_of(path)))
+                stack.enter_context(open_locked(path if owner == "JSON's" else lock_of(path)))
                 return
             connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
-            held.callback(connection.close)
+            stack.callback(connection.close)
             connection.execute("BEGIN IMMEDIATE")
 
-        host_with(path).outlives(take, held.close, f"{path.suffix[1:]}, {owner} lock held", promise)
+        host_with(path).outlives(take, stack.close, f"{path.suffix[1:]}, {owner} lock held", promise)
 
 
 @pytest.mark.backend

@@ -111,13 +111,13 @@ def test_a_plain_program_that_asks_for_it_delivers_everything(
 
 
 @pytest.mark.parametrize(
-    ("host", "asked", "code"),
+    ("host", "requests", "code"),
     [("none", "not asked", -signal.SIGTERM), ("own", "not asked", 3), ("ignores", "asked", 0)],
 )
-def test_nothing_of_ours_is_installed_unless_it_is_wanted(host: str, asked: str, code: int, tmp_path: Path) -> None:
+def test_nothing_of_ours_is_installed_unless_it_is_wanted(host: str, requests: str, code: int, tmp_path: Path) -> None:
     """Without the setting the signal is the host's alone; one that the host ignores stays ignored with it."""
     target = tmp_path / "results.jsonl"
-    finished = run_program(PLAIN, host, asked, "slow", str(target), "5")
+    finished = run_program(PLAIN, host, requests, "slow", str(target), "5")
     assert finished.lines("ours") == ["False"]
     assert (finished.code, finished.stderr) == (code, "")
     assert host != "none" or finished.exit_s <= margin_s(), "the default action takes no time of ours"
@@ -224,10 +224,10 @@ OWN_WORDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("questions", [True, False])
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_server_ends_its_own_way_and_everything_is_delivered(
-    kind: str, asked: bool, tmp_path: Path, promise: Recorder
+    kind: str, questions: bool, tmp_path: Path, promise: Recorder
 ) -> None:
     """Real servers: their shutdown is theirs, and what they had answered is delivered.
 
@@ -235,7 +235,7 @@ def test_a_server_ends_its_own_way_and_everything_is_delivered(
     application flushes in its lifespan.
     """
     target, requests = tmp_path / "results.jsonl", 40
-    source = textwrap.dedent(APPLICATION).format(target=str(target), asked=asked)
+    source = textwrap.dedent(APPLICATION).format(target=str(target), asked=questions)
     (tmp_path / "application.py").write_text(source)
     (port,) = free_ports(1)
     with server(*(part.format(port=port) for part in SERVERS[kind]), folder=tmp_path) as process:
@@ -246,11 +246,11 @@ def test_a_server_ends_its_own_way_and_everything_is_delivered(
         process.send_signal(signal.SIGTERM)
         code = process.wait(20)
         took_s = time.monotonic() - began
-    said = (tmp_path / "stderr").read_text()
-    assert all(words in said for words in OWN_WORDS[kind]), said
-    assert "Traceback" not in said, said
-    assert code == (-signal.SIGTERM if kind == "uvicorn" else 0), said
-    how = "asked" if asked else "not asked"
+    document = (tmp_path / "stderr").read_text()
+    assert all(words in document for words in OWN_WORDS[kind]), document
+    assert "Traceback" not in document, document
+    assert code == (-signal.SIGTERM if kind == "uvicorn" else 0), document
+    how = "asked" if questions else "not asked"
     promise("D1", figure=f"{kind}, {how}: {saved(target)} of {requests} delivered, ended in {took_s:.1f} s")
     assert saved(target) == requests
     assert took_s <= EXIT_TIMEOUT_S + 1.0 + margin_s()

@@ -24,11 +24,11 @@ FLUSH_S = 60.0
 _turn = itertools.count()
 
 
-def verdict(given: Any) -> bool:
+def verdict(value: Any) -> bool:
     return next(_turn) % 3 > 0
 
 
-def broken(given: Any) -> bool:
+def broken(value: Any) -> bool:
     turn = next(_turn)
     if turn % 4 == 0:
         raise ValueError("no")
@@ -37,7 +37,7 @@ def broken(given: Any) -> bool:
     return True
 
 
-async def judged(given: Any) -> bool:
+async def judged(value: Any) -> bool:
     await asyncio.sleep(0.01)
     return True
 
@@ -62,7 +62,7 @@ EIGHT = {
 
 def all_series(telemetry: RecordedTelemetry) -> list[tuple[str, dict[str, Any]]]:
     """Every point that is collected now: the metric and its attributes."""
-    return [(one.name, dict(point.attributes)) for one in INSTRUMENTS for point in telemetry.points(one.name)]
+    return [(item.name, dict(point.attributes)) for item in INSTRUMENTS for point in telemetry.points(item.name)]
 
 
 async def load(pipeline: Pipeline) -> None:
@@ -99,15 +99,15 @@ def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Re
     """Queue, drain time, drops by reason, level, lag, last success and durations are there, in at most 200 series."""
     pipeline = pipeline_of(telemetry, ResponseHealth(), max_items=32, concurrency=4)
     asyncio.run(load(pipeline))
-    found = all_series(telemetry)
-    seen = {name for name, _ in found}
-    of_judges = {attributes["gen_ai.evaluation.name"] for name, attributes in found
+    result = all_series(telemetry)
+    seen = {name for name, _ in result}
+    of_judges = {attributes["gen_ai.evaluation.name"] for name, attributes in result
                  if name == "agenteval.evaluation.duration" and attributes}  # fmt: skip
-    promise("D3", figure=f"{len(found)} series for 3 agents and 8 criteria under load with faults")
-    assert seen == {one.name for one in INSTRUMENTS}
+    promise("D3", figure=f"{len(result)} series for 3 agents and 8 criteria under load with faults")
+    assert seen == {item.name for item in INSTRUMENTS}
     assert of_judges == {"helpful", "relevant"}
-    told = {attributes["agenteval.outcome"] for name, attributes in found if name == "agenteval.responses"}
-    assert told == set(OUTCOMES)
+    reported = {attributes["agenteval.outcome"] for name, attributes in result if name == "agenteval.responses"}
+    assert reported == set(OUTCOMES)
     outcomes = pipeline.accounting.outcomes()
     assert outcomes["dropped_queue_full"] + outcomes["shed"] > 0
     (level,) = telemetry.points("agenteval.sampling.level")
@@ -116,7 +116,7 @@ def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Re
     assert 0 <= level.value <= 3
     assert 0 <= lag.value < 10
     assert 0 <= drain.value < 600
-    assert len(found) <= ORDINARY
+    assert len(result) <= ORDINARY
     pipeline.shutdown(5.0)
 
 
@@ -124,7 +124,7 @@ def test_text_from_outside_makes_few_series(telemetry: RecordedTelemetry, promis
     """With made-up models, categories and errors a criterion of an agent has at most 40 series; agents are bounded."""
     turn = itertools.count()
 
-    def hostile(given: Any) -> Score:
+    def hostile(raw: Any) -> Score:
         index = next(turn)
         if index % 3 == 0:
             raise EvaluationError("no", error_type=f"error-{index}")

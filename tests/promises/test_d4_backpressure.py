@@ -29,7 +29,7 @@ RECOVERS_S = 30.0
 LOST_SHARE = 0.05
 
 
-async def takes_its_time(given: Any) -> bool:
+async def takes_its_time(value: Any) -> bool:
     """An evaluator of known speed, as a judge is: it waits for somebody else."""
     await asyncio.sleep(TAKES_S)
     return True
@@ -109,7 +109,7 @@ def test_twice_the_load_lowers_sampling_and_passes(
 @pytest.mark.parametrize("calls", [5_000, 20_000])
 def test_a_burst_keeps_every_call(telemetry: RecordedTelemetry, promise: Recorder, calls: int) -> None:
     """Calls made all at once, that the queue has room for, are all evaluated at full probability."""
-    trivial = Func.of(lambda given: True, criterion_name="trivial")
+    trivial = Func.of(lambda value: True, criterion_name="trivial")
     made = Pipeline(
         sampler=RatioSampler(), evaluators=(trivial,), storage=(telemetry.storage(),),
         dispatcher=PoolDispatcher(max_items=calls + 100),

@@ -109,26 +109,26 @@ def test_every_text_of_a_result_is_redacted() -> None:
 
 def test_a_redactor_that_breaks_costs_the_field() -> None:
     """A marker stands where a redactor raised or gave no text; who broke is told, with what it raised."""
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     for redactor in (Breaking(), Wrong()):
-        redaction = Redaction((redactor,), lambda part, error: told.append((part, type(error).__name__)))
+        redaction = Redaction((redactor,), lambda part, error: reported.append((part, type(error).__name__)))
         out = redaction.input(input_of(response=f"a long text with {MAIL}", metadata={"a": [f"long, with {MAIL}"]}))
         assert out.response == FAILED
         assert MAIL not in out.model_dump_json()
-    assert {("Breaking", "ValueError"), ("Wrong", "TypeError")} == set(told)
+    assert {("Breaking", "ValueError"), ("Wrong", "TypeError")} == set(reported)
 
 
 def test_what_cannot_be_walked_does_not_leave() -> None:
     """A structure that holds itself, or breaks when it is looked at, is replaced whole; its kind of field stays."""
-    told: list[str] = []
+    reported: list[str] = []
     cycle: list[Any] = [f"long, with {MAIL}"]
     cycle.append(cycle)
     endless: dict[str, Any] = {"a": MAIL}
     endless["again"] = endless
     whole = EvaluationInput.model_construct(response=cycle, metadata=endless, prompt=None)
-    out = Redaction((PatternRedactor(),), lambda part, error: told.append(part)).input(whole)
+    out = Redaction((PatternRedactor(),), lambda part, error: reported.append(part)).input(whole)
     assert (out.response, out.metadata) == ([], {FAILED: True})
-    assert told == ["value", "value"]
+    assert reported == ["value", "value"]
 
 
 def test_objects_go_out_as_plain_data() -> None:
@@ -145,12 +145,12 @@ def test_objects_go_out_as_plain_data() -> None:
 
 def test_short_texts_are_remembered_and_failures_are_not() -> None:
     """The same id is redacted once; a redactor that broke is asked again. What is remembered is bounded."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Counting(Redactor):
         def redact(self, text: str) -> str:
-            asked.append(text)
-            if text == "bad" and asked.count("bad") == 1:
+            requests.append(text)
+            if text == "bad" and requests.count("bad") == 1:
                 raise ValueError("first time")
             return text
 
@@ -158,7 +158,7 @@ def test_short_texts_are_remembered_and_failures_are_not() -> None:
     assert [redaction.text("id"), redaction.text("id"), redaction.text("bad"), redaction.text("bad")] == [
         "id", "id", FAILED, "bad"
     ]  # fmt: skip
-    assert asked == ["id", "bad", "bad"]
+    assert requests == ["id", "bad", "bad"]
     for number in range(3_000):
         redaction.text(str(number))
     assert len(redaction._known) <= 1_024

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.redaction import KINDS, PatternRedactor, Redactor, load_redactors
+from agenteval_otel.redaction import PatternRedactor, Redactor
+from agenteval_otel.redaction.redactor import KINDS, load_redactors
 from agenteval_otel.testing.checks import check_component
 
 REDACTOR = PatternRedactor()
@@ -103,7 +104,7 @@ def test_each_kind_can_be_chosen() -> None:
     markers = ["[SECRET]", "[EMAIL]", "[CARD]", "[PHONE]", "[IBAN]", "[IP]"]
     for kind, marker in zip(KINDS, markers, strict=True):
         redacted = PatternRedactor(kinds=(kind,)).redact(text)
-        assert [one for one in markers if one in redacted] == [marker]
+        assert [item for item in markers if item in redacted] == [marker]
     assert PatternRedactor(kinds=()).redact(text) is text
 
 
@@ -118,16 +119,16 @@ def test_own_patterns_have_their_own_marker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "found"),
+    ("fields", "actual"),
     [
         ({"patterns": {"a": "("}}, "not a regular expression"), ({"patterns": {"a": "x*"}}, "matches the empty text"),
         ({"patterns": {"a b": "x"}}, "must be a letter"), ({"kinds": ["names"]}, "'secrets'"),
         ({"limit_s": 0}, "more than 0"), ({"kind": "email"}, "kinds"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_refused_at_start(fields: dict[str, Any], found: str) -> None:
+def test_what_cannot_be_used_is_refused_at_start(fields: dict[str, Any], actual: str) -> None:
     """A wrong pattern, name or kind is a configuration error that says what is expected."""
-    with pytest.raises(ConfigurationError, match=found.replace("(", r"\(")):
+    with pytest.raises(ConfigurationError, match=actual.replace("(", r"\(")):
         PatternRedactor.load(fields)
 
 
@@ -199,4 +200,4 @@ def test_random_ids_are_left_alone() -> None:
     generator = random.Random(7)
     letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     ids = [prefix + "".join(generator.choices(letters, k=24)) for prefix in ("msg_", "chatcmpl-", "run_", "") * 2_500]
-    assert sum(REDACTOR.redact(one) != one for one in ids) <= 5
+    assert sum(REDACTOR.redact(identifier) != identifier for identifier in ids) <= 5

@@ -172,12 +172,12 @@ def test_nothing_of_a_job_or_of_its_caller_is_kept(release: threading.Event) -> 
 
     variable: contextvars.ContextVar[object] = contextvars.ContextVar("variable", default=None)
     worker, ran, seen = Worker("jobs", max_waiting=10, stays=True), threading.Event(), list[object]()
-    held = Held()
-    gone = weakref.ref(held)
-    variable.set(held)
-    worker.submit(lambda held=held: seen.append(variable.get()))  # type: ignore[misc]
+    stack = Held()
+    gone = weakref.ref(stack)
+    variable.set(stack)
+    worker.submit(lambda stack=stack: seen.append(variable.get()))  # type: ignore[misc]
     variable.set(None)
-    del held
+    del stack
     worker.submit(ran.set)
     assert ran.wait(HANG_S)
     gc.collect()

@@ -18,7 +18,6 @@ from agenteval_otel.sampling import (
     Escalation,
     FunctionSampler,
     RatioSampler,
-    RuleSampler,
     SamplingContext,
     SamplingDecision,
     ScoreSampler,
@@ -26,6 +25,7 @@ from agenteval_otel.sampling import (
 )
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import EscalationDecider, randomness_of_input, second_randomness
+from agenteval_otel.sampling.rules import RuleSampler
 from agenteval_otel.scoring.intervals import estimate_of
 from tests.sampling.test_results import scored
 

@@ -13,8 +13,9 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.span import TraceState
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sampling import RatioSampler, SamplingContext, randomness_of
+from agenteval_otel.sampling import RatioSampler, SamplingContext
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
+from agenteval_otel.sampling.trace import randomness_of
 
 RATIOS = (0.0, 0.001, 0.1, 0.25, 1 / 3, 0.5, 0.9, 1.0)
 trace_ids = st.integers(min_value=1, max_value=(1 << 128) - 1)

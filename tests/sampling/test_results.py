@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.components import resolve
+from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.sampling import (
@@ -18,11 +18,11 @@ from agenteval_otel.sampling import (
     FailureSampler,
     LabelSampler,
     RatioSampler,
-    ResultSampler,
     Sampler,
     SamplingContext,
     ScoreSampler,
 )
+from agenteval_otel.sampling.escalation import ResultSampler
 from agenteval_otel.testing import check_component, check_sampler
 
 RULES: dict[str, ResultSampler] = {

@@ -15,13 +15,13 @@ _TIMES: dict[str, Any] = {"started_ns": 1_000, "ended_ns": 2_000}
 
 
 def scored(name: str = "tone", **fields: Any) -> EvaluationResult:
-    given: dict[str, Any] = {"score": 0.5, "normalized": 0.5, "label": "pass", "passed": True, **_TIMES, **fields}
-    return EvaluationResult(criterion_name=name, evaluator_type="T", **given)
+    value: dict[str, Any] = {"score": 0.5, "normalized": 0.5, "label": "pass", "passed": True, **_TIMES, **fields}
+    return EvaluationResult(criterion_name=name, evaluator_type="T", **value)
 
 
 def failed(name: str = "length", **fields: Any) -> EvaluationResult:
-    given: dict[str, Any] = {"error": "broke", "error_type": "timeout", **_TIMES, **fields}
-    return EvaluationResult(criterion_name=name, evaluator_type="T", **given)
+    value: dict[str, Any] = {"error": "broke", "error_type": "timeout", **_TIMES, **fields}
+    return EvaluationResult(criterion_name=name, evaluator_type="T", **value)
 
 
 def skipped(name: str = "facts", **fields: Any) -> EvaluationResult:
@@ -29,8 +29,8 @@ def skipped(name: str = "facts", **fields: Any) -> EvaluationResult:
 
 
 def aggregated(*results: EvaluationResult, **fields: Any) -> AggregatedEvaluationResult:
-    given: dict[str, Any] = {"agent": "support", "overall_score": 0.5, "started_ns": 1_000, "ended_ns": 3_000, **fields}
-    return AggregatedEvaluationResult(results=results or (scored(), failed(), skipped()), **given)
+    value: dict[str, Any] = {"agent": "support", "overall_score": 0.5, "started_ns": 1_000, "ended_ns": 3_000, **fields}
+    return AggregatedEvaluationResult(results=results or (scored(), failed(), skipped()), **value)
 
 
 def save(storage: Any, *results: AggregatedEvaluationResult) -> None:

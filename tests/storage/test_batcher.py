@@ -44,10 +44,10 @@ def test_a_save_that_is_cancelled_leaves_no_error_behind(tmp_path: Path) -> None
     """What fails after nobody waits any more is not reported to the host's event loop."""
     path = tmp_path / "x.db"
     storage = SqlStorageProvider(path=path)
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
 
     async def work() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
         await storage.save_result(aggregated())
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -64,7 +64,7 @@ def test_a_save_that_is_cancelled_leaves_no_error_behind(tmp_path: Path) -> None
         await storage.close()
 
     asyncio.run(work())
-    assert told == []
+    assert reported == []
 
 
 def test_a_sink_that_hangs_fails_saves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from agenteval_otel import monitor
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.storage import EvaluationStorageProvider, FanOutStorage
+from agenteval_otel.storage import EvaluationStorageProvider
+from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.testing import InlineDispatcher
 from tests.storage.samples import aggregated
 from tests.testing.doubles import Free, Keeping
@@ -55,9 +56,9 @@ def test_one_that_raises_does_not_touch_the_others() -> None:
     failures: list[tuple[str, str]] = []
     first, last = Keeping(), Keeping()
     fan_out = FanOutStorage([first, Broken(), Named(), last], lambda name, error: failures.append((name, repr(error))))
-    given = aggregated()
-    assert asyncio.run(fan_out.save_result(given)) == 2
-    assert first.saved == last.saved == [given]
+    value = aggregated()
+    assert asyncio.run(fan_out.save_result(value)) == 2
+    assert first.saved == last.saved == [value]
     assert failures == [("Broken", "OSError('disk full')"), ("named_in_this_test", "ValueError()")]
     assert repr(fan_out) == "<FanOutStorage Keeping, Broken, named_in_this_test, Keeping>"
 

@@ -197,8 +197,8 @@ def test_files_rotate(tmp_path: Path) -> None:
     assert sorted(path.parent.iterdir()) == sorted([path, *kept])
     whole = whole_of(*kept, path)
     assert whole == [f'{{"n": {number}}}' for number in range(105, 120)][-len(whole) :]
-    assert all(one.stat().st_size <= 40 for one in (path, *kept))
-    assert {stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()} == {0o600}
+    assert all(item.stat().st_size <= 40 for item in (path, *kept))
+    assert {stat.S_IMODE(item.stat().st_mode) for item in path.parent.iterdir()} == {0o600}
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
@@ -207,7 +207,7 @@ def test_a_batch_is_spread_over_files(path: Path) -> None:
     file = LineFile(path, max_bytes=40, keep=20)
     lines = [*numbered(*range(100, 120)), b'"%s"\n' % (b"x" * 100)]
     assert file.write(lines) == [None] * 21
-    sizes = [one.stat().st_size for one in path.parent.iterdir()]
+    sizes = [item.stat().st_size for item in path.parent.iterdir()]
     assert sorted(sizes)[-2:] == [33, 103]
     assert len(whole_of(*path.parent.iterdir())) == 21
 
@@ -218,7 +218,7 @@ def test_a_gap_among_the_moved_files_is_filled(path: Path) -> None:
         path.with_name(f"results.jsonl.{number}").write_text(f"{number}\n")
     path.write_text("0\n" * 30)
     assert LineFile(path, max_bytes=40, keep=3).write([b"new\n"]) == [None]
-    kept = {one.name[-1]: one.read_text()[:2] for one in path.parent.iterdir() if one.name[-1].isdecimal()}
+    kept = {item.name[-1]: item.read_text()[:2] for item in path.parent.iterdir() if item.name[-1].isdecimal()}
     assert kept == {"1": "0\n", "2": "1\n", "3": "3\n"}
 
 
@@ -230,7 +230,7 @@ def test_a_link_is_kept_where_files_rotate(tmp_path: Path, path: Path) -> None:
     for _ in range(5):
         assert file.write([b'"' + b"x" * 700 + b'"\n']) == [None]
     assert path.is_symlink()
-    assert {one.name for one in (tmp_path / "disk").iterdir()} == {"real.jsonl", "real.jsonl.1", "real.jsonl.2"}
+    assert {item.name for item in (tmp_path / "disk").iterdir()} == {"real.jsonl", "real.jsonl.1", "real.jsonl.2"}
 
 
 def test_many_that_rotate_lose_nothing(path: Path) -> None:

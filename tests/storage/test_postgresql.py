@@ -58,7 +58,7 @@ def test_a_connection_that_was_lost_is_made_anew(server: PostgreSQL) -> None:
         await storage.close()
 
     asyncio.run(work())
-    assert [one.agent for one in storage.query(criterion="tone")][::-1] == ["first", "hang-up", "restart"]
+    assert [item.agent for item in storage.query(criterion="tone")][::-1] == ["first", "hang-up", "restart"]
 
 
 def test_a_server_that_is_down_is_told_without_secrets(server: PostgreSQL) -> None:
@@ -140,8 +140,8 @@ def test_several_make_the_tables_at_once(server: PostgreSQL) -> None:
 def test_times_are_times(server: PostgreSQL) -> None:
     """A dashboard filters by a column of moments; indices stand on what is asked for."""
     save(SqlStorageProvider(url=server.url), aggregated(ended_ns=1_700_000_000 * 10**9))
-    asked = "SELECT count(*) FROM agenteval_results WHERE evaluated_at = to_timestamp(1700000000)"
-    assert server.query(asked) == [(3,)]
+    requests = "SELECT count(*) FROM agenteval_results WHERE evaluated_at = to_timestamp(1700000000)"
+    assert server.query(requests) == [(3,)]
     indices = {name for (name,) in server.query("SELECT indexname FROM pg_indexes WHERE schemaname = 'public'")}
     assert {f"agenteval_results_{name}" for name in ("time", "criterion", "agent", "score", "trace")} <= indices
 

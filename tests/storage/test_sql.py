@@ -48,7 +48,7 @@ def at(days_ago: float) -> datetime:
 
 def test_what_is_saved_is_read_back(storage: SqlStorageProvider) -> None:
     """Scores of every type, skips, failures, spans, snapshots and metadata come back as they were."""
-    given = aggregated(
+    value = aggregated(
         scored("flag", score=True), scored("number", score=4), scored("share", score=0.25),
         scored("word", score="good"), scored("huge", score=10**30),
         scored("text", reasoning="a\nb \u2028 \U0001f600", metadata={"n": [1, {"a": None}]}),
@@ -61,12 +61,12 @@ def test_what_is_saved_is_read_back(storage: SqlStorageProvider) -> None:
         conversation_id="c", sampling_probability=0.25, sampling_reason="ratio", has_ground_truth=True,
         evaluation_config_snapshot={"criteriaNames": ["flag"]}, stream_end="completed", timestamp=1_700_000_000_000,
     )  # fmt: skip
-    save(storage, given, aggregated(scored("other")))
-    found = storage.query(criterion="judged")
-    assert len(found) == 1
-    assert found[0].result == given.results[6]
-    assert (found[0].trace_id, found[0].span_id, found[0].weight) == (TRACE, "b7ad6b7169203331", 4.0)
-    assert storage.read(found[0].evaluation_id) == given
+    save(storage, value, aggregated(scored("other")))
+    actual = storage.query(criterion="judged")
+    assert len(actual) == 1
+    assert actual[0].result == value.results[6]
+    assert (actual[0].trace_id, actual[0].span_id, actual[0].weight) == (TRACE, "b7ad6b7169203331", 4.0)
+    assert storage.read(actual[0].evaluation_id) == value
     assert storage.read("0" * 32) is None
 
 
@@ -81,9 +81,11 @@ def test_results_are_found(storage: SqlStorageProvider) -> None:
     )
 
     def names(**filters: Any) -> list[tuple[str, float]]:
-        found = storage.query(**filters)
-        assert all(one.evaluated_at.tzinfo is not None for one in found)
-        return [(one.result.criterion_name, round((at(0) - one.evaluated_at) / timedelta(days=1), 3)) for one in found]
+        actual = storage.query(**filters)
+        assert all(item.evaluated_at.tzinfo is not None for item in actual)
+        return [
+            (item.result.criterion_name, round((at(0) - item.evaluated_at) / timedelta(days=1), 3)) for item in actual
+        ]
 
     everything = [("tone", 1), ("facts", 1), ("tone", 2), ("length", 2), ("tone", 3), ("facts", 3)]
     assert names() == everything
@@ -108,7 +110,7 @@ def test_values_are_bound(storage: SqlStorageProvider) -> None:
     """What looks like SQL is a value like any other, stored and asked for."""
     evil = "'); DROP TABLE agenteval_results; --"
     save(storage, aggregated(scored(evil, reasoning=evil, label=evil), agent=evil), aggregated(scored("tone")))
-    assert [one.agent for one in storage.query(criterion=evil, agent=evil)] == [evil]
+    assert [item.agent for item in storage.query(criterion=evil, agent=evil)] == [evil]
     assert storage.query(criterion="' OR '1'='1", agent="x' OR 1=1 --", trace_id="%") == []
     assert len(storage.query()) == 2
 
@@ -140,12 +142,12 @@ def test_anything_is_stored(storage: SqlStorageProvider) -> None:
         aggregated(scored("object", metadata={"host": object()})),
         aggregated(overall_score=float("-inf"), timestamp=-(10**30), ended_ns=None),
     )
-    found = {one.result.criterion_name: one for one in storage.query(limit=100)}
-    assert {"a\ufffdbc", "nan", "huge", "object", "tone"} <= set(found)
-    assert found["a\ufffdbc"].result.reasoning == "r\ufffd"
-    assert found["a\ufffdbc"].agent == "x" * 256
-    assert (found["nan"].result.score, found["nan"].result.normalized) == (None, None)
-    assert found["huge"].result.score == 10**400
+    actual = {item.result.criterion_name: item for item in storage.query(limit=100)}
+    assert {"a\ufffdbc", "nan", "huge", "object", "tone"} <= set(actual)
+    assert actual["a\ufffdbc"].result.reasoning == "r\ufffd"
+    assert actual["a\ufffdbc"].agent == "x" * 256
+    assert (actual["nan"].result.score, actual["nan"].result.normalized) == (None, None)
+    assert actual["huge"].result.score == 10**400
 
 
 def test_a_refused_row_costs_only_its_result(where: dict[str, Any]) -> None:
@@ -166,9 +168,9 @@ def test_a_refused_row_costs_only_its_result(where: dict[str, Any]) -> None:
 def test_no_reasoning_no_text(storage: SqlStorageProvider) -> None:
     """A result without content stores no content."""
     save(storage, aggregated(scored()))
-    found = storage.query()[0]
-    assert found.result.reasoning is None
-    whole = storage.read(found.evaluation_id)
+    actual = storage.query()[0]
+    assert actual.result.reasoning is None
+    whole = storage.read(actual.evaluation_id)
     assert whole is not None
     assert whole.input_snapshot is None
 
@@ -179,9 +181,9 @@ def test_old_results_are_deleted(where: dict[str, Any]) -> None:
     keeping = SqlStorageProvider(**where)
     save(keeping, *[aggregated(ended_ns=int(now) - age * DAY_NS) for age in (0, 5, 9, 11, 400)])
     save(SqlStorageProvider(**where, keep_days=10), aggregated(ended_ns=int(now)))
-    left = {one.evaluation_id for one in keeping.query(limit=1000)}
+    left = {item.evaluation_id for item in keeping.query(limit=1000)}
     assert len(left) == 4
-    assert min(one.evaluated_at for one in keeping.query(limit=1000)) > datetime.now(UTC) - timedelta(days=10)
+    assert min(item.evaluated_at for item in keeping.query(limit=1000)) > datetime.now(UTC) - timedelta(days=10)
 
 
 def test_a_newer_version_is_refused(where: dict[str, Any], raw: Callable[[str], Any]) -> None:
@@ -209,9 +211,9 @@ def raw(where: dict[str, Any], request: pytest.FixtureRequest) -> Callable[[str]
         from contextlib import closing
 
         with closing(sqlite3.connect(where["path"])) as connection:
-            found = connection.execute(statement).fetchall()
+            result = connection.execute(statement).fetchall()
             connection.commit()
-            return found
+            return result
 
     return run
 
@@ -231,11 +233,11 @@ def test_the_documented_sql_works(where: dict[str, Any], raw: Callable[[str], An
 
 def test_an_offline_run_is_stored(storage: SqlStorageProvider) -> None:
     """`run_evaluation` saves into it like into any other."""
-    found = run_evaluation_sync(EvaluationInput(response="x", prompt="p"), config_of(Free(), storage=storage))
-    assert found.run_errors is None
+    actual = run_evaluation_sync(EvaluationInput(response="x", prompt="p"), config_of(Free(), storage=storage))
+    assert actual.run_errors is None
     stored = storage.query()
-    assert len(stored) == len(found.results)
+    assert len(stored) == len(actual.results)
     whole = storage.read(stored[0].evaluation_id)
     assert whole is not None
-    assert whole.input_snapshot == found.input_snapshot
+    assert whole.input_snapshot == actual.input_snapshot
     asyncio.run(storage.close())

@@ -25,8 +25,8 @@ def count(path: Path, what: str = "*") -> int:
     """How many evaluations are stored; the file is whole."""
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        found: int = connection.execute(f"SELECT count({what}) FROM agenteval_evaluations").fetchone()[0]
-        return found
+        actual: int = connection.execute(f"SELECT count({what}) FROM agenteval_evaluations").fetchone()[0]
+        return actual
 
 
 def test_only_the_owner_may_read(tmp_path: Path) -> None:
@@ -37,12 +37,12 @@ def test_only_the_owner_may_read(tmp_path: Path) -> None:
     async def work() -> set[str]:
         await storage.save_result(aggregated())
         files = list(path.parent.iterdir())
-        assert {stat.S_IMODE(one.stat().st_mode) for one in files} == {0o600}
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
         await storage.close()
-        return {one.name for one in files}
+        return {file.name for file in files}
 
     assert asyncio.run(work()) == {"results.db", "results.db-wal", "results.db-shm", "results.db.lock"}
-    assert {stat.S_IMODE(one.stat().st_mode) for one in (path.parent, path.parent.parent)} == {0o700}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (path.parent, path.parent.parent)} == {0o700}
 
 
 def test_nothing_is_loaded_before_the_first_result(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_missing_extra_is_named_at_load(missing: str, extra: str, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({}, "either 'path'"), ({"path": "x.db", "url": "sqlite:///x.db"}, "either 'path'"),
         ({"url": "mysql://u@h/x"}, "postgresql://"), ({"url": "results.db"}, "sqlite:///<file>"),
@@ -86,11 +86,11 @@ def test_a_missing_extra_is_named_at_load(missing: str, extra: str, monkeypatch:
         ({"path": "x.db", "fsync": "always"}, "fsync"), ({"path": "x.db", "table": "t"}, "unknown field"),
     ],
 )  # fmt: skip
-def test_wrong_options_are_refused(wrong: dict[str, Any], said: str) -> None:
+def test_wrong_options_are_refused(wrong: dict[str, Any], message: str) -> None:
     """Each is an error at load that names what is expected, without a secret."""
     with pytest.raises(ConfigurationError) as caught:
         SqlStorageProvider.load(wrong)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "secret-word" not in str(caught.value)
 
 
@@ -293,10 +293,10 @@ def test_an_unreadable_row_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     storage = SqlStorageProvider(path=path)
     save(storage, aggregated(scored(score=10**5000, metadata={"n": 10**5000})), aggregated(scored(probability=1e-320)))
-    found = storage.query()
-    assert len(found) == 2
-    assert {one.weight for one in found} == {1.0}
-    assert storage.read(found[0].evaluation_id) is not None
+    result = storage.query()
+    assert len(result) == 2
+    assert {item.weight for item in result} == {1.0}
+    assert storage.read(result[0].evaluation_id) is not None
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE agenteval_results SET details = 'no JSON'")
     with pytest.raises(StorageError, match="cannot be read"):

@@ -23,11 +23,11 @@ class Watch:
         self.emitter = telemetry.storage(**storage)
         self.pipelines: list[Pipeline] = []
 
-    def pipeline(self, evaluators: Sequence[Any], *, own_span: str = "sampled", ratio: float = 1.0,
+    def pipeline(self, evaluators: Sequence[Any], *, agent_span: str = "sampled", ratio: float = 1.0,
                  more: Sequence[Any] = ()) -> Pipeline:  # fmt: skip
         made = Pipeline(
             sampler=RatioSampler(ratio=ratio), evaluators=tuple(evaluators), storage=(self.emitter, *more),
-            dispatcher=InlineDispatcher(), own_span=own_span,
+            dispatcher=InlineDispatcher(), agent_span=agent_span,
         )  # fmt: skip
         self.pipelines.append(made)
         return made
@@ -62,8 +62,8 @@ class Watch:
             return
 
     def span(self, prefix: str = "evaluation support") -> Any:
-        (found,) = self.telemetry.spans(prefix)
-        return found
+        (actual,) = self.telemetry.spans(prefix)
+        return actual
 
     def shutdown(self) -> None:
         for pipeline in self.pipelines:

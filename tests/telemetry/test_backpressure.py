@@ -207,7 +207,7 @@ def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerPr
     )
     emits.providers._backpressure = Backpressure(clock=lambda: 0.0)  # the first five seconds do not end
     pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(Free(),), storage=(emits,), dispatcher=PoolDispatcher(), own_span="never"
+        sampler=RatioSampler(), evaluators=(Free(),), storage=(emits,), dispatcher=PoolDispatcher(), agent_span="never"
     )
     handler = monitor(agent="support", pipeline=pipeline)(str.upper)
     for _ in range(1_000):

@@ -10,7 +10,8 @@ import pytest
 
 from agenteval_otel import monitor, semconv
 from agenteval_otel.evaluators import CriterionEvaluator, LLMJudge
-from agenteval_otel.judges import AnthropicJudge, Guarded, JudgeUsage
+from agenteval_otel.judges import AnthropicJudge, JudgeUsage
+from agenteval_otel.judges.base import Guarded
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.models.judge_calls import JudgeCall
 from agenteval_otel.telemetry.judge_metrics import JudgeTotals
@@ -30,8 +31,8 @@ def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
 
 
 def judge(server: ModelServer, **settings: Any) -> AnthropicJudge:
-    given = {"model": "m-1", "base_url": server.url, "api_key": KEY, "max_retries": 0, **settings}
-    return AnthropicJudge.load(given)
+    values = {"model": "m-1", "base_url": server.url, "api_key": KEY, "max_retries": 0, **settings}
+    return AnthropicJudge.load(values)
 
 
 def of_judge(attributes: Any) -> dict[str, Any]:
@@ -40,12 +41,12 @@ def of_judge(attributes: Any) -> dict[str, Any]:
 
 def points(telemetry: RecordedTelemetry, instrument: semconv.Instrument) -> dict[tuple[str, ...], Any]:
     """Values by those of the attributes, sorted by the attributes' names; every attribute is a declared one."""
-    found = {}
+    actual = {}
     for point in telemetry.points(instrument.name):
         assert set(point.attributes) <= set(instrument.attributes)
         key = tuple(value for _, value in sorted(point.attributes.items()))
-        found[key] = point.value if hasattr(point, "value") else point
-    return found
+        actual[key] = point.value if hasattr(point, "value") else point
+    return actual
 
 
 def test_what_judges_use_is_measured(watch: Watch) -> None:
@@ -59,7 +60,7 @@ def test_what_judges_use_is_measured(watch: Watch) -> None:
     (point, failed) = read.points(semconv.METRIC_JUDGE_DURATION.name)  # first: a look takes the exemplars away
     assert (point.count, failed.count, failed.attributes["error.type"]) == (2, 1, "overloaded")
     assert point.explicit_bounds == semconv.METRIC_DURATION.boundaries
-    assert {(one.trace_id, one.span_id) for one in point.exemplars} <= {trace_of(host) for host in hosts}
+    assert {(exemplar.trace_id, exemplar.span_id) for exemplar in point.exemplars} <= {trace_of(host) for host in hosts}
     assert point.exemplars
     assert points(read, semconv.METRIC_JUDGE_CALLS) == {
         ("m-1", "answered"): 2, ("m-1", "cached"): 1, ("m-1", "overloaded"): 1,
@@ -126,17 +127,19 @@ def test_two_pipelines_count_their_own(telemetry: RecordedTelemetry) -> None:
     for times, watch in zip((1, 3), both, strict=True):
         for _ in range(times):
             watch.answer(shared)
-    found = [points(watch.telemetry, semconv.METRIC_JUDGE_CALLS) for watch in both]
+    actual = [points(watch.telemetry, semconv.METRIC_JUDGE_CALLS) for watch in both]
     for watch in both:
         watch.shutdown()
     both[1].telemetry.shutdown()
-    assert found == [{("scripted", "answered"): 1}, {("scripted", "answered"): 3}]
+    assert actual == [{("scripted", "answered"): 1}, {("scripted", "answered"): 3}]
 
 
 def test_a_result_says_who_judged_and_what_that_took(watch: Watch) -> None:
     """Event and span of the first of the criteria have all that the call took; the others' who judged; none the key."""
-    said = {"evidence": [], "reason": "r", "score": True}
-    with ModelServer([ModelReply(text=json.dumps({"a": said, "b": said}), input_tokens=9, output_tokens=4)]) as server:
+    messages = {"evidence": [], "reason": "r", "score": True}
+    with ModelServer(
+        [ModelReply(text=json.dumps({"a": messages, "b": messages}), input_tokens=9, output_tokens=4)]
+    ) as server:
         asks = LLMJudge(
             rubrics=({"criterion_name": "a", "scale": "binary"}, {"criterion_name": "b", "scale": "binary"}),
             judge=judge(server, spend={"prices": {"m-1": {"input": 1, "output": 5}}}),

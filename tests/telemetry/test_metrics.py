@@ -38,11 +38,11 @@ def fail(_: EvaluationInput) -> Score:
 
 def points(telemetry: RecordedTelemetry, name: str) -> dict[tuple[Any, ...], Any]:
     """Points by the values of their attributes, sorted by the attributes' names."""
-    found = {}
+    actual = {}
     for point in telemetry.points(name):
         key = tuple(value for _, value in sorted(point.attributes.items()))
-        found[key] = getattr(point, "value", None) if hasattr(point, "value") else point
-    return found
+        actual[key] = getattr(point, "value", None) if hasattr(point, "value") else point
+    return actual
 
 
 def read(telemetry: RecordedTelemetry) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def read(telemetry: RecordedTelemetry) -> dict[str, Any]:
 def test_names_and_units_are_the_specified_ones(watch: Watch) -> None:
     """Every specified metric is there with its unit, and no other; no unit and no ``_total`` stands in a name."""
     watch.answer(Thinking(), Free(criterion_name="a", threshold=0.1), Free(criterion_name="bad", action=fail))
-    found = read(watch.telemetry)
-    assert {name: metric.unit for name, metric in found.items() if not name.startswith("agenteval.queue")} == SPECIFIED
-    assert {name for name in found if name.startswith("agenteval.queue")} == {
+    result = read(watch.telemetry)
+    assert {name: metric.unit for name, metric in result.items() if not name.startswith("agenteval.queue")} == SPECIFIED
+    assert {name for name in result if name.startswith("agenteval.queue")} == {
         "agenteval.queue.size", "agenteval.queue.max_bytes", "agenteval.queue.bytes", "agenteval.queue.drain_time"
     }  # fmt: skip
-    for name, metric in found.items():
+    for name, metric in result.items():
         assert metric.unit == INSTRUMENTS[name].unit
         assert metric.description
         assert not name.endswith(("_total", "_seconds", ".seconds"))
@@ -129,9 +129,9 @@ def test_weights_are_the_inverse_of_the_probability(watch: Watch) -> None:
         ("weight", {passed, failed}, 2.0), ("weight_squared", {passed, failed}, 4.0), ("weighted_score", of_agent, 0.5),
         ("weighted_score_w2", of_agent, 1.0), ("weighted_score_squared_w2", of_agent, 0.25),
     ]:  # fmt: skip
-        found = points(watch.telemetry, f"agenteval.evaluation.{name}")
-        assert found.keys() == keys
-        assert sum(found.values()) == pytest.approx(each * taken)
+        actual = points(watch.telemetry, f"agenteval.evaluation.{name}")
+        assert actual.keys() == keys
+        assert sum(actual.values()) == pytest.approx(each * taken)
 
 
 def test_both_verdicts_weigh_from_zero_and_a_category_weighs_alone(watch: Watch) -> None:
@@ -139,8 +139,8 @@ def test_both_verdicts_weigh_from_zero_and_a_category_weighs_alone(watch: Watch)
     calm = Free(criterion_name="sorted", action=lambda _: Score(value=1.0, label="calm"))
     watch.answer(Free(criterion_name="judged", value=1.0, threshold=0.5), calm)
     for name in ("weight", "weight_squared"):
-        found = points(watch.telemetry, f"agenteval.evaluation.{name}")
-        assert found == {
+        actual = points(watch.telemetry, f"agenteval.evaluation.{name}")
+        assert actual == {
             ("support", "judged", "pass"): 1.0, ("support", "judged", "fail"): 0.0, ("support", "sorted", "calm"): 1.0
         }  # fmt: skip
 
@@ -160,10 +160,10 @@ def test_durations_of_models_and_of_runs(watch: Watch) -> None:
 def test_responses_by_outcome_and_the_queue(watch: Watch) -> None:
     """Calls are counted by agent and outcome, every outcome named; the queue shows its state; success its time."""
     watch.answer(ResponseHealth())
-    found = points(watch.telemetry, "agenteval.responses")
-    assert {outcome for outcome, _ in found} == set(semconv.OUTCOMES)
-    assert found["evaluated", "support"] == 1
-    assert sum(found.values()) == 1
+    actual = points(watch.telemetry, "agenteval.responses")
+    assert {outcome for outcome, _ in actual} == set(semconv.OUTCOMES)
+    assert actual["evaluated", "support"] == 1
+    assert sum(actual.values()) == 1
     for name in ("size", "bytes", "max_bytes"):
         assert points(watch.telemetry, f"agenteval.queue.{name}") == {(): 0}
     (moment,) = points(watch.telemetry, "agenteval.last_success").values()
@@ -195,10 +195,10 @@ def test_agents_beyond_the_limit_are_added_up_as_other(watch: Watch) -> None:
     made = watch.pipeline([Free()])
     for index in range(semconv.MAX_AGENTS + 3):
         monitor(agent=f"agent-{index}", pipeline=made)(str.upper)("a")
-    found = points(watch.telemetry, "agenteval.responses")
-    assert found["evaluated", "_other"] == 3
-    assert sum(found.values()) == semconv.MAX_AGENTS + 3
-    assert len({agent for _, agent in found}) == semconv.MAX_AGENTS + 1
+    actual = points(watch.telemetry, "agenteval.responses")
+    assert actual["evaluated", "_other"] == 3
+    assert sum(actual.values()) == semconv.MAX_AGENTS + 3
+    assert len({agent for _, agent in actual}) == semconv.MAX_AGENTS + 1
 
 
 def test_categories_and_error_types_are_bounded() -> None:

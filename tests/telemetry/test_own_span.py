@@ -34,7 +34,7 @@ def test_it_is_an_invoke_agent_span(watch: Watch) -> None:
 def test_a_handler_that_raises(watch: Watch, ratio: float) -> None:
     """The span of a call that raised, evaluated or not, is an ERROR with the exception's class, never its text."""
     error = TimeoutError("secret host name")
-    watch.answer(ResponseHealth(), error=error, traced=False, own_span="always", ratio=ratio)
+    watch.answer(ResponseHealth(), error=error, traced=False, agent_span="always", ratio=ratio)
     own = watch.span("invoke_agent support")
     assert (own.status.status_code, own.status.description) == (StatusCode.ERROR, None)
     assert own.attributes["error.type"] == "TimeoutError"
@@ -65,20 +65,20 @@ def test_the_handlers_own_spans_nest_below(watch: Watch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own_span", "ratio", "expected"),
+    ("agent_span", "ratio", "expected"),
     [("sampled", 1.0, 1), ("sampled", 0.0, 0), ("always", 1.0, 1), ("always", 0.0, 1),
      ("never", 1.0, 0), ("never", 0.0, 0)],
 )  # fmt: skip
-def test_which_calls_get_one(watch: Watch, own_span: str, ratio: float, expected: int) -> None:
+def test_which_calls_get_one(watch: Watch, agent_span: str, ratio: float, expected: int) -> None:
     """``sampled`` calls, ``always`` all, ``never`` none: then the run span is a root."""
-    watch.answer(ResponseHealth(), traced=False, own_span=own_span, ratio=ratio)
+    watch.answer(ResponseHealth(), traced=False, agent_span=agent_span, ratio=ratio)
     spans = watch.telemetry.spans("invoke_agent")
     assert len(spans) == expected
     for span in spans:
         assert ("agenteval.evaluation.sampled" in (span.attributes or {})) is (ratio == 1.0)
     runs = watch.telemetry.spans("evaluation")
     assert len(runs) == ratio
-    assert all((run.parent is None) is (own_span == "never") for run in runs)
+    assert all((run.parent is None) is (agent_span == "never") for run in runs)
 
 
 def test_a_stream_is_spanned_to_its_end(watch: Watch) -> None:

@@ -46,42 +46,42 @@ def test_it_carries_scores_and_labels(watch: Watch) -> None:
         Free(criterion_name="kind", value="polite", scale="words"), Free(criterion_name="bad", action=fail),
         Free(criterion_name="none", action=skip), ResponseHealth(),
     )  # fmt: skip
-    found = dict(watch.span().attributes)
-    scores = {name: value for name, value in found.items() if name.endswith((".score", ".label"))}
+    result = dict(watch.span().attributes)
+    scores = {name: value for name, value in result.items() if name.endswith((".score", ".label"))}
     assert scores == {
         "gen_ai.evaluation.tone.score": 4.0, "gen_ai.evaluation.tone.label": "pass",
         "gen_ai.evaluation.flag.score": 0.0, "gen_ai.evaluation.flag.label": "fail",
         "gen_ai.evaluation.kind.label": "polite",
         "gen_ai.evaluation.response_health.score": 1.0, "gen_ai.evaluation.response_health.label": "pass",
     }  # fmt: skip
-    assert type(found["gen_ai.evaluation.tone.score"]) is float
-    assert found["agenteval.evaluation.overall_score"] == pytest.approx((0.75 + 0 + 1) / 3)
-    assert found["agenteval.evaluation.failed_criteria"] == ("flag",)
-    assert found["gen_ai.evaluation.module"] == "support"
-    assert found["gen_ai.evaluation.has_ground_truth"] is False
-    assert found["agenteval.sampling.probability"] == 1.0
-    assert found["agenteval.sampling.reason"] == "ratio"
+    assert type(result["gen_ai.evaluation.tone.score"]) is float
+    assert result["agenteval.evaluation.overall_score"] == pytest.approx((0.75 + 0 + 1) / 3)
+    assert result["agenteval.evaluation.failed_criteria"] == ("flag",)
+    assert result["gen_ai.evaluation.module"] == "support"
+    assert result["gen_ai.evaluation.has_ground_truth"] is False
+    assert result["agenteval.sampling.probability"] == 1.0
+    assert result["agenteval.sampling.reason"] == "ratio"
 
 
 def test_it_tells_of_a_ground_truth_and_what_was_annotated(watch: Watch) -> None:
     """Whether there was a ground truth, and the ids and the model that the handler said."""
     facts = {"ground_truth": "so", "model": "m-1", "conversation_id": "c-1", "response_id": "r-1"}
     watch.answer(ResponseHealth(), facts=facts)
-    found = watch.span().attributes
-    assert found["gen_ai.evaluation.has_ground_truth"] is True
-    assert (found["gen_ai.request.model"], found["gen_ai.conversation.id"]) == ("m-1", "c-1")
-    assert found["gen_ai.response.id"] == "r-1"
+    actual = watch.span().attributes
+    assert actual["gen_ai.evaluation.has_ground_truth"] is True
+    assert (actual["gen_ai.request.model"], actual["gen_ai.conversation.id"]) == ("m-1", "c-1")
+    assert actual["gen_ai.response.id"] == "r-1"
 
 
 @pytest.mark.parametrize("count", [50, 51, 70, 130])
 def test_many_criteria_do_not_push_the_core_out(watch: Watch, count: int) -> None:
     """With more criteria than a span takes, scores are left out and the core attributes stand."""
     watch.answer(*(Free(criterion_name=f"c{index}", value=0.2, threshold=0.5) for index in range(count)))
-    found = watch.span().attributes
+    actual = watch.span().attributes
     for name in ("gen_ai.evaluation.module", "gen_ai.evaluation.has_ground_truth", "agenteval.evaluation.overall_score",
                  "agenteval.sampling.probability", "agenteval.evaluation.failed_criteria"):  # fmt: skip
-        assert name in found
-    assert len([name for name in found if name.endswith(".score")]) >= 50
+        assert name in actual
+    assert len([name for name in actual if name.endswith(".score")]) >= 50
     assert watch.span().dropped_attributes == 0
 
 

@@ -19,26 +19,26 @@ class Server:
     """Answers as it is told to: a status, headers and a body that may be endless."""
 
     def __init__(self) -> None:
-        told: dict[str, Any] = {"status": 200, "headers": {}, "endless": False}
+        reported: dict[str, Any] = {"status": 200, "headers": {}, "endless": False}
         seen: list[int] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 seen.append(len(self.rfile.read(int(self.headers["content-length"]))))
-                self.send_response(told["status"])
-                for name, value in told["headers"].items():
+                self.send_response(reported["status"])
+                for name, value in reported["headers"].items():
                     self.send_header(name, value)
                 self.end_headers()
                 try:
-                    while told["endless"]:
+                    while reported["endless"]:
                         self.wfile.write(b"x" * 65_536)
                 except OSError:
-                    told["closed"] = True
+                    reported["closed"] = True
 
             def log_message(self, *_: Any) -> None:
                 """Nothing on stderr."""
 
-        self.told, self.seen = told, seen
+        self.told, self.seen = reported, seen
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()

@@ -24,9 +24,9 @@ RESULTS = st.lists(
 
 def counted(totals: ResultTotals, scores: set[Any]) -> dict[str, int]:
     """Series of each instrument, the duration among them."""
-    found: dict[str, int] = defaultdict(int, scores=len(scores), duration=1)
-    found["results"], found["errors"] = len(totals.results), len(totals.errors)
-    return found | {name: len(series) for name, series in totals.sums.items()}
+    actual: dict[str, int] = defaultdict(int, scores=len(scores), duration=1)
+    actual["results"], actual["errors"] = len(totals.results), len(totals.errors)
+    return actual | {name: len(series) for name, series in totals.sums.items()}
 
 
 @settings(max_examples=60, deadline=None)

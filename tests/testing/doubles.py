@@ -51,8 +51,8 @@ class Thinking(CriterionEvaluator):
     reasoning: str | None = None
 
     async def score(self, evaluation_input: EvaluationInput) -> Any:
-        found = None if self.action is None else await self.action(evaluation_input)
-        return Score(value=0.75, reasoning=self.reasoning) if found is None else found
+        actual = None if self.action is None else await self.action(evaluation_input)
+        return Score(value=0.75, reasoning=self.reasoning) if actual is None else actual
 
 
 class Raw(Evaluator):

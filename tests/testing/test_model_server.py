@@ -111,10 +111,10 @@ def test_async_clients_are_answered(server: ModelServer) -> None:
 
     async def ask() -> list[str]:
         async with (
-            anthropic.AsyncAnthropic(base_url=server.url, api_key="test") as one,
+            anthropic.AsyncAnthropic(base_url=server.url, api_key="test") as item,
             openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="test") as other,
         ):
-            messages = [one.messages.create(model="m", max_tokens=9, messages=ASKED) for _ in range(8)]
+            messages = [item.messages.create(model="m", max_tokens=9, messages=ASKED) for _ in range(8)]
             stream = await other.chat.completions.create(model="m", messages=ASKED, stream=True)
             texts = ["".join([chunk.choices[0].delta.content or "" async for chunk in stream])]
             texts += [message.content[0].text for message in await asyncio.gather(*messages)]  # type: ignore[union-attr]

@@ -20,7 +20,7 @@ from agenteval_otel.cli.evaluate.outputs import Outputs
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, check_names, targets_of
 from agenteval_otel.cli.figures import count_of
 from agenteval_otel.cli.options import at_least_one, comma_separated
-from agenteval_otel.components import choices, near
+from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import load_settings, located
 from agenteval_otel.config.process import build_loaded
@@ -231,7 +231,7 @@ def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, 
         named = config.criteria
     scored = sorted({criterion.name for evaluator in config.evaluators for criterion in evaluator.criteria()})
     names = dict.fromkeys(criterion.name for criterion in named)
-    return config, [f"{name}{near(name, scored)}" for name in names if name not in scored]
+    return config, [f"{name}{suggestion(name, scored)}" for name in names if name not in scored]
 
 
 def _run_configuration(path: str | None) -> Section | None:
@@ -252,7 +252,7 @@ def _from_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Seque
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     settings, agent = loaded.settings, arguments.agent
     if agent is not None and agent not in settings.agents:
-        raise ConfigurationError(f"no agent {agent!r}{choices(agent, sorted(settings.agents))}", path="--agent")
+        raise ConfigurationError(f"no agent {agent!r}{known_choices(agent, sorted(settings.agents))}", path="--agent")
     runner = build_loaded(loaded).handler(agent or "").runner
     fields = {
         "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redactors,

@@ -16,7 +16,7 @@ from agenteval_otel.capture.text import plain
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.reports import JsonReport, JUnitReport, MarkdownReport, Report, TableReport
 from agenteval_otel.cli.evaluate.totals import Summary
-from agenteval_otel.components import choices
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.base import without_objects
@@ -97,7 +97,7 @@ def _places(arguments: argparse.Namespace) -> list[_Place]:
     for text in arguments.report:
         kind, separator, path = text.partition("=")
         if kind not in KINDS:
-            raise ConfigurationError(f"no report {kind!r}{choices(kind, KINDS)}", path="--report")
+            raise ConfigurationError(f"no report {kind!r}{known_choices(kind, KINDS)}", path="--report")
         if separator and not path:
             raise ConfigurationError(f"expected a file after {text!r}", path="--report")
         places.append(_Place(kind, path or arguments.output or _STDOUT))

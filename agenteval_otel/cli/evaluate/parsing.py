@@ -16,7 +16,7 @@ from typing import Any, NoReturn, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from agenteval_otel.components import choices, explain_validation
+from agenteval_otel.components.explained import explain_validation, known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 
@@ -103,7 +103,7 @@ def field_of(name: str) -> tuple[str, ...]:
         return _OTHER_NAMES[plain]
     if get_close_matches(plain, [*_FIELDS, *_OTHER_NAMES], n=1, cutoff=_TYPOS):
         fields = sorted(EvaluationInput.model_fields)
-        raise ConfigurationError(f"unknown field{choices(root, fields)}; to keep it anyway: metadata.{root}",
+        raise ConfigurationError(f"unknown field{known_choices(root, fields)}; to keep it anyway: metadata.{root}",
                                  path=name.strip()[:80])  # fmt: skip
     return "metadata", name.strip()
 
@@ -157,7 +157,7 @@ def _check_header(cells: list[str]) -> None:
         raise ConfigurationError("a column without a name")
     if not values_of([(name, {}) for name in cells]).keys() & {"response", "error_type"}:
         fields = sorted(EvaluationInput.model_fields)
-        raise ConfigurationError(f"no column 'response' with the answers to evaluate{choices('', fields)}")
+        raise ConfigurationError(f"no column 'response' with the answers to evaluate{known_choices('', fields)}")
 
 
 def _named_cells(header: list[str], cells: list[str]) -> Named:
@@ -170,7 +170,7 @@ def _named_cells(header: list[str], cells: list[str]) -> Named:
             try:
                 named.append((name, _json(cell) if path in _AS_JSON else cell))
             except ConfigurationError as error:
-                raise error.under(name) from None
+                raise error.with_prefix(name) from None
     return named
 
 

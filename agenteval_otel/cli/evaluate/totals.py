@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agenteval_otel.cli.figures import exactly, frequencies, setting
-from agenteval_otel.components import choices
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.judge_calls import CACHED, JudgeCall
@@ -292,7 +292,7 @@ class Summary(NamedTuple):
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
     """Refuse limits for criteria that no evaluator scores, with the scored ones."""
     problems: list[tuple[str | None, str]] = [
-        ("--fail-under", f"no criterion {limit.criterion!r} is scored{choices(limit.criterion, known)}")
+        ("--fail-under", f"no criterion {limit.criterion!r} is scored{known_choices(limit.criterion, known)}")
         for limit in limits if limit.criterion is not None and limit.criterion not in known
     ]  # fmt: skip
     if problems:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agenteval_otel.components import choices
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 
 _FILES = Path(__file__).parents[1] / "catalogue"
@@ -32,7 +32,7 @@ def entry_of(name: str) -> Mapping[str, Any]:
         ConfigurationError: There is no such criterion; the message names those that there are.
     """
     if name not in names():
-        raise ConfigurationError(f"{name!r} is no criterion of the catalogue{choices(name, names())}")
+        raise ConfigurationError(f"{name!r} is no criterion of the catalogue{known_choices(name, names())}")
     import yaml
 
     text = (_FILES / f"{re.sub('(?<=[a-z])(?=[A-Z])', '_', name).lower()}.yaml").read_text("utf-8")

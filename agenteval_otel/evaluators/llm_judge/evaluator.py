@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
-from agenteval_otel.components import ListOf, PartError
+from agenteval_otel.components import ListOf
+from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.base import (
     CriterionEvaluator,
@@ -34,11 +35,12 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
 )
 from agenteval_otel.evaluators.llm_judge.replies import judge_facts, judgement_of, reply_of
 from agenteval_otel.evaluators.llm_judge.rubric import Levels, NamedRubric, Rubric
-from agenteval_otel.judges import CallableJudge, Judge, JudgeRequest, Verdict, as_judge
+from agenteval_otel.judges import CallableJudge, Judge, JudgeRequest, Verdict
+from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.models.judge_calls import Judgement
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 
 _RUBRIC_PASSES = 0.7
 _OWN_CRITERION = {"description", "scale", "levels", "rubric"}
@@ -105,7 +107,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         try:
             return as_judge(value, path="judge")
         except ConfigurationError as failure:
-            raise PartError(failure) from None
+            raise ComponentError(failure) from None
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -119,7 +121,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             names = [task.criterion_name for task in self.all_rubrics]
         except ConfigurationError as failure:  # of the one rubric that this evaluator's own fields are
             problems = [(None if path == "configuration" else path, text) for path, text in failure.problems]
-            raise PartError(ConfigurationError.of(problems), of_model=True) from None
+            raise ComponentError(ConfigurationError.of(problems), of_model=True) from None
         if len(set(names)) < len(names):
             raise ValueError("two rubrics have the same criterion_name")
         if self.reply_form == "number" and self._tasks(self.criteria())[0].scale.schema["type"] != "integer":
@@ -128,7 +130,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             raise ValueError(f"reply_form {self.reply_form} is for one criterion, and for none with claims")
         unknown = unknown_placeholders(self.prompt_template or "") if self.reply_form not in ("score", "lines") else []
         if unknown:
-            raise PartError(ConfigurationError(
+            raise ComponentError(ConfigurationError(
                 f"{unknown[0]} is no placeholder; known: {', '.join(NAMES.values())}, context.<key>, criterion_name, "
                 f"criterion_description, criterion_scale", path="prompt_template",
             ), of_model=True)  # fmt: skip
@@ -289,7 +291,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             metadata["judge"] = dict(facts)
         if signs:
             metadata["injectionSigns"] = list(signs)
-        return replaced(result, {
+        return copy_with(result, {
             "metadata": metadata or None, "suspected_injection": bool(signs), "judgement": judgement,
             "probability_given_sampled": probability,
         })  # fmt: skip

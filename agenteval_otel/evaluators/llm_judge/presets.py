@@ -21,7 +21,7 @@ from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
 from agenteval_otel.judges import Verdict
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.scoring.scales import rating_of
 
 
@@ -78,9 +78,9 @@ class CatalogueJudge(LLMJudge):
         overrides = {name: value for name, value in overrides.items() if value not in (None, "")}
         return tuple(Rubric(**rubric_fields(name, overrides)) for name in self._names())
 
-    def versioned(self) -> str:
+    def fingerprint_source(self) -> str:
         wording = [rubric.model_dump(mode="json") for rubric in self.all_rubrics]
-        return json.dumps([super().versioned(), wording], sort_keys=True)
+        return json.dumps([super().fingerprint_source(), wording], sort_keys=True)
 
     def _result(
         self, verdict: Verdict, task: CriterionTask, case: Mapping[str, CaseText], *, alone: bool
@@ -88,7 +88,7 @@ class CatalogueJudge(LLMJudge):
         result = super()._result(verdict, task, case, alone=alone)
         if result.status != "scored" or task.criterion.scale != "likert5":
             return result
-        return replaced(result, {"metadata": {**(result.metadata or {}), "rating": rating_of(result.score)}})
+        return copy_with(result, {"metadata": {**(result.metadata or {}), "rating": rating_of(result.score)}})
 
 
 class Coherence(CatalogueJudge, type="Coherence"):

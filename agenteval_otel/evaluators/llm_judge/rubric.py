@@ -12,8 +12,9 @@ from pydantic import BaseModel, BeforeValidator, Field, GetJsonSchemaHandler, mo
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 
-from agenteval_otel.components import Explained, ListOf, PartError
+from agenteval_otel.components import ListOf
 from agenteval_otel.components.component import FreshCopies
+from agenteval_otel.components.explained import ComponentError, FriendlyErrors
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.built_in import NESTED, NotBlank
 from agenteval_otel.evaluators.llm_judge.case import CaseField, CaseFields
@@ -43,7 +44,7 @@ Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
 """What each level of a scale means, by the level."""
 
 
-class Claims(BaseModel, metaclass=Explained):
+class Claims(BaseModel, metaclass=FriendlyErrors):
     """Claims that a judge lists and judges one by one; the score is the share of claims that hold.
 
     The judge quotes each claim, names the evidence and says whether it holds; code counts. ``score = claims that
@@ -65,7 +66,7 @@ class Claims(BaseModel, metaclass=Explained):
     most: int = Field(default=20, ge=1, le=50)
 
 
-class Rubric(FreshCopies, BaseModel, metaclass=Explained):
+class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
     """One criterion of an `LLMJudge`: of the user's own words, or the catalogue's by its name.
 
     ``Coherence``, or ``{type: Coherence, threshold: 5}``, is the catalogue's criterion of that name.
@@ -115,7 +116,7 @@ class Rubric(FreshCopies, BaseModel, metaclass=Explained):
         try:
             return rubric_fields(str(named["type"]), overrides)
         except ConfigurationError as failure:
-            raise PartError(failure, of_model=True) from None
+            raise ComponentError(failure, of_model=True) from None
 
     @model_validator(mode="after")
     def _levels_fit(self) -> Self:

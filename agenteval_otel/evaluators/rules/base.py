@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from agenteval_otel.components import Component, ListOf, load_each, resolve
+from agenteval_otel.components import Component, ListOf
+from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Evaluator, Execution, failure_of, find_criterion, result_of, skipped_of
 from agenteval_otel.evaluators.built_in import TextField, text_at
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
-from agenteval_otel.models.value import replaced
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
 
 _VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {"numeric": (0, 1), "likert5": (1, 5), "string": ("fail", "pass")}
@@ -83,7 +84,7 @@ class RulesEvaluator(Evaluator):
             return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
         except Exception as error:  # of a user's function: a run error
             failed = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
-            return replaced(failed, {"raised": True})
+            return copy_with(failed, {"raised": True})
 
 
 class RuleFailure(NamedTuple):
