@@ -30,13 +30,10 @@ SLOW = {
 UNIT_RING = "not promise and not backend and not live and not slow"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """`pytest` without a path and without -m runs the unit ring, a process for each core and a file in one of them."""
+def pytest_configure(config: pytest.Config) -> None:
+    """`pytest` without a path and without -m runs the unit ring."""
     if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.markexpr:
         config.option.markexpr = UNIT_RING
-        if config.option.numprocesses is None:
-            config.option.numprocesses, config.option.dist = "auto", "loadfile"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
