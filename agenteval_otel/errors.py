@@ -9,6 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+__all__ = [
+    "AgentEvalError",
+    "CaptureError",
+    "ConfigurationError",
+    "EmbedderError",
+    "EvaluationError",
+    "EvaluationSkipped",
+    "JudgeError",
+    "ModelError",
+    "StorageError",
+]
+
 
 class AgentEvalError(Exception):
     """Root of every error that this package raises."""

@@ -189,6 +189,8 @@ class Executor:
             state.awaits()
             self._submit(job, state.mode)
             return
+        if isinstance(outcome, Unavailable) and state.strikes:  # it has ended a process: not in this one
+            outcome = EvaluationError(str(outcome), error_type="crashed")
         if isinstance(outcome, RunsHere):
             if isinstance(outcome, NotPortable):
                 state.leave_process(str(outcome))
@@ -208,7 +210,8 @@ class Executor:
         if mode is None:
             return False
         self._waiting[mode] -= 1
-        self._waiting_s[mode] -= job.expected_s
+        # Sums of fractions leave a rest: nothing waits for no time.
+        self._waiting_s[mode] = self._waiting_s[mode] - job.expected_s if self._waiting[mode] else 0.0
         return True
 
     def _of(self, loop: asyncio.AbstractEventLoop) -> _OfLoop:

@@ -106,7 +106,7 @@ class ForkServer:
         if pid == 0:
             try:
                 hosts.close()
-                self._host.close()
+                os.close(self._host.detach())  # its reader would keep it open
                 self._prepare_worker()
                 work(workers, self._evaluators)
             finally:

@@ -32,6 +32,7 @@ class Job:
         mode: Where it waits or runs; None before and after.
         expected_s: How long evaluations of this evaluator usually take.
         seconds, cpu_s: How long this one took.
+        losses: How often the fork server ended while this evaluation was under way.
         task: The task of an async evaluation.
     """
 
@@ -46,6 +47,7 @@ class Job:
     expected_s: float = 0.0
     seconds: float = 0.0
     cpu_s: float = 0.0
+    losses: int = 0
     task: asyncio.Task[Any] | None = None
     context: contextvars.Context | None = None
     deliveries: Deliveries | None = None

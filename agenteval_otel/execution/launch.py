@@ -135,7 +135,7 @@ class ForkServer:
 
     def _send(self, message: bytes) -> None:
         try:
-            self.channel.sendall(message)
+            self.channel.sendall(message, getattr(socket, "MSG_NOSIGNAL", 0))
         except OSError:
             raise Gone from None
 

@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import queue
+import socket
 import threading
 import time
 from collections import deque
@@ -27,6 +28,8 @@ _MAX_BATCH, _MAX_BATCH_BYTES = 256, 1 << 20
 _GATHER_S = 0.002
 _STARVED_AT_MOST = 4
 _MAX_FAILED_LOADS = 3
+_MAX_LOSSES = 2
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # the host may have the default action of SIGPIPE, which ends it
 _MAX_PAUSE_S = 30.0
 _END_S = 1.0
 
@@ -50,6 +53,8 @@ class Supervisor:
         self.server: ForkServer | None = None
         self._worker: Worker | None = None
         self._failures, self._not_before = 0, 0.0
+        self._cannot_start = False
+        self._under_way: Job | None = None
 
     def __repr__(self) -> str:
         return f"<Supervisor {'not started' if self.server is None else 'running'}>"
@@ -112,21 +117,43 @@ class Supervisor:
                 self._load(server, jobs)
                 if jobs:
                     self._exchange(server, self._worker_for(server, jobs), jobs)
-            except Unavailable as error:
+            except (Unavailable, EvaluationError) as error:
                 while jobs:
                     self._deliver(jobs.popleft(), error)
             except Exception:  # mostly `Gone`
                 self._lose_server()
+                self._blame(jobs)
+
+    def _blame(self, jobs: deque[Job]) -> None:
+        """The fork server ended while a job was under way: for the second time, that evaluation has failed."""
+        job, self._under_way = self._under_way, None
+        if job is None or job not in jobs:
+            return
+        job.losses += 1
+        if job.losses >= _MAX_LOSSES:
+            jobs.remove(job)
+            job.state.strike("the fork server ended while it was evaluating")
+            self._deliver(job, _crashed("the fork server ended while it was evaluating"))
 
     def _running_server(self) -> ForkServer:
+        """The fork server, started if there is none.
+
+        Raises:
+            Unavailable: The machine has no room for a process: evaluations may run in a thread meanwhile.
+            EvaluationError: It ended again and again. An evaluator may be the reason, so none runs in the host.
+        """
         if self.server is None:
             if time.monotonic() < self._not_before:
-                raise Unavailable("the worker process ended again and again; it is tried again later")
+                if self._cannot_start:
+                    raise Unavailable("no process could be started; it is tried again later")
+                raise _crashed("the fork server ended again and again; it is tried again later")
             try:
                 self.server = ForkServer()
             except OSError as error:  # the machine is short of something, which passes
                 self._pause()
+                self._cannot_start = True
                 raise Unavailable(f"no process can be started at present ({type(error).__name__})") from None
+            self._cannot_start = False
             self.server.wait_until_up()
         return self.server
 
@@ -135,12 +162,14 @@ class Supervisor:
         for job in list(jobs):
             state = job.state
             if state.number not in server.problems:
-                if state.failed_loads < _MAX_FAILED_LOADS:
-                    state.failed_loads += 1  # until it is loaded: the server may end meanwhile
-                    server.load(state.number, state.recipe(job.evaluator))
-                    state.failed_loads = 0
-                else:
-                    server.problems[state.number] = "it ends the process that imports it"
+                if state.failed_loads >= _MAX_FAILED_LOADS:  # what ends the fork server must not run in the host
+                    jobs.remove(job)
+                    state.strike("it ends the process that loads it")
+                    self._deliver(job, _crashed("it ends the process that loads it"))
+                    continue
+                state.failed_loads += 1  # until it is loaded: the server may end meanwhile
+                server.load(state.number, state.recipe(job.evaluator))
+                state.failed_loads = 0
             if problem := server.problems[state.number]:
                 jobs.remove(job)
                 self._deliver(job, NotPortable(f"it cannot be loaded in another process ({problem})"))
@@ -160,16 +189,17 @@ class Supervisor:
         """Send jobs and deliver their answers, until all are answered or the worker is lost."""
         for left in range(self._send(worker, jobs), 0, -1):
             job, began = jobs[0], time.monotonic()
+            self._under_way = job
             try:
                 worker.cpu_s, kind, body = self._answer(worker, job, has_more=left > 1)
                 outcome = answer_of(kind, body)
             except (Gone, EvaluationError) as error:
                 outcome = error
-                # Where the fork server has ended too, the evaluation is not to blame: this raises, and it is repeated.
-                self._end_worker(server)
+                self._end_worker(server)  # raises where the fork server has ended too: see `_blame`
+            self._under_way = None
             if isinstance(outcome, Gone):
                 job.state.strike("its process ended")
-                outcome = EvaluationError("its process ended while it was evaluating", error_type="crashed")
+                outcome = _crashed("its process ended while it was evaluating")
             job.seconds = time.monotonic() - began
             jobs.popleft()
             self._failures = 0
@@ -185,6 +215,10 @@ class Supervisor:
         for job in list(jobs):
             if size > _MAX_BATCH_BYTES:
                 break
+            if quarantined := job.state.quarantine():  # since it began to wait
+                jobs.remove(job)
+                self._deliver(job, quarantined)
+                continue
             try:
                 message = None if job.done is None else _message(job, before)
             except Exception:
@@ -197,7 +231,7 @@ class Supervisor:
             size += len(message)
             before = job
         try:
-            worker.channel.sendall(b"%d\n%b" % (len(messages), b"".join(messages)))
+            worker.channel.sendall(b"%d\n%b" % (len(messages), b"".join(messages)), _NO_SIGNAL)
         except OSError:
             pass  # it has ended, which shows when its answer is read
         return len(messages)
@@ -220,8 +254,10 @@ class Supervisor:
 
         for _ in range(_STARVED_AT_MOST):
             answer = worker.lines.read(wait)
-            if answer is not None:
+            if isinstance(answer, list) and len(answer) == 3:
                 return answer
+            if answer is not None:  # an evaluator has written to the socket
+                raise Gone
             if job.done is None or not worker.is_starved(job.limit_s):
                 break
         if job.done is not None:
@@ -267,3 +303,7 @@ def _message(job: Job, before: Job | None) -> bytes:
     elif before is None or job.criteria is not before.criteria:
         criteria = line([criterion.model_dump(mode="json") for criterion in job.criteria]).rstrip()
     return b"%d\n%b\n%b\n" % (job.state.number, criteria, encoded)
+
+
+def _crashed(message: str) -> EvaluationError:
+    return EvaluationError(message, error_type="crashed")

@@ -185,7 +185,9 @@ class HostedModel(Component):
         client = await self._clients.get(lambda: self._connect(key))
         attempts.calls += 1
         reply = await send(client, key)
-        keys = [secret for secret in (key, *self.extra_headers.values()) if secret]
+        headers = self.extra_headers.values()
+        # With and without a scheme such as ``Bearer``.
+        keys = [secret for secret in (key, *headers, *(text.rpartition(" ")[2] for text in headers)) if secret]
         if not 200 <= reply.status < 300:
             raise error_of(reply, keys, question)
         message = object_of(reply)

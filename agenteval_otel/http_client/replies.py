@@ -14,6 +14,7 @@ from agenteval_otel.runtime.masking import mask_known, printable
 RETRYABLE: Final = frozenset({"rate_limited", "overloaded", "server_error", "connection_error"})
 """The error types that a retry may help with."""
 
+_READ_CHARS = 64_000  # no key is longer: half of one would not be masked
 _QUOTED_CHARS: Final = 200
 _ECHO_CHARS: Final = 16
 _WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -121,12 +122,12 @@ def _error_fields(reply: Reply) -> tuple[str, str, str]:
     body = _json(reply.body)
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, str):
-        return "", "", error[:1_000].strip()
+        return "", "", error[:_READ_CHARS].strip()
     if not isinstance(error, dict):
         return "", "", ""
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, dict) else error.get("code")
-    return _word(error.get("type")), _word(code), str(error.get("message") or "")[:1_000].strip()
+    return _word(error.get("type")), _word(code), str(error.get("message") or "")[:_READ_CHARS].strip()
 
 
 def _word(value: Any) -> str:

@@ -41,13 +41,17 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
     response_format: Literal["json_schema", "none"] = "json_schema"
 
     def _connect(self, key: str | None) -> Any:
-        from anthropic import AsyncAnthropic
+        from anthropic import AsyncAnthropic, Omit
 
         http = client_for(self.base_url, max_bytes=self.max_answer_bytes)
-        return AsyncAnthropic(
-            api_key=key, base_url=self.base_url, http_client=http, max_retries=0, open_telemetry=False,
-            default_headers={**_headers_of_the_host(), **self.extra_headers}, timeout=self.deadline_s,
+        # The SDK would read keys of the host's environment and send them to `base_url`, which may be a proxy.
+        no_key: dict[str, Any] = {} if key else {"X-Api-Key": Omit(), "Authorization": Omit()}
+        client = AsyncAnthropic(
+            api_key=key or "none", base_url=self.base_url, http_client=http, max_retries=0, open_telemetry=False,
+            default_headers={**_headers_of_the_host(), **no_key, **self.extra_headers}, timeout=self.deadline_s,
         )  # fmt: skip
+        client.auth_token = None
+        return client
 
     async def _send(self, client: Any, key: str | None, request: JudgeRequest) -> Reply:
         import anthropic

@@ -196,6 +196,8 @@ class Guarded:
         started, probability = self._clock(), 1.0 if reservation is None else reservation.probability
         try:
             verdict = await self.inner.judge(request)
+            if not isinstance(verdict, Verdict):
+                raise JudgeError(f"it returned {type(verdict).__name__}, no Verdict", error_type="malformed_answer")
         except BaseException as error:
             usage, outcome = None, type(error).__name__
             if isinstance(error, JudgeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 import uuid
 from collections.abc import Callable
@@ -192,3 +193,12 @@ def _plausible(usage: JudgeUsage | None) -> JudgeUsage | None:
 
 # As many as settings name; none is ever dropped, since a limit is worth what its ledger knows.
 _LEDGERS: Final[dict[tuple[str, object], Ledger]] = {}
+_EXIT_S: Final = 1.0
+
+
+@atexit.register
+def _write_all() -> None:
+    """What was spent while a file could not be used is written at the process's exit, where that works by then."""
+    for ledger in _LEDGERS.values():
+        if isinstance(ledger, SqliteLedger):
+            ledger.flush(_EXIT_S)

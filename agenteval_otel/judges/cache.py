@@ -117,8 +117,11 @@ class VerdictCache:
             if kept is not None:
                 self._kept.move_to_end(key)
         if self._store is not None and (kept is None or self._is_old(kept)):
-            kept = await self._store.read(key)
-            if kept is not None:
+            read = await self._store.read(key)
+            with self._lock:  # a call that ended meanwhile has put it there
+                kept = self._kept.get(key)
+            if read is not None and (kept is None or self._is_old(kept)):
+                kept = read
                 self._remember(key, kept)
         verdict = None
         if kept is not None and not self._is_old(kept):

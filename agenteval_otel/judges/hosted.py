@@ -55,15 +55,16 @@ class HostedJudge(HostedModel, Judge):
         message = await self._message(attempts, lambda client, key: self._send(client, key, request), question)
         usage = self._usage_of(message).model_copy(update={"calls": attempts.calls})
         try:
-            raw = self._text_of(message)
+            raw = encodable(self._text_of(message))
             answer = parse_answer(raw, request.answer_form)
         except JudgeError as error:
             error.usage = usage
             raise
         model, response_id = message.get("model"), message.get("id")
         return Verdict(
-            answer=answer, raw=raw, usage=usage, model=model if model and isinstance(model, str) else self.model,
-            response_id=response_id if isinstance(response_id, str) else None, duration_s=attempts.age_s(),
+            answer=answer, raw=raw, usage=usage, duration_s=attempts.age_s(),
+            model=encodable(model) if model and isinstance(model, str) else self.model,
+            response_id=encodable(response_id) if isinstance(response_id, str) else None,
         )  # fmt: skip
 
     def _failed(self, error: ModelError, calls: int) -> JudgeError:

@@ -7,7 +7,7 @@ clock that is set back finds them again.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     """A call: the keys that it is charged to, and the most that it may use.
 
     Attributes:
-        expires: Unix time at which the reservation is released if it was never settled.
+        expires: Unix time at which the reservation ends if it was never settled; in a file it then counts as spent.
     """
 
     entry_id: str
@@ -94,12 +94,14 @@ class MemoryLedger:
         self._spent: OrderedDict[Key, Amount] = OrderedDict()
         self._reserved: dict[Key, Amount] = {}
         self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._settled: deque[tuple[Entry, Amount]] = deque()
 
     def __repr__(self) -> str:
         return f"<MemoryLedger {len(self._entries)} reserved>"
 
     async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
         with self._lock:
+            self._apply()
             # In the order of their reservation: late at most by as much as a clock was set back.
             while self._entries and (oldest := next(iter(self._entries.values()))).expires <= now:
                 self._release(oldest.entry_id)
@@ -111,7 +113,17 @@ class MemoryLedger:
             return True
 
     def settle(self, entry: Entry, amount: Amount) -> None:
-        with self._lock:
+        # The garbage collector may settle an abandoned call while its own thread holds the lock.
+        self._settled.append((entry, amount))
+        if self._lock.acquire_if_free():
+            try:
+                self._apply()
+            finally:
+                self._lock.release()
+
+    def _apply(self) -> None:
+        while self._settled:
+            entry, amount = self._settled.popleft()
             self._release(entry.entry_id)
             for key in entry.keys:
                 self._spent[key] = self._spent.get(key, NOTHING).plus(amount)
@@ -121,6 +133,7 @@ class MemoryLedger:
 
     def known(self, keys: Iterable[Key]) -> Totals:
         with self._lock:
+            self._apply()
             return self._totals(keys)
 
     def _totals(self, keys: Iterable[Key]) -> Totals:
@@ -205,7 +218,7 @@ class SqliteLedger:
         """Wait until all that was settled is in the file. True if that was in time."""
         if self._unwritten:
             self._submit(lambda connection: None)
-        return self._store.close(timeout_s)
+        return self._store.close(timeout_s) and not self._unwritten
 
     def _undo(self, entry: Entry, is_reserved: bool) -> None:
         if is_reserved:
@@ -226,7 +239,7 @@ class SqliteLedger:
             for entry, amount in written:
                 connection.execute("DELETE FROM reserved WHERE entry_id = ?", (entry.entry_id,))
                 for key in entry.keys:
-                    self._charge(connection, key, amount)
+                    self._charge(connection, key, amount, self._account)
             return work(connection)
 
         def committed() -> None:
@@ -235,6 +248,12 @@ class SqliteLedger:
         return self._store.submit(transaction, on_commit=committed)
 
     def _reserve(self, connection: sqlite3.Connection, entry: Entry, allows: Allows, now: float) -> bool:
+        # A process that ended before it settled may have spent all of it: what has expired counts as spent.
+        expired = connection.execute(
+            "SELECT account, scope, period, number, nano_usd, tokens FROM reserved WHERE expires <= ?", (now,)
+        ).fetchall()
+        for account, scope, period, number, nano_usd, tokens in expired:
+            self._charge(connection, Key(scope, period, number), Amount(nano_usd, tokens), account)
         # What expires later than any reservation lasts was made by a clock that was wrong.
         connection.execute("DELETE FROM reserved WHERE expires <= ? OR expires > ?", (now, now + 2 * 86_400))
         self._last_totals = totals = {key: self._total(connection, key) for key in entry.keys}
@@ -257,14 +276,14 @@ class SqliteLedger:
         ).fetchone()
         return Amount(*row)
 
-    def _charge(self, connection: sqlite3.Connection, key: Key, amount: Amount) -> None:
+    def _charge(self, connection: sqlite3.Connection, key: Key, amount: Amount, account: str) -> None:
         known = connection.execute(
             "UPDATE spent SET nano_usd = max(nano_usd, 0) + ?, tokens = max(tokens, 0) + ?"
             " WHERE account = ? AND scope = ? AND period = ? AND number = ?",
-            (*amount, self._account, *key),
+            (*amount, account, *key),
         ).rowcount
         if not known:
-            row = connection.execute("INSERT INTO spent VALUES (?, ?, ?, ?, ?, ?)", (self._account, *key, *amount))
+            row = connection.execute("INSERT INTO spent VALUES (?, ?, ?, ?, ?, ?)", (account, *key, *amount))
             # By the order in which windows began, whatever clocks say: a clock set forward and back loses nothing.
             connection.execute(
                 "DELETE FROM spent WHERE period = ? AND rowid <= ?", (key.period, (row.lastrowid or 0) - _MAX_WINDOWS)

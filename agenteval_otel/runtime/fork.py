@@ -99,6 +99,14 @@ class ForkSafeLock:
     def _reset(self) -> None:
         self._lock = threading.Lock()
 
+    def acquire_if_free(self) -> bool:
+        """Acquire it without waiting; False where it is taken, maybe by this thread: then do not release it."""
+        return self._lock.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Release what `acquire_if_free` has acquired."""
+        self._lock.release()
+
     def __enter__(self) -> None:
         self._lock.acquire()
 

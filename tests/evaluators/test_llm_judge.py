@@ -148,7 +148,7 @@ def test_what_is_no_score_of_the_scale_is_a_failure(scale: str, message: Any, wo
 
 
 @given(
-    said=st.recursive(
+    message=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
         max_leaves=5,

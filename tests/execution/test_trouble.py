@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from agenteval_otel.execution import Executor, supervisor
 from agenteval_otel.models import EvaluationInput, ToolCall
 from tests.execution.support import Starting
 from tests.execution.test_processes import fork_server_of, one, with_executor
+from tests.promises.programs import run_program
 from tests.testing.computing import Computing, Troubled
 from tests.testing.evaluations import evaluate
 
@@ -66,10 +68,8 @@ def test_it_never_gives_up_for_good() -> None:
     with_executor(work)
 
 
-def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Every answer is evaluated; the third time the evaluator goes to a thread, and others have a worker again."""
+def test_an_evaluator_whose_module_ends_the_fork_server_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It fails as crashed and does not run in the application; others have a worker again."""
     (tmp_path / "fatal_module.py").write_text(
         "import os\nif os.environ.get('AGENTEVAL_ENABLED') == 'false':\n    os._exit(1)\n"
         "def fatal(evaluation_input):\n    return 1.0\n"
@@ -79,14 +79,15 @@ def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
 
     async def work(executor: Executor) -> None:
         assert executor._supervisor is not None
-        for _ in range(3):
-            assert (await one(executor, fatal))[0].score == 1.0
+        for _ in range(4):
+            with pytest.raises(EvaluationError) as caught:
+                await one(executor, fatal)
+            assert caught.value.error_type == "crashed"
             executor._supervisor._not_before = 0.0
-        assert executor.mode(fatal) == "thread"
+        assert executor.mode(fatal) == "process"
         assert await place(executor) != os.getpid()
 
     with_executor(work)
-    assert "it ends the process that imports it" in caplog.text
 
 
 def test_an_input_that_json_cannot_hold_is_no_strike() -> None:
@@ -154,3 +155,64 @@ def test_an_evaluator_ends_what_it_started() -> None:
         return (await one(executor, Starting()))[0].score
 
     assert with_executor(work) is True
+
+
+OWN = """
+import os, signal, time
+
+def good(evaluation_input):
+    return True
+
+def kills_its_parent(evaluation_input):
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(5)
+    return True
+
+def hangs(evaluation_input):
+    time.sleep(600)
+"""
+PROGRAM = """
+    import signal, sys
+    from agenteval_otel import accounting, configure, flush, monitor
+    from agenteval_otel.evaluators import Func
+    import own_evaluators
+
+    class Keeping:
+        async def save_result(self, aggregated):
+            for result in aggregated.results:
+                print("result", result.criterion_name, result.error_type or result.status, flush=True)
+
+    if __name__ == "__main__":
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in many command-line programs
+        functions = [getattr(own_evaluators, name) for name in sys.argv[2:]]
+        evaluators = [Func.of(function, execution="process", timeout_s=0.5) for function in functions]
+        configure(evaluators=evaluators, sample_rate=1.0, storage=[Keeping()])
+        handler = monitor(agent="agent")(lambda number: str(number))
+        for number in range(int(sys.argv[1])):
+            handler(number)
+        print("flushed", flush(50.0), accounting()["evaluated"])
+"""
+
+
+def results_of(folder: Path, calls: int, *functions: str) -> Counter[tuple[str, str]]:
+    """How often each function's results had each outcome, in a program of its own that survives them."""
+    (folder / "own_evaluators.py").write_text(OWN)
+    finished = run_program(PROGRAM, str(calls), *functions, timeout_s=90.0, PYTHONPATH=str(folder))
+    assert finished.code == 0, finished.stderr
+    assert finished.lines("flushed") == [f"True {calls}"]
+    return Counter((name, outcome) for name, outcome in (line.split() for line in finished.lines("result")))
+
+
+def test_what_ends_the_fork_server_never_runs_in_the_application(tmp_path: Path) -> None:
+    """An evaluator that kills its parent process fails, and neither the application nor its parent is killed."""
+    outcomes = results_of(tmp_path, 8, "kills_its_parent")
+    assert sum(outcomes.values()) == 8
+    assert {outcome for _, outcome in outcomes} <= {"crashed", "quarantined"}
+
+
+def test_a_hanging_evaluator_that_is_quarantined_holds_up_no_queued_answer(tmp_path: Path) -> None:
+    """After three time limits its waiting evaluations fail at once, and the others are all scored."""
+    outcomes = results_of(tmp_path, 40, "good", "hangs")
+    assert outcomes["good", "scored"] == 40
+    assert outcomes["hangs", "timeout"] <= 4
+    assert outcomes["hangs", "timeout"] + outcomes["hangs", "quarantined"] == 40

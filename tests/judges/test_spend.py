@@ -265,7 +265,7 @@ def test_a_cancelled_call_settles() -> None:
 # --- clocks -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
 def test_reservations_of_killed_processes_expire(in_file: bool, tmp_path: Path) -> None:
-    """A late settlement still counts."""
+    """In a file it counts as spent, as the provider may have charged for the call; a late settlement counts too."""
     with file_of(tmp_path / "spend.db") as shared:
         ledger = shared if in_file else MemoryLedger()
         clock = ManualClock(NOON)
@@ -274,8 +274,9 @@ def test_reservations_of_killed_processes_expire(in_file: bool, tmp_path: Path) 
         clock.advance(899)
         assert skip_of(budget) == "budget_exhausted"
         clock.advance(2)
-        budget.settle(reserve(budget), usage_of(1, 1))
-        budget.settle(reservation, usage_of(300, 0))  # it lived after all: what it has used counts
+        if not in_file:
+            budget.settle(reserve(budget), usage_of(1, 1))
+            budget.settle(reservation, usage_of(300, 0))  # it lived after all: what it has used counts
         assert skip_of(budget) == "budget_exhausted"
 
 
@@ -346,7 +347,7 @@ def test_a_failed_settlement_is_written_later(tmp_path: Path) -> None:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         budget.settle(reservation, usage_of(100, 0))
-        assert ledger.flush(5.0)
+        assert not ledger.flush(5.0)
         other.execute("ROLLBACK")
         clock.advance(11)
         budget.settle(reserve(budget), usage_of(11, 0))
