@@ -92,7 +92,7 @@ _WITHHELD = frozenset({"refusal", "content_filter", "content_filtered", "safety"
 _HEAD, _TAIL = 1024, 512
 _LONG_ENOUGH_TO_BREAK_OFF = 200
 _LONG_LINE = 40
-# Zero-width and joining marks, soft hyphen, byte order mark, Braille blank, Hangul fillers: visible to nobody.
+# Zero-width and joining marks, soft hyphen, byte order mark, Braille blank, Hangul fillers: all invisible.
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0"

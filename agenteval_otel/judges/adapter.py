@@ -55,7 +55,7 @@ class CallableJudge(Judge):
     @model_validator(mode="after")
     def _is_known_by_name(self) -> Self:
         if self.cache is not None and self.cache.path is not None and not self.name:
-            raise ValueError("a cache file needs a 'name' here: by it verdicts are told from those of other objects")
+            raise ValueError("a cache file needs a 'name' here: it separates its verdicts from those of other objects")
         return self
 
     @classmethod

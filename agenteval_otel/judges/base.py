@@ -172,7 +172,7 @@ class Guarded:
             return verdict
         except Exception as error:
             call.set_exception(error)
-            call.exception()  # asyncio logs an error that nobody looks at
+            call.exception()  # asyncio logs an error that is never retrieved
             raise
         finally:
             del self._calls[place]

@@ -267,7 +267,7 @@ class SqliteLedger:
 
     def _total(self, connection: sqlite3.Connection, key: Key) -> Amount:
         row = connection.execute(
-            # A negative amount, which somebody has written into the file, gives no money.
+            # A negative amount, which only an edit of the file can give, adds no budget.
             "SELECT coalesce(sum(max(nano_usd, 0)), 0), coalesce(sum(max(tokens, 0)), 0) FROM ("
             " SELECT nano_usd, tokens FROM spent WHERE account = :a AND scope = :s AND period = :p AND number = :n"
             " UNION ALL"

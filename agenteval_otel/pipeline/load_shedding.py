@@ -142,7 +142,7 @@ class LoadShedder:
             if self.settings.enabled:
                 self._move(now, work, overload)
         except Exception as error:
-            # Nobody may stay reduced where nothing is measured.
+            # Without measurements sampling must not stay reduced.
             self.reset()
             self.fail("load_shedding")
             log.warning("part_failed", part="load_shedding", error_type=type(error).__name__)

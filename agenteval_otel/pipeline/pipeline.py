@@ -65,7 +65,7 @@ class Pipeline:
         shutdown_timeout_s: How long the process's exit may wait for what is pending.
 
     Attributes:
-        provisional: Nobody has configured it yet: what handlers ask for is checked against the one that will be.
+        provisional: Not configured yet: handlers' arguments are checked against the pipeline that `configure` builds.
         late_spans: Agent spans may end on the background thread.
     """
 
@@ -123,7 +123,7 @@ class Pipeline:
         for provider in (telemetry, *storage):
             self._know(provider)
         if telemetry is not None:
-            # Where results are stored, or somebody is called, nobody has to hear that they are not emitted.
+            # Where results are stored, or a callback is set, there is no warning that they are not emitted.
             telemetry.emitter.providers.warns = False
         self.dispatcher.start(
             self.engine.process, self._settle, has_room=self.engine.has_room, on_work=self._load.note, on_stall=self,
@@ -221,7 +221,7 @@ class Pipeline:
         log.warning("storage_failed", part=name, error_type=type(error).__name__)
 
     def broken(self, part: str, error: BaseException | None = None) -> None:
-        """Count and log that a part broke where nobody may notice."""
+        """Count and log that a part broke."""
         self.accounting.fail(part)
         # Our own words name types and never content; what others raise may quote the conversation.
         problem = {"problem": str(error)} if isinstance(error, CaptureError) else {}

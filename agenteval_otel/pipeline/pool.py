@@ -218,7 +218,7 @@ class _Pool:
                         self.worker = None
                 if self._closed or self._retired:  # ends when the queue is empty
                     worker.close()
-                elif self.queue and worker.sleeping:  # it came while nobody knew whom to wake
+                elif self.queue and worker.sleeping:  # it came before the loop was known
                     worker.wake(linger=False)
             return True
         except RuntimeError:

@@ -18,12 +18,12 @@ _MIN_S: Final = 1.0
 
 _HEAD: Final = """Receivers of the alerts. `{receiver}` gets all of them; for others add receivers
 (email_configs, slack_configs, pagerduty_configs, ...) and name them in the routes."""
-_HEAD_WITHOUT_WEBHOOK: Final = """So far nobody is notified: pass `--webhook URL`, or configure this receiver, such as
+_HEAD_WITHOUT_WEBHOOK: Final = """Nothing is sent yet: pass `--webhook URL`, or configure this receiver, such as
 webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
 
 
 def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFiles:
-    """Alertmanager's configuration; without the webhook, the address that alerts are posted to, it notifies nobody.
+    """Alertmanager's configuration; without the webhook, the address that alerts are posted to, nothing is sent.
 
     Raises:
         ConfigurationError: The webhook is not an HTTP address.

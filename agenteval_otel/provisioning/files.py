@@ -90,7 +90,7 @@ def _replace(path: Path, text: str) -> None:
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
-            os.chmod(beside, 0o644)  # read by Prometheus, Grafana and others, which run as somebody else
+            os.chmod(beside, 0o644)  # read by Prometheus, Grafana and others, which run as other users
             os.replace(beside, path)
         except BaseException:
             os.unlink(beside)

@@ -45,8 +45,8 @@ class PatternRedactor(Redactor, type="patterns"):
     """Replaces what its patterns find by ``[SECRET]``, ``[EMAIL]``, ``[CARD]``, ``[PHONE]``, ``[IBAN]`` or ``[IP]``.
 
     Cards and account numbers are known by their check digits, secrets by their form or by the name that they are given
-    to, telephone numbers by their form or the word before them. Patterns are no guarantee: names, addresses and what
-    nobody wrote a pattern for stay.
+    to, telephone numbers by their form or the word before them. Patterns guarantee nothing: names, addresses and
+    secrets of an unknown form stay.
 
     Attributes:
         kinds: Which of the built-in kinds are looked for.

@@ -92,7 +92,7 @@ class FanOutStorage:
     def _close_here(self) -> None:
         # Without a free descriptor there is no loop.
         with contextlib.suppress(OSError), asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.get_loop()  # before there is a coroutine that nobody would await
+            runner.get_loop()  # before there is a coroutine that would never be awaited
             runner.run(self.close())
 
 

@@ -60,7 +60,7 @@ def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Ite
     """
     make_folders(path.parent)
     while True:
-        # Without blocking: a pipe that nobody reads is refused instead of waited for.
+        # Without blocking: a pipe without a reader is refused instead of waited for.
         descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
         _OPEN.add(descriptor)
         try:

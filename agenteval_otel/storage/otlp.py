@@ -1,6 +1,6 @@
 """OtlpStorageProvider: the emitter's name among the storage providers, and its settings.
 
-The pipeline takes its `emitter` and emits with that; offline runs, and whoever assembles by hand, save results to it.
+The pipeline takes its `emitter` and emits with that; offline runs and pipelines built by hand save results to it.
 """
 
 from __future__ import annotations

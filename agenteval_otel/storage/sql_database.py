@@ -36,7 +36,7 @@ from agenteval_otel.storage.files import identity, lock_of, open_locked
 from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
 
 VERSION = 1
-_CREATE_LOCK = 0x6167656E74  # an advisory lock: any number that nobody else uses
+_CREATE_LOCK = 0x6167656E74  # an advisory lock: any number of our own
 _BUSY_S = 0.25
 _STATEMENT_LIMIT_MS = 10_000
 _CONNECT_S = 5

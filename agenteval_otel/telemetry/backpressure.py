@@ -1,6 +1,6 @@
 """Backpressure: what the host's span and log processors still take before they drop spans of the host.
 
-The SDK's batch processors evict the oldest item of a full queue, whoever it belongs to. Emission therefore waits while
+The SDK's batch processors evict the oldest item of a full queue, the host's or ours. Emission therefore waits while
 a queue is more than a quarter full. The queues are private parts of the SDK, and of subclasses such as Langfuse's:
 where they cannot be seen, at most 512 items go out per schedule delay. Other processors have no queue to wait for.
 """

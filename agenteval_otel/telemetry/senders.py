@@ -261,7 +261,7 @@ def _rejected(signal: Signal, reply: bytes, kind: str) -> int | None:
         if kind not in ("", "application/x-protobuf", "application/octet-stream") and (reply or "html" in kind):
             return None
         message = signal.response.FromString(reply)
-        # Bytes that parse into nothing known are somebody else's.
+        # Bytes without any known field are not an OTLP reply.
         if reply and not message.HasField("partial_success"):
             return None
         return int(getattr(message.partial_success, signal.rejected))

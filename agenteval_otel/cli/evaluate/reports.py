@@ -170,7 +170,7 @@ class JsonReport(Report):
 
 
 _NONE = "\u2013"
-# In code, an @ mentions nobody and an address is no link.
+# In code, an @ mentions no one and an address is not a link.
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|#~@&]|://|www\.")
 
 

@@ -49,7 +49,7 @@ class Alert(NamedTuple):
         name: Its name, ``Agenteval`` first; several rules may share it if their labels differ.
         expression: PromQL; while it returns a series, the alert is pending or fires.
         for_s: How long the expression must hold, before the time scale.
-        severity: ``page`` wakes somebody, ``ticket`` waits for the morning.
+        severity: ``page`` wakes the person on call, ``ticket`` waits for the morning.
         summary: One line, a template of Prometheus.
         description: What is measured and what it means, a template.
         scenarios: Its tests; where another alert has them too, they are empty.
