@@ -44,14 +44,15 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.judges": [
         "AnthropicJudge", "BreakerSettings", "CacheSettings", "CallableJudge", "Judge",
-        "JudgeRequest", "JudgeUsage", "OpenAICompatibleJudge", "SpendLimits", "Verdict", "parse_answer",
+        "JudgeRequest", "JudgeUsage", "OpenAICompatibleJudge", "SpendLimits", "Verdict", "as_judge",
+        "parse_answer",
     ],
     "agenteval_otel.redaction": [
         "PatternRedactor", "Redactor", "default_redactors",     ],
     "agenteval_otel.sampling": [
         "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
         "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
-        "RateLimitSampler", "RatioSampler", "Sampler", "SamplingContext",
+        "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
         "SamplingDecision", "ScoreSampler", "SlowSampler",     ],
     "agenteval_otel.storage": [
         "ConsoleStorageProvider", "EvaluationStorageProvider", "JsonFileStorageProvider",

@@ -7,7 +7,7 @@ outlives its deadline, and never shows its key. Importing this package loads no 
 
 from __future__ import annotations
 
-from agenteval_otel.judges.adapter import CallableJudge
+from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.anthropic import AnthropicJudge
 from agenteval_otel.judges.base import Judge
@@ -29,5 +29,6 @@ __all__ = [
     "OpenAICompatibleJudge",
     "SpendLimits",
     "Verdict",
+    "as_judge",
     "parse_answer",
 ]

@@ -7,15 +7,24 @@ from agenteval_otel.sampling.escalation import (
     Escalation,
     FailureSampler,
     LabelSampler,
+    ResultSampler,
     ScoreSampler,
 )
 from agenteval_otel.sampling.ratio import RateLimitSampler, RatioSampler
-from agenteval_otel.sampling.rules import AgentSampler, ErrorSampler, FunctionSampler, PatternSampler, SlowSampler
+from agenteval_otel.sampling.rules import (
+    AgentSampler,
+    ErrorSampler,
+    FunctionSampler,
+    PatternSampler,
+    RuleSampler,
+    SlowSampler,
+)
 from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
     "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
     "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
-    "RateLimitSampler", "RatioSampler", "Sampler", "SamplingContext",
-    "SamplingDecision", "ScoreSampler", "SlowSampler",
+    "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
+    "SamplingDecision",
+    "ScoreSampler", "SlowSampler",
 ]  # fmt: skip
