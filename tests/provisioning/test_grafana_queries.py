@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
