@@ -53,7 +53,7 @@ class Supervisor:
         self.server: ForkServer | None = None
         self._worker: Worker | None = None
         self._failures, self._not_before = 0, 0.0
-        self._cannot_start = False
+        self._lost_in_evaluation = False
         self._under_way: Job | None = None
 
     def __repr__(self) -> str:
@@ -127,6 +127,7 @@ class Supervisor:
     def _blame(self, jobs: deque[Job]) -> None:
         """The fork server ended while a job was under way: for the second time, that evaluation has failed."""
         job, self._under_way = self._under_way, None
+        self._lost_in_evaluation = job is not None
         if job is None or job not in jobs:
             return
         job.losses += 1
@@ -139,21 +140,20 @@ class Supervisor:
         """The fork server, started if there is none.
 
         Raises:
-            Unavailable: The machine has no room for a process: evaluations may run in a thread meanwhile.
-            EvaluationError: It ended again and again. An evaluator may be the reason, so none runs in the host.
+            Unavailable: It cannot be started now, or not load what it has to: evaluations may run in a thread.
+            EvaluationError: It ended during an evaluation, which must not run in the host then.
         """
         if self.server is None:
             if time.monotonic() < self._not_before:
-                if self._cannot_start:
-                    raise Unavailable("no process could be started; it is tried again later")
-                raise _crashed("the fork server ended again and again; it is tried again later")
+                if self._lost_in_evaluation:
+                    raise _crashed("the fork server ended again and again; it is tried again later")
+                raise Unavailable("no worker process could be started; it is tried again later")
             try:
                 self.server = ForkServer()
             except OSError as error:  # the machine is short of something, which passes
                 self._pause()
-                self._cannot_start = True
+                self._lost_in_evaluation = False
                 raise Unavailable(f"no process can be started at present ({type(error).__name__})") from None
-            self._cannot_start = False
             self.server.wait_until_up()
         return self.server
 
@@ -162,14 +162,12 @@ class Supervisor:
         for job in list(jobs):
             state = job.state
             if state.number not in server.problems:
-                if state.failed_loads >= _MAX_FAILED_LOADS:  # what ends the fork server must not run in the host
-                    jobs.remove(job)
-                    state.strike("it ends the process that loads it")
-                    self._deliver(job, _crashed("it ends the process that loads it"))
-                    continue
-                state.failed_loads += 1  # until it is loaded: the server may end meanwhile
-                server.load(state.number, state.recipe(job.evaluator))
-                state.failed_loads = 0
+                if state.failed_loads < _MAX_FAILED_LOADS:
+                    state.failed_loads += 1  # until it is loaded: the server may end meanwhile
+                    server.load(state.number, state.recipe(job.evaluator))
+                    state.failed_loads = 0
+                else:  # its module is imported in the host already: that does not end a process
+                    server.problems[state.number] = "it ends the process that imports it"
             if problem := server.problems[state.number]:
                 jobs.remove(job)
                 self._deliver(job, NotPortable(f"it cannot be loaded in another process ({problem})"))

@@ -68,8 +68,10 @@ def test_it_never_gives_up_for_good() -> None:
     with_executor(work)
 
 
-def test_an_evaluator_whose_module_ends_the_fork_server_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It fails as crashed and does not run in the application; others have a worker again."""
+def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every answer is evaluated; the third time the evaluator goes to a thread, and others have a worker again."""
     (tmp_path / "fatal_module.py").write_text(
         "import os\nif os.environ.get('AGENTEVAL_ENABLED') == 'false':\n    os._exit(1)\n"
         "def fatal(evaluation_input):\n    return 1.0\n"
@@ -79,15 +81,14 @@ def test_an_evaluator_whose_module_ends_the_fork_server_fails(monkeypatch: pytes
 
     async def work(executor: Executor) -> None:
         assert executor._supervisor is not None
-        for _ in range(4):
-            with pytest.raises(EvaluationError) as caught:
-                await one(executor, fatal)
-            assert caught.value.error_type == "crashed"
+        for _ in range(3):
+            assert (await one(executor, fatal))[0].score == 1.0
             executor._supervisor._not_before = 0.0
-        assert executor.mode(fatal) == "process"
+        assert executor.mode(fatal) == "thread"
         assert await place(executor) != os.getpid()
 
     with_executor(work)
+    assert "it ends the process that imports it" in caplog.text
 
 
 def test_an_input_that_json_cannot_hold_is_no_strike() -> None:
