@@ -55,6 +55,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no file in the host's folder
     mark_process()  # before any module of the user's is imported: `configure` and `monitor` do nothing here
     channel = socket.socket(fileno=os.dup(0))
+    channel.setblocking(True)  # not so where gevent, eventlet or a default timeout made it
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     ForkServer(channel).serve()
 

@@ -92,6 +92,7 @@ class ForkServer:
             raise
         finally:
             theirs.close()
+        ours.settimeout(None)
         self.channel = ours
         self.problems: dict[int, str] = {}
         self._lines = Lines(ours)
@@ -117,8 +118,10 @@ class ForkServer:
         data, descriptors, _, _ = socket.recv_fds(self.channel, 4096, 1)
         if not data or not descriptors:
             raise Gone
+        channel = socket.socket(fileno=descriptors[0])
+        channel.settimeout(None)  # whatever the host's default is
         loaded = {number for number, problem in self.problems.items() if not problem}
-        return Worker(json.loads(data)[0], socket.socket(fileno=descriptors[0]), loaded)
+        return Worker(json.loads(data)[0], channel, loaded)
 
     def end_worker(self) -> None:
         """End its worker, where there is one."""

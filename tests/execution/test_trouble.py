@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,24 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
     with_executor(work)
     (line,) = [entry.message for entry in caplog.records]
     assert "worker_process_unavailable" in line
+
+
+def test_a_default_timeout_of_the_hosts_sockets_is_not_the_workers(caplog: pytest.LogCaptureFixture) -> None:
+    """gevent and eventlet make sockets that do not block as well: the fork server and the worker wait all the same."""
+
+    async def work(executor: Executor) -> None:
+        computing = Computing()
+        (first,) = await one(executor, computing)
+        await asyncio.sleep(0.3)  # longer than the timeout
+        (second,) = await one(executor, computing)
+        assert first.metadata["pid"] == second.metadata["pid"] != os.getpid()  # type: ignore[index]
+
+    socket.setdefaulttimeout(0.1)
+    try:
+        with_executor(work)
+    finally:
+        socket.setdefaulttimeout(None)
+    assert not caplog.records
 
 
 def test_it_never_gives_up_for_good() -> None:

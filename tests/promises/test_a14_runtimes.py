@@ -130,6 +130,7 @@ RUNTIMES = {
     sys.path.insert(0, os.getcwd())
     folder = tempfile.mkdtemp(); os.chdir(folder); os.rmdir(folder)
     """),
+    "sockets with a default timeout": Odd("import socket; socket.setdefaulttimeout(0.05)"),
     "no environment": Odd("import os; os.environ.clear()"),
 }  # fmt: skip
 
