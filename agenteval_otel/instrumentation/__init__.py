@@ -1,6 +1,20 @@
 """Instrumentation: how answers of the application's handlers reach the pipeline."""
 
-from agenteval_otel.instrumentation.annotation import annotate
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from agenteval_otel.instrumentation.decorator import monitor
 
+if TYPE_CHECKING:
+    from agenteval_otel.instrumentation.annotation import annotate
+
 __all__ = ["annotate", "monitor"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "annotate":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from agenteval_otel.instrumentation.annotation import annotate  # imports the engine
+
+    return annotate

@@ -1,26 +1,19 @@
-"""`@monitor`: one line on a handler."""
+"""`@monitor`: one line on a handler.
+
+Only the signature is here: the engine is imported by the first decoration, so that importing `monitor` is cheap.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from agenteval_otel.capture import Facts
-from agenteval_otel.capture.text import clean
-from agenteval_otel.compat import load_evaluators
-from agenteval_otel.config.parts import load_sampler, load_storage
-from agenteval_otel.config.process import default_pipeline
-from agenteval_otel.engine.handler import HandlerOptions, HandlerSettings, StorageLike
-from agenteval_otel.engine.stages import check_escalation
-from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.evaluators.func import EvaluatorLike
-from agenteval_otel.instrumentation.handler import Handler
-from agenteval_otel.instrumentation.wrappers import wrap
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.sampling import Escalation, Sampler
-from agenteval_otel.sampling.escalation import load_escalation
+if TYPE_CHECKING:
+    from agenteval_otel.capture import Facts
+    from agenteval_otel.engine.handler import StorageLike
+    from agenteval_otel.evaluators.func import EvaluatorLike
+    from agenteval_otel.pipeline import Pipeline
+    from agenteval_otel.sampling import Escalation, Sampler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,45 +69,9 @@ def monitor(
     Raises:
         ConfigurationError: At decoration, with the path of the wrong argument and the known choices.
     """
-    if handler is not None and not callable(handler) and not isinstance(handler, classmethod | staticmethod):
-        hint = f"; did you mean agent={handler!r}?" if isinstance(handler, str) else ""
-        raise ConfigurationError(f"expected a callable, found {type(handler).__name__}{hint}", path="handler")
-    chosen = None if evaluators is None else load_evaluators(evaluators)
-    options = HandlerOptions(
-        evaluators=chosen, sampler=load_sampler(sample_rate, sampler), escalation=_load_fitting(escalation, chosen),
-        storage=None if storage is None else load_storage(storage),
+    from agenteval_otel.instrumentation.decoration import decorated
+
+    return decorated(
+        handler, agent=agent, evaluators=evaluators, sample_rate=sample_rate, sampler=sampler, escalation=escalation,
+        capture=capture, storage=storage, pipeline=pipeline,
     )  # fmt: skip
-    _check_facts(agent, capture)
-
-    def decorate(function: Any) -> Any:
-        if isinstance(function, classmethod | staticmethod):
-            return type(function)(decorate(function.__func__))
-        if inspect.isclass(function):
-            raise ConfigurationError(f"{function.__name__} is a class: decorate its method", path="handler")
-        name = clean(agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256)
-
-        def settings_for(used: Pipeline) -> HandlerSettings:
-            return used.handler(name, options, capture=capture, function=function)
-
-        handling = Handler(
-            name, function, settings_for, pipeline or default_pipeline(), follows=pipeline is None,
-            keep_arguments=capture is not None,
-        )  # fmt: skip
-        return wrap(function, handling)
-
-    return decorate if handler is None else decorate(handler)
-
-
-def _check_facts(agent: Any, capture: Any) -> None:
-    if agent is not None and (not isinstance(agent, str) or not agent.strip()):
-        raise ConfigurationError(f"expected a name, found {agent!r}", path="agent")
-    if capture is not None and not callable(capture):
-        raise ConfigurationError(f"expected a function, found {type(capture).__name__}", path="capture")
-
-
-def _load_fitting(value: Any, evaluators: Sequence[Evaluator] | None) -> Escalation | bool | None:
-    """The escalation, checked against the evaluators where they are given here."""
-    escalation = load_escalation(value)
-    if isinstance(escalation, Escalation) and evaluators is not None:
-        check_escalation(escalation, evaluators)
-    return escalation

@@ -225,25 +225,34 @@ COST = """
         used = resource.getrusage(resource.RUSAGE_SELF)
         return used.ru_utime + used.ru_stime
     start = cpu()
-    {first}
-    middle = cpu()
-    {second}
-    print("cpu", middle - start, cpu() - middle)
+    {code}
+    print("cpu", cpu() - start)
 """
+BARE, MONITOR = "import agenteval_otel", "from agenteval_otel import monitor"
+DECORATED = f"{MONITOR}; monitor(str.upper)"
+SDK = "import opentelemetry.sdk.trace, opentelemetry.sdk.metrics, opentelemetry.sdk._logs"
 
 
 @pytest.mark.sized
-def test_the_import_is_cheap(promise: Recorder) -> None:
-    """`import agenteval_otel` costs less than 150 ms, and `monitor` not much more than what it stands on."""
-    parts = "import asyncio, pydantic, logging, regex, opentelemetry.trace, opentelemetry.metrics, opentelemetry._logs"
-    bare, ours, theirs = [], [], []
-    for _ in range(7 if FULL else 3):
-        (line,) = run_program(COST.format(first="import agenteval_otel", second=parts)).lines("cpu")
-        bare.append(float(line.split()[0]))
-        (line,) = run_program(COST.format(first=parts, second="from agenteval_otel import monitor")).lines("cpu")
-        theirs.append(float(line.split()[0]))
-        ours.append(float(line.split()[1]))
-    promise("A13", figure=f"import {min(bare) * 1e3:.0f} ms of CPU, `monitor` {min(ours) * 1e3:.0f} ms more")
-    assert min(bare) <= 0.150
-    # Of one process each: another may have had a quieter moment.
-    assert min(item / other for item, other in zip(ours, theirs, strict=True)) <= 3.5
+def test_the_import_is_cheap(promise: Recorder, tmp_path: Path) -> None:
+    """The package takes less than 150 ms, `monitor` at most twice the SDK, with a decoration at most five times."""
+
+    def cpu_s(code: str) -> float:
+        # With bytecode, as an installed package has it, whatever the variables of this process say.
+        program = run_program(COST.format(code=code), PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=str(tmp_path))
+        return float(program.lines("cpu")[0])
+
+    codes = (BARE, MONITOR, DECORATED, SDK)
+    for code in codes:
+        cpu_s(code)  # writes the bytecode
+    rounds = [tuple(map(cpu_s, codes)) for _ in range(7 if FULL else 3)]
+    bare, monitor, decorated, sdk = (min(times) * 1e3 for times in zip(*rounds, strict=True))
+    promise(
+        "A13",
+        figure=f"import {bare:.0f} ms of CPU, `monitor` {monitor:.0f}, with a decoration {decorated:.0f}; "
+        f"the SDK alone {sdk:.0f}",
+    )
+    assert bare <= 150
+    # Within one round: another may have had a quieter moment.
+    assert min(monitor / sdk for _, monitor, _, sdk in rounds) <= 2.0
+    assert min(decorated / sdk for _, _, decorated, sdk in rounds) <= 5.0
