@@ -1,14 +1,31 @@
-"""Figures and signs as every command prints them."""
+"""Figures: numbers as options take them, figures and signs as every command prints them."""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from agenteval_otel.scoring.intervals import Estimate
+
+
+def number_between(low: float, high: float, expected: str, kind: Callable[[str], float] = float) -> Callable[[str], Any]:
+    """The type of an option: a number in this range; `expected` completes the message "must be ..."."""
+
+    def parse(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if low <= (value := kind(text)) <= high:
+                return value
+        raise argparse.ArgumentTypeError(f"must be {expected}")
+
+    return parse
+
+
+whole_number = number_between(1, 999_999_999, "a whole number, at least 1", int)
 
 
 class Glyphs(NamedTuple):
@@ -39,7 +56,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def setting(share: float) -> str:
-    """A share from the settings as a percentage, unrounded."""
+    """A share from the settings as a percentage, not rounded."""
     return f"{share * 100:g} %"
 
 
