@@ -16,7 +16,7 @@ import pytest
 from agenteval_otel import EvaluationInput, Score
 from agenteval_otel.cli import evaluate as evaluate_module
 from agenteval_otel.cli import main
-from agenteval_otel.cli.evaluate.outputs import original_line, result_line
+from agenteval_otel.cli.evaluate.reports import original_line, result_line
 from agenteval_otel.engine.progress import Lines
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
@@ -465,7 +465,7 @@ def test_an_interrupt_is_130(evaluate: Command, monkeypatch: pytest.MonkeyPatch)
     """The file of results has those so far."""
 
     async def interrupted(inputs: Any, config: Any, *, on_result: Callable[..., None], **_: Any) -> None:
-        (result,) = await run([next(inputs)], config)
+        (result,) = await run([next(iter(inputs))], config)
         on_result(0, result)
         raise KeyboardInterrupt
 

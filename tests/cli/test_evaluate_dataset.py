@@ -164,7 +164,7 @@ def test_an_unreadable_file_is_a_problem(tmp_path: Path) -> None:
     assert messages[0].endswith("none.jsonl: cannot be read: No such file or directory")
     assert "directory" in messages[1]
     assert messages[2].startswith("bad.jsonl:1: not JSON")
-    assert "is not a valid path" in messages[3]
+    assert "cannot be read: embedded null byte" in messages[3]
 
 
 def test_a_line_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig
 from agenteval_otel.cli.evaluate.dataset import Row
-from agenteval_otel.cli.evaluate.outputs import KINDS
+from agenteval_otel.cli.evaluate.reports import KINDS
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, targets_of
 from agenteval_otel.engine.offline import run_evaluations_sync
 from agenteval_otel.evaluators import Func

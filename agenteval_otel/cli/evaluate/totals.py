@@ -40,9 +40,7 @@ class CriterionTotals:
     def __init__(self, name: str, objective: float | None = None) -> None:
         self.name, self.objective = name, objective
         self.scored = self.skipped = self.failed = self.passed = 0
-        self.labels: Counter[str] = Counter()
-        self.errors: Counter[str] = Counter()
-        self.skips: Counter[str] = Counter()
+        self.labels, self.errors, self.skips = Counter[str](), Counter[str](), Counter[str]()
         self._scores, self._passes = WeightedSums(), WeightedSums()
 
     def __str__(self) -> str:
@@ -118,8 +116,7 @@ class JudgeTotals:
         self.calls += call.was_sent
         self.cached += call.outcome == CACHED
         self.refused += not call.was_sent and call.outcome != CACHED
-        if call.usage is not None:
-            usage = call.usage
+        if (usage := call.usage) is not None:
             self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         if call.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
@@ -168,9 +165,6 @@ class Totals:
         """How many scores there are."""
         return sum(criterion.scored for criterion in self.criteria)
 
-    def get(self, name: str) -> CriterionTotals | None:
-        return self._by_name.get(name)
-
     def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """What stands below a table, where there is anything: labels without figures, reasons of failures and skips."""
         criteria = self.criteria
@@ -209,10 +203,9 @@ class Totals:
         if overall >= 1.0:
             return
         low = [result for result in results if result.passed is False or result.status == "failed"]
+        criteria = tuple(dict.fromkeys(map(_described, low)))
         # The smallest of the heap is the highest score, and the latest of several equal ones.
-        heapq.heappush(
-            self._lowest, (-overall, -self.inputs, Low(place, overall, tuple(dict.fromkeys(map(_described, low)))))
-        )
+        heapq.heappush(self._lowest, (-overall, -self.inputs, Low(place, overall, criteria)))
         if len(self._lowest) > _LOWEST:
             heapq.heappop(self._lowest)
 
@@ -221,7 +214,7 @@ def estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
     """The mean, its 95 % interval, and the number of scores."""
     if estimate is None:
         return None
-    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "scores": estimate.scores}
+    return {name: getattr(estimate, name) for name in ("mean", "low", "high", "scores")}
 
 
 def _described(result: EvaluationResult) -> str:
@@ -291,12 +284,11 @@ class Summary(NamedTuple):
 
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
     """Refuse limits for criteria that no evaluator scores, with the scored ones."""
-    problems: list[tuple[str | None, str]] = [
-        ("--fail-under", f"no criterion {limit.criterion!r} is scored{known_choices(limit.criterion, known)}")
-        for limit in limits if limit.criterion is not None and limit.criterion not in known
-    ]  # fmt: skip
-    if problems:
-        raise ConfigurationError.of(problems)
+    wrong = [limit.criterion for limit in limits if limit.criterion is not None and limit.criterion not in known]
+    if wrong:
+        raise ConfigurationError.of([
+            ("--fail-under", f"no criterion {name!r} is scored{known_choices(name, known)}") for name in wrong
+        ])  # fmt: skip
 
 
 def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
@@ -311,7 +303,8 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
             mean = totals.overall
             reached = "no input has one" if mean is None else exactly(mean)
         else:
-            criterion = totals.get(limit.criterion) or CriterionTotals(limit.criterion)
+            by_name = {criterion.name: criterion for criterion in totals.criteria}
+            criterion = by_name.get(limit.criterion) or CriterionTotals(limit.criterion)
             mean = criterion.mean
             reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
         met = mean is not None and mean.mean >= limit.limit - ROUNDING
