@@ -167,17 +167,16 @@ def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: 
     page.show(_table(run, console.width - 2, glyphs))
     _print_breaches(page, run, glyphs, planted=planted)
     _print_delivery(page, delivery, run.scores, glyphs)
-    endpoint = f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}"
     page.heading("Next")
-    for name, *commands in (
-        ("your handler", "from agenteval_otel import monitor", "@monitor",
-         "async def answer(question: str) -> str: ..."),
+    for name, command in (
+        ("your handler", "from agenteval_otel import monitor    # then @monitor above it"),
         ("your settings", "agenteval-otel check agenteval.yaml"),
-        ("your stack", endpoint if delivery.address else "agenteval-otel demo --otlp-endpoint http://localhost:4317"),
+        ("your stack", f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}" if delivery.address else
+         "agenteval-otel demo --otlp-endpoint http://localhost:4317"),
         ("your alerts", "agenteval-otel provision all --settings agenteval.yaml"),
         ("your recordings", "agenteval-otel demo --traffic conversations.jsonl"),
     ):  # fmt: skip
-        page.step(name, *commands)
+        page.command(command, f"  {name:<18}")
 
 
 def _print_breaches(page: _Page, run: Run, glyphs: Glyphs, *, planted: bool) -> None:
@@ -214,7 +213,6 @@ def _print_delivery(page: _Page, delivery: Delivery, scores: Scores, glyphs: Gly
             "Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)? On other ports set "
             "OTEL_EXPORTER_OTLP_PROTOCOL, to grpc or http/protobuf."
         )  # fmt: skip
-        page.line("The scores above are complete all the same.")
     breached = (breach.trace_id for breach in scores.breaches.values())
     trace_id = next(filter(None, breached), scores.failing_trace)
     if trace_id and delivery.spans:
@@ -248,8 +246,3 @@ class _Page:
     def command(self, text: str, label: str = "    ") -> None:
         """Print something to be copied, never wrapped."""
         self._console.print(Text.assemble(label, (text, "cyan")), soft_wrap=True)
-
-    def step(self, name: str, *commands: str) -> None:
-        """Print commands beside their name."""
-        for number, command in enumerate(commands):
-            self.command(command, f"  {name if number == 0 else '':<18}")
