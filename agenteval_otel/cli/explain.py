@@ -81,7 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _overview() -> list[str]:
-    """Every outcome in one sentence."""
     lines = ["Every call of a monitored handler ends in exactly one outcome. It ...", ""]
     for name, explanation in OUTCOMES.items():
         lines += _wrapped(explanation.means, first=f"  {name:<{_WIDEST}}  ", rest=" " * (_WIDEST + 4))
@@ -90,7 +89,6 @@ def _overview() -> list[str]:
 
 
 def _full(words: Sequence[str], counts: Counts | None) -> list[str]:
-    """The names explained in full, with their share of the calls where there are counts."""
     blocks = []
     for name in words:
         explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or explanation_of_failure(name)
@@ -158,7 +156,6 @@ def _by_agent(counts: Counts) -> list[str]:
 
 
 def _state(counts: Counts) -> list[str]:
-    """Results, the queue and the last delivery."""
     lines = []
     if counts.results:
         lines.append("Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items()))
@@ -243,7 +240,6 @@ class Counts:
 
     @property
     def totals(self) -> Counter[str]:
-        """Calls by outcome, all agents together."""
         return sum(self.outcomes.values(), Counter())
 
 

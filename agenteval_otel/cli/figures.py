@@ -44,7 +44,6 @@ _ASCII = Glyphs("_.,-~=+#", "-", "v", "->", "|", "ok:", "!!")
 
 
 def glyphs_of(console: Console) -> Glyphs:
-    """Signs that the console's encoding can show."""
     return Glyphs() if console.encoding.lower().startswith("utf") else _ASCII
 
 
@@ -82,7 +81,6 @@ def exactly(estimate: Estimate, *, rate: bool = False) -> str:
 
 
 def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:
-    """The most frequent keys with their counts."""
     ordered = sorted(counts.items(), key=lambda pair: -pair[1])
     shown = [f"{key} {count:,}" for key, count in ordered[:most]]
     return ", ".join([*shown, f"{len(ordered) - most} more"] if len(ordered) > most else shown)

@@ -38,7 +38,6 @@ _NEXT = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the subcommand."""
     parser.epilog = _EPILOG
     targets = "; ".join(f"{name}: {target.summary}" for name, target in TARGETS.items())
     parser.add_argument("target", choices=(*TARGETS, ALL), help=f"{targets}; {ALL}: all of these")
@@ -59,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files of the target, or compare them; gives the exit code."""
     target: str = arguments.target
     options = {name: getattr(arguments, name) for name in options_of(ALL)}
     for name, value in options.items():
@@ -81,7 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def plan_for(arguments: argparse.Namespace) -> MonitoringPlan:
-    """The plan of the settings that the arguments name."""
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     if loaded.file is None:
         raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
@@ -96,7 +93,6 @@ def _compare(folder: Path, differs: Sequence[str], obsolete: Sequence[str], coun
 
 
 def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
-    """The criteria of the settings, and which get alerts."""
     agents = f", {count_of(len(plan.agents), 'agent')} named" if plan.agents else ""
     judges = f", judged by {', '.join(plan.judge_models)}" if plan.judge_models else ""
     yield f"{count_of(len(plan.names), 'criterion', 'criteria')}{agents}{judges}"

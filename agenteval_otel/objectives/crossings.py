@@ -98,12 +98,9 @@ class _Call(NamedTuple):
 
 
 class Callbacks:
-    """Calls functions one after the other, and waits for them in `flush` only.
+    """Calls functions one after the other, each for at most `timeout_s`, and waits for them in `flush` only.
 
-    Args:
-        on_failure: Called with the kind of the crossing whose callback failed or was not called, and the error.
-        timeout_s: Time limit of one call.
-        clock: Monotonic seconds.
+    `on_failure` is called with the kind of the crossing whose callback failed or was not called, and the error.
     """
 
     def __init__(

@@ -29,11 +29,10 @@ MAX_TRACKS = 1_024
 """Maximum of watched pairs of criterion and agent."""
 _NEARLY_ZERO = 1e-9
 """The least probability that counts: the squares of weights stay numbers."""
-_BETS = _A, _B, _C, _D = 0.05, 0.1, 0.2, 0.4
+_BETS = 0.05, 0.1, 0.2, 0.4
 """Shares of the greatest fair bet; each is the best one against a drop by about that share of the objective."""
 _SLACK = 0.5
 """How far a probability may lie below the least known one: the greatest bet is 0.4, so no wealth gets negative."""
-_NOTHING = 0.0, 0.0, 0.0, 0.0
 _LIMIT = 1e280
 _BLOCK = 1_000
 
@@ -51,7 +50,7 @@ class Evidence:
 
     def __init__(self, *, worst: float, enough: float) -> None:
         self._worst, self._enough = worst, enough * len(_BETS)
-        self._wealth = _NOTHING
+        self.restart()
 
     def __repr__(self) -> str:
         return f"<Evidence {self.value:.3g}>"
@@ -69,17 +68,14 @@ class Evidence:
         """
         # At an objective of 1 a bet on "below" cannot lose, and one failure proves it.
         paid = gain * share / self._worst if self._worst > 0 else (inf if gain > 0 else 0.0)
-        a, b, c, d = self._wealth  # one by one: a loop takes four times as long
-        a, b = (a + 1.0) * (1.0 + _A * paid), (b + 1.0) * (1.0 + _B * paid)
-        c, d = (c + 1.0) * (1.0 + _C * paid), (d + 1.0) * (1.0 + _D * paid)
-        total = a + b + c + d
-        if total > _LIMIT:  # no alarm yet, because too few verdicts were seen
-            a, b, c, d = min(a, _LIMIT), min(b, _LIMIT), min(c, _LIMIT), min(d, _LIMIT)
-        self._wealth = a, b, c, d
-        return total >= self._enough
+        # Limited for where too few verdicts were seen for an alarm.
+        self._wealth = [
+            min((wealth + 1.0) * (1.0 + bet * paid), _LIMIT) for wealth, bet in zip(self._wealth, _BETS, strict=True)
+        ]
+        return sum(self._wealth) >= self._enough
 
     def restart(self) -> None:
-        self._wealth = _NOTHING
+        self._wealth = [0.0] * len(_BETS)
 
 
 class LeastProbability:
@@ -133,15 +129,7 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class Verdict(NamedTuple):
-    """One result that passed or failed.
-
-    Attributes:
-        probability: Inclusion probability, above 0 to 1.
-        least: The least one that a verdict of this criterion could have had at that time, as far as known.
-        span: The evaluated span.
-        at_ns: Time of the verdict, nanoseconds since the epoch.
-        clustered: The handler has many calls in one trace.
-    """
+    """One result that passed or failed, its inclusion probability, and the least one that it could have had."""
 
     passed: bool
     probability: float = 1.0
@@ -152,11 +140,7 @@ class Verdict(NamedTuple):
 
 
 class Track:
-    """One criterion of one agent. Used by one thread at a time.
-
-    Args:
-        objective: Above 0, at most 1: nothing lies below 0.
-    """
+    """One criterion of one agent, with an objective above 0. Used by one thread at a time."""
 
     def __init__(
         self, settings: BreachSettings, objective: float, criterion: str = "", agent: str | None = None

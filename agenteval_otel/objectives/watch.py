@@ -35,10 +35,7 @@ class ObjectiveSettings(NamedTuple):
 class Objectives:
     """Watches the objectives of a pipeline's handlers.
 
-    Args:
-        settings: The defaults when left out.
-        broken: Called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``), and the error.
-        clock: Monotonic seconds.
+    `broken` is called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``), and the error.
     """
 
     def __init__(
@@ -62,13 +59,8 @@ class Objectives:
     ) -> None:
         """Add the verdicts of one answer; emits events and calls back where they change something. Never raises.
 
-        Background thread only; a few microseconds for each verdict.
-
-        Args:
-            response: The answer with its results.
-            objectives: By the criterion's name.
-            baseline_rate: The least probability with which a sampled answer reaches escalated evaluators.
-            emitter: What emits the handler's results.
+        Background thread only; a few microseconds for each verdict. `baseline_rate` is the least probability with which
+        a sampled answer reaches escalated evaluators.
         """
         if not self.settings.breach.enabled:
             return

@@ -88,7 +88,6 @@ def extent(calls: int | None, seconds: float | None) -> tuple[int, float]:
 
 
 def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | None) -> int:
-    """Traffic, the last evaluations, delivery, summary."""
     console, scores, delivery = Console(highlight=False), Scores(), _delivery(arguments.otlp_endpoint)
     telemetry = OtlpStorageProvider(endpoint=arguments.otlp_endpoint) if delivery.address else None
     pace = 0.0 if seconds is None else min(1.0, seconds / _REALISTIC_FROM_S)

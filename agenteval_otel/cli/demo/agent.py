@@ -232,7 +232,6 @@ class Agent:
             await self._wait(0.01, 0.03)
 
     async def _use_tools(self, turn: Turn) -> None:
-        """Annotate the call, and wait for its tools."""
         annotate(model=_MODEL, conversation_id=turn.conversation, metadata={"prompt_version": turn.release})
         for call in turn.tool_calls:
             tool = str(call.get("function", call).get("name"))

@@ -33,7 +33,6 @@ _NEXT_STEP = re.compile(
 
 
 def demo_criteria() -> tuple[EvaluationCriteria, ...]:
-    """The objectives of the criteria."""
     return tuple(EvaluationCriteria(name=name, objective=objective) for name, objective in OBJECTIVES.items())
 
 

@@ -49,12 +49,10 @@ class Run:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the first call, until the last answer."""
         return (self.ended or time.monotonic()) - self.started
 
     @property
     def done(self) -> float:
-        """Share of the traffic that is over."""
         return min(1.0, self.elapsed_s / self.seconds if self.seconds else self.calls / max(1, self.total))
 
     @property
@@ -97,7 +95,6 @@ async def print_progress(run: Run, console: Console) -> None:
 
 
 def render(run: Run, console: Console) -> RenderableType:
-    """The live view at this moment."""
     width, glyphs = console.width, glyphs_of(console)
     end = f"{run.elapsed_s:.1f}" + (f" of {run.seconds:g} s" if run.seconds else " s")
     title = Text.assemble(("agenteval-otel demo", "bold cyan"), " " * max(1, width - 19 - len(end)), end)

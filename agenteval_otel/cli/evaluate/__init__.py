@@ -162,7 +162,6 @@ class _Flow:
             yield row.evaluation_input
 
     def add(self, position: int, aggregated: AggregatedEvaluationResult) -> None:
-        """Add the results of one input, in any order."""
         self._ready[position] = aggregated
         while self._next in self._ready:
             row, ready = self._rows.pop(self._next), self._ready.pop(self._next)

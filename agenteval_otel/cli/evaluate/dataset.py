@@ -80,7 +80,6 @@ class Source:
             self._copy.close()
 
     def lines(self) -> Iterator[str]:
-        """The lines with their ends."""
         try:
             if self._copy is not None:
                 self._copy.seek(0)
@@ -164,7 +163,6 @@ class Dataset:
         return inputs
 
     def __len__(self) -> int:
-        """The number of inputs, once it was checked."""
         return self._limit or 0
 
     def __iter__(self) -> Iterator[Row]:
@@ -203,7 +201,6 @@ class Dataset:
 
 
 def _parse_jsonl(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
-    """An input for each line that is not blank."""
     if first.strip() in ("{", "["):
         raise ConfigurationError(
             "expected one JSON object on each line, found one that spans several; `jq -c . FILE` makes lines of "

@@ -69,7 +69,6 @@ class Outputs:
                 report.add(row, aggregated)
 
     def finish(self, summary: Summary) -> None:
-        """Write the reports, or raise `StorageError`."""
         for report, (_, path) in zip(self._reports, self._places, strict=True):
             with _explained(path):
                 report.finish(summary)
@@ -91,7 +90,6 @@ def original_line(aggregated: AggregatedEvaluationResult) -> str:
 
 
 def _places(arguments: argparse.Namespace) -> list[tuple[str, str]]:
-    """The reports, each with its file."""
     places: list[tuple[str, str]] = []
     for text in arguments.report:
         kind, separator, path = text.partition("=")
@@ -167,7 +165,6 @@ class Report:
         """Add the results of one input, in the order of the dataset. Most reports only need the totals."""
 
     def finish(self, summary: Summary) -> None:
-        """Write the report. Raises `OSError` when it cannot be written."""
         raise NotImplementedError
 
 
@@ -266,7 +263,6 @@ def _mean(estimate: Estimate | None, width: int, glyphs: Glyphs) -> Text:
 
 
 def _estimate(words: str | None, glyphs: Glyphs, *, interval: bool, align: int = 0) -> Text:
-    """The figure, followed by its dimmed interval."""
     figure, bracket, rest = (words or glyphs.dash).partition(" (")
     cell = Text(figure.rjust(align), style="" if words else "dim")
     return cell.append(bracket + rest, style="dim") if interval else cell

@@ -6,7 +6,6 @@ the exit code.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,7 +67,6 @@ class CriterionTotals:
         return self.pass_rate is not None and self.pass_rate.mean >= self.objective - ROUNDING
 
     def add(self, result: EvaluationResult) -> None:
-        """Add one result, weighted by 1 / its probability."""
         if result.status == "failed":
             self.failed += 1
             _count(self.errors, result.error_type or "error")
@@ -136,6 +134,7 @@ class Totals:
     Attributes:
         broken: Inputs with at least one failed result or run error.
         run_errors: Inputs for which another part than an evaluator failed, by its label.
+        lowest: The inputs with the lowest overall scores below 1, lowest first; equal ones in their order.
     """
 
     def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
@@ -144,7 +143,7 @@ class Totals:
         self.judges = JudgeTotals()
         self._by_name = {criterion.name: CriterionTotals(criterion.name, criterion.objective) for criterion in criteria}
         self._overall = WeightedSums()
-        self._lowest: list[tuple[float, int, Low]] = []
+        self.lowest: list[Low] = []
 
     @property
     def criteria(self) -> list[CriterionTotals]:
@@ -156,13 +155,7 @@ class Totals:
         return self._overall.estimate()
 
     @property
-    def lowest(self) -> list[Low]:
-        """The inputs with the lowest overall scores below 1, lowest first; equal ones in their order."""
-        return [low for _, _, low in sorted(self._lowest, reverse=True)]
-
-    @property
     def scored(self) -> int:
-        """How many scores there are."""
         return sum(criterion.scored for criterion in self.criteria)
 
     def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
@@ -195,23 +188,15 @@ class Totals:
         for error in others:
             _count(self.run_errors, error.evaluator_type or "a part")
         self.broken += bool(others) or any(result.status == "failed" for result in aggregated.results)
-        if aggregated.overall_score is not None:
-            self._add_overall(place, aggregated.overall_score, aggregated.results)
-
-    def _add_overall(self, place: str, overall: float, results: Iterable[EvaluationResult]) -> None:
-        self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
-        if overall >= 1.0:
-            return
-        low = [result for result in results if result.passed is False or result.status == "failed"]
-        criteria = tuple(dict.fromkeys(map(_described, low)))
-        # The smallest of the heap is the highest score, and the latest of several equal ones.
-        heapq.heappush(self._lowest, (-overall, -self.inputs, Low(place, overall, criteria)))
-        if len(self._lowest) > _LOWEST:
-            heapq.heappop(self._lowest)
+        if (overall := aggregated.overall_score) is not None:
+            self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
+            if overall < (self.lowest[-1].overall_score if len(self.lowest) == _LOWEST else 1.0):
+                low = [result for result in aggregated.results if result.passed is False or result.status == "failed"]
+                lowest = [*self.lowest, Low(place, overall, tuple(dict.fromkeys(map(_described, low))))]
+                self.lowest = sorted(lowest, key=lambda low: low.overall_score)[:_LOWEST]
 
 
 def estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
-    """The mean, its 95 % interval, and the number of scores."""
     if estimate is None:
         return None
     return {name: getattr(estimate, name) for name in ("mean", "low", "high", "scores")}
