@@ -1,7 +1,4 @@
-"""``agenteval-otel explain``: why there is no score. Shares of the outcomes first, then losses and failures in full.
-
-The counts come as JSON of `accounting()` or as a Prometheus page; the explanations are those of `telemetry.reference`.
-"""
+"""``agenteval-otel explain``: why there is no score. Shares of the outcomes first, then losses and failures in full."""
 
 from __future__ import annotations
 
@@ -220,12 +217,9 @@ class Counts:
 
     Attributes:
         outcomes: By agent (the empty text without one), then by outcome.
-        failures: By the part that failed.
-        results: ``scored``, ``skipped``, ``failed``.
         errors: Failed results by criterion and `error.type`.
         lost: Telemetry that was lost, by signal and reason.
-        queue: ``size``, ``bytes``, ``max_bytes``.
-        reach: Signals by how far they are known to get: ``delivered``, ``handed_over``.
+        reach: Signals by how far they are known to get.
         last_success: Unix time of the last delivered result.
     """
 

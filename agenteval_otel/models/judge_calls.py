@@ -1,7 +1,4 @@
-"""JudgeCall: the outcome of a judge's call, and its observers.
-
-Evaluators, handlers and pipelines share judges, so the observer is in the context of the evaluation, not on the judge.
-"""
+"""JudgeCall: the outcome of a judge's call, and its observers, which are in the context: judges are shared."""
 
 from __future__ import annotations
 
@@ -17,14 +14,9 @@ CACHED: Final = "cached"
 
 
 class JudgeUsage(Value):
-    """What a judgement has used, retries with it.
+    """What a judgement has used, retries with it; `input_tokens` are those that were read in full, without the cache's.
 
-    Attributes:
-        input_tokens: Tokens of the question that were read in full, without those of the provider's cache.
-        output_tokens: Tokens of the answer, with the model's thinking.
-        cache_read_tokens: Tokens of the question that the provider had kept.
-        cache_write_tokens: Tokens of the question that the provider keeps from now on.
-        calls: Requests that were sent.
+    `output_tokens` include the model's thinking; `calls` are the requests that were sent.
     """
 
     input_tokens: int = 0
@@ -77,14 +69,9 @@ class JudgeCall(NamedTuple):
 
 
 class Judgement(Value):
-    """Which model judged a result, and what that took (on the first of its criteria only); no content.
+    """Which model judged a result (as the provider names it, else the one that was asked), and what that took.
 
-    Attributes:
-        model: The model that answered, as the provider names it; else the one that was asked.
-        response_id: The provider's id of the answer.
-        input_tokens: As those of `JudgeUsage`; None where tokens were not counted.
-        cost_usd: None where the price is not known.
-        from_cache: The verdict was kept from before.
+    Tokens and cost stand on the first of the call's criteria only, and are None where they are not known; no content.
     """
 
     model: str = ""

@@ -1,7 +1,4 @@
-"""Value: the base of all frozen values, and faster ways to build and copy them.
-
-`construct` and `copy_with` skip the validation, for fields computed from values that were validated before.
-"""
+"""Value: the base of all frozen values; `construct` and `copy_with` skip the validation, for fields that are valid."""
 
 from __future__ import annotations
 

@@ -104,12 +104,9 @@ class Callbacks:
     """
 
     def __init__(
-        self,
-        on_failure: Callable[[str, BaseException], None],
-        *,
-        timeout_s: float,
+        self, on_failure: Callable[[str, BaseException], None], *, timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._on_failure, self._timeout_s, self._clock = on_failure, timeout_s, clock
         self._closed = False
         self._worker = Worker(

@@ -39,12 +39,9 @@ class Objectives:
     """
 
     def __init__(
-        self,
-        settings: ObjectiveSettings | None,
-        broken: Callable[[str, BaseException], None],
-        *,
+        self, settings: ObjectiveSettings | None, broken: Callable[[str, BaseException], None], *,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.settings, self._broken, self._clock = settings or ObjectiveSettings(), broken, clock
         self.tracks = Tracks(self.settings.breach)
         self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s, clock=clock)

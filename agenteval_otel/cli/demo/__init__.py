@@ -1,8 +1,4 @@
-"""``agenteval-otel demo``: a monitored support agent under live traffic, whose quality drops half-way.
-
-`agent` plans the calls or reads recorded ones, and answers them, `scores` collects the results,
-`screen` shows them; this module puts it together.
-"""
+"""``agenteval-otel demo``: a monitored support agent under live traffic, whose quality drops half-way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The demo's traffic, planned questions with scripted answers or recorded conversations, and the agent that takes it.
-
-Request, agent, model and tool spans are the application's own; the waiting is real.
-"""
+"""The demo's traffic, planned questions with scripted answers or recorded conversations, and the agent that takes it."""
 
 from __future__ import annotations
 

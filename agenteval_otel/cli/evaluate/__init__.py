@@ -1,8 +1,4 @@
-"""``agenteval-otel evaluate``: scores a dataset with the evaluators of the live answers; reports and an exit code.
-
-`dataset` reads inputs, this module runs them, `totals` sums up the results and compares them with objectives and
-limits, `reports` writes the reports and the results.
-"""
+"""``agenteval-otel evaluate``: scores a dataset with the evaluators of the live answers; reports and an exit code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The dataset: evaluation inputs from JSONL (one object a line) and CSV (a header, then rows), each with its place.
 
-Everything is read twice and lazily: first to find what is wrong before anything is evaluated, then to evaluate. Names
-are those of the input's fields, in snake_case, camelCase, or with spaces or hyphens. A wrong input costs that input
-only; a wrong form ends the source.
+Everything is read twice and lazily: first to find what is wrong before anything is evaluated, then to evaluate.
 """
 
 from __future__ import annotations
@@ -65,10 +63,7 @@ class Row(NamedTuple):
 
 
 class Source:
-    """The lines of one file, or of standard input (``-``), as often as needed.
-
-    A file is opened each time. Standard input and pipes are copied to a temporary file during the first reading.
-    """
+    """The lines of one file, or of standard input (``-``) and pipes, which are copied while they are first read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -117,17 +112,13 @@ class Dataset:
     """The inputs of several sources, one after another; at most `limit`.
 
     Without a `form`, ``jsonl`` or ``csv``, the suffix of a source decides, else its first character. `check` raises
-    `ConfigurationError` for an input that cannot be evaluated. `unknown_names` are the first 50 that are no fields.
+    `ConfigurationError` for an input that cannot be evaluated.
     """
 
     def __init__(
-        self,
-        paths: Sequence[str],
-        *,
-        form: str | None = None,
-        limit: int | None = None,
+        self, paths: Sequence[str], *, form: str | None = None, limit: int | None = None,
         check: Callable[[EvaluationInput], None] = lambda _: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._sources = [Source(path) for path in paths]
         self._form, self._limit, self._check = form, limit, check
         self.unknown_names: dict[str, None] = {}
@@ -230,7 +221,9 @@ def _parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise ConfigurationError(_csv_problem(error), path=f"{source}:{begins}") from None
+            hints = (hint for part, hint in _CSV_PROBLEMS.items() if part in str(error))
+            problem = next(hints, f"{error}; write a quote within a quoted cell twice")
+            raise ConfigurationError(f"not CSV: {problem}", path=f"{source}:{begins}") from None
         if cells is None:
             return
         if not header and any(cells):
@@ -244,13 +237,11 @@ def _parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed
         begins = reader.line_num + 1
 
 
-def _csv_problem(error: csv.Error) -> str:
-    message = str(error)
-    if "unexpected end" in message or "larger than field limit" in message:
-        return "not CSV: a quote is opened here or below and never closed"
-    if "new-line" in message:
-        return "not CSV: a carriage return alone in a cell without quotes; lines end with a line feed, or both"
-    return f"not CSV: {message}; write a quote within a quoted cell twice"
+_OPEN_QUOTE = "a quote is opened here or below and never closed"
+_CSV_PROBLEMS = {
+    "unexpected end": _OPEN_QUOTE, "larger than field limit": _OPEN_QUOTE,
+    "new-line": "a carriage return alone in a cell without quotes; lines end with a line feed, or both",
+}  # fmt: skip
 
 
 def _check_header(cells: list[str]) -> None:

@@ -210,14 +210,9 @@ class TableReport(Report):
 
 
 def criteria_table(
-    totals: Totals,
-    targets: Sequence[Target],
-    *,
-    width: int,
-    glyphs: Glyphs,
-    columns: Sequence[str] = _COLUMNS,
+    totals: Totals, targets: Sequence[Target], *, width: int, glyphs: Glyphs, columns: Sequence[str] = _COLUMNS,
     trends: Mapping[str, str] | None = None,
-) -> Table:
+) -> Table:  # fmt: skip
     """The table; a terminal of few columns (`width`) gets fewer `columns`. `trends` is the column ``trend``."""
     hidden = {"skip" if width < _MIDDLE else "", "scored" if width < _NARROW else "", "" if targets else "target"}
     table = Table(box=None, padding=(0, 2 if width >= _NARROW else 1, 0, 0), pad_edge=False, header_style="dim")
@@ -356,8 +351,7 @@ _NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class JUnitReport(Report):
     """JUnit XML: each criterion of each input is a test case, each source a suite. Keeps the cases until the end.
 
-    A result that does not pass is a ``failure``, an evaluator that failed an ``error``, a skip ``skipped``; a score
-    that neither passes nor fails is a passing case. Strict servers (Jenkins' xUnit plugin) accept every element.
+    Strict servers (Jenkins' xUnit plugin) accept every element.
     """
 
     def __init__(self, file: IO[str]) -> None:

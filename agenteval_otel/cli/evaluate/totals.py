@@ -1,8 +1,4 @@
-"""Totals: running sums of the results for each criterion, and the targets that they should reach.
-
-Their size does not grow with the number of inputs. The targets, the criteria's objectives and ``--fail-under``, decide
-the exit code.
-"""
+"""Totals: bounded sums of the results for each criterion, and targets: the criteria's objectives, ``--fail-under``."""
 
 from __future__ import annotations
 
@@ -27,14 +23,7 @@ _CRITERIA = 1000
 
 
 class CriterionTotals:
-    """The totals of one criterion.
-
-    Attributes:
-        objective: Share of passing results that the criterion should reach; None where none is set.
-        scored, skipped, failed: How many results of each kind; they add up to all of its results.
-        passed: How many of the scored results pass.
-        labels, errors, skips: Count of each label, `error_type` and reason for a skip; the first 32 of each.
-    """
+    """The totals of one criterion: its results by kind, and the first 32 labels, error types and reasons for a skip."""
 
     def __init__(self, name: str, objective: float | None = None) -> None:
         self.name, self.objective = name, objective
@@ -134,7 +123,7 @@ class Totals:
     Attributes:
         broken: Inputs with at least one failed result or run error.
         run_errors: Inputs for which another part than an evaluator failed, by its label.
-        lowest: The inputs with the lowest overall scores below 1, lowest first; equal ones in their order.
+        lowest: The inputs with the lowest overall scores below 1.
     """
 
     def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
@@ -234,14 +223,7 @@ class FailUnder(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a criterion (None: the overall scores) should reach.
-
-    Attributes:
-        shown: In tables: a percentage applies to the pass rate (an objective), a plain number to the mean.
-        met: Whether it was reached; not without any score.
-        target: In full: ``the objective is 90 %``.
-        reached: What was reached instead of a missed target.
-    """
+    """What a criterion (None: the overall scores) should reach, in tables and in full, and what it has reached."""
 
     criterion: str | None
     shown: str
