@@ -13,7 +13,7 @@ from rich.console import Console
 from agenteval_otel.scoring.intervals import Estimate
 
 
-def number_between(low: float, high: float, expected: str, kind: Callable[[str], float] = float) -> Callable[[str], Any]:
+def number_between(low: float, high: float, expected: str, kind: type[float] = float) -> Callable[[str], Any]:
     """The type of an option: a number in this range; `expected` completes the message "must be ..."."""
 
     def parse(text: str) -> float:
@@ -89,11 +89,6 @@ def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:
 def count_of(count: int, singular: str, plural: str | None = None) -> str:
     """``1 input``, ``1,200 inputs``."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
-
-
-def duration_of(seconds: float) -> str:
-    """``1.5 s``, ``2 min 3 s``."""
-    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
 def json_for_terminals(value: Any) -> str:

@@ -197,9 +197,18 @@ def load_callback(value: Any, *, path: str) -> Callback | None:
     Raises:
         ConfigurationError: It cannot be found, or cannot be called with one argument; with the path.
     """
-    function: Any = _imported(value.strip(), path) if isinstance(value, str) else value
-    if function is None:
+    if value is None:
         return None
+    function: Any = value
+    if isinstance(value, str):
+        name = value.strip()
+        if not all(name.partition(":")):
+            raise ConfigurationError(f"expected 'module:function', found {name[:80]!r}", path=path)
+        try:
+            function = pkgutil.resolve_name(name)
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
+            raise ConfigurationError(f"{name[:80]!r} cannot be imported: {reason}", path=path) from error
     if not callable(function):
         raise ConfigurationError(
             f"expected a function or 'module:function', found {type(function).__name__}", path=path
@@ -211,13 +220,3 @@ def load_callback(value: Any, *, path: str) -> Callback | None:
     except ValueError:  # a function written in C has no signature
         pass
     return cast(Callback, function)
-
-
-def _imported(name: str, path: str) -> Any:
-    if not all(name.partition(":")):
-        raise ConfigurationError(f"expected 'module:function', found {name[:80]!r}", path=path)
-    try:
-        return pkgutil.resolve_name(name)
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
-        raise ConfigurationError(f"{name[:80]!r} cannot be imported: {reason}", path=path) from error

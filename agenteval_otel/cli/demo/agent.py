@@ -1,4 +1,4 @@
-"""The demo's traffic, planned questions with scripted answers or recorded conversations, and the agent that takes it."""
+"""The demo's traffic, planned questions with scripted answers or recorded conversations, and its agent."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from rich.text import Text
 from agenteval_otel.capture.text import plain
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.totals import CriterionTotals, Summary, Target, Totals, estimate_json
-from agenteval_otel.cli.figures import Glyphs, count_of, duration_of, glyphs_of, json_for_terminals, with_interval
+from agenteval_otel.cli.figures import Glyphs, count_of, glyphs_of, json_for_terminals, with_interval
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
@@ -170,8 +170,9 @@ class Report:
 
 def _heading(summary: Summary) -> str:
     """``3 inputs from answers.jsonl in 0.1 s``."""
-    sources = ", ".join(summary.sources)
-    return f"{count_of(summary.totals.inputs, 'input')} from {sources} in {duration_of(summary.duration_s)}"
+    seconds = int(summary.duration_s)
+    took = f"{summary.duration_s:.1f} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60} s"
+    return f"{count_of(summary.totals.inputs, 'input')} from {', '.join(summary.sources)} in {took}"
 
 
 _MIDDLE, _NARROW = 76, 58
@@ -181,17 +182,13 @@ _LOWEST = 5
 
 
 class TableReport(Report):
-    """A row for each criterion; narrow terminals get fewer columns, never broken ones.
+    """A row for each criterion, as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or file.
 
-    Without `width`, the table is as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or file.
+    Narrow terminals get fewer columns, never broken ones.
     """
 
-    def __init__(self, file: IO[str], *, width: int | None = None) -> None:
-        super().__init__(file)
-        self.console = Console(file=file, width=width, highlight=False, emoji=False)
-
     def finish(self, summary: Summary) -> None:
-        console, totals = self.console, summary.totals
+        console, totals = Console(file=self.file, highlight=False, emoji=False), summary.totals
         console.print(Text(printable(_heading(summary)), style="bold"))
         console.print()
         console.print(criteria_table(totals, summary.targets, width=console.width, glyphs=glyphs_of(console)))
