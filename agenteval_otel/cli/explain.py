@@ -25,16 +25,8 @@ from agenteval_otel.cli.figures import percent
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import mask_text, printable, split_address
-from agenteval_otel.telemetry.reference import (
-    ERROR_TYPES,
-    FAILURES,
-    LOST_REASONS,
-    NO_CALLS,
-    OUTCOMES,
-    Explanation,
-    explanation_of_error,
-    explanation_of_failure,
-)
+from agenteval_otel.telemetry import reference
+from agenteval_otel.telemetry.reference import ERROR_TYPES, FAILURES, OUTCOMES, Explanation
 
 DESCRIPTION = (
     "Explain what became of calls: outcomes, failed parts, error types of evaluators. Without arguments, print every "
@@ -88,7 +80,7 @@ def _overview() -> list[str]:
 def _full(words: Sequence[str], counts: Counts | None) -> list[str]:
     blocks = []
     for name in words:
-        explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or explanation_of_failure(name)
+        explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or reference.explanation_of_failure(name)
         if explanation is None:
             known = known_choices(name, (*OUTCOMES, *FAILURES, *ERROR_TYPES))
             raise ConfigurationError(f"unknown{known}", path=name[:64])
@@ -102,7 +94,7 @@ def report(counts: Counts) -> list[str]:
     totals = counts.totals
     calls = sum(totals.values())
     if not calls:
-        return [NO_CALLS.means, *_causes_and_remedies(NO_CALLS)]
+        return [reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)]
     table = [f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}" for name, count in _descending(totals)]
     losses = _losses(counts)
     if not losses:
@@ -124,14 +116,14 @@ def _losses(counts: Counts) -> list[list[str]]:
             means = _in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."]
             blocks.append([f"{name}: {_of_calls(name, totals)}", *means])
     for part, count in _descending(counts.failures):
-        failure = explanation_of_failure(part)
+        failure = reference.explanation_of_failure(part)
         blocks.append([f"{part} failed {_times(count)}", *(_in_full(failure) if failure else [])])
     for (signal, reason), count in _descending(counts.lost):
-        means = LOST_REASONS.get(reason, "Not known to this version.")
+        means = reference.LOST_REASONS.get(reason, "Not known to this version.")
         blocks.append([f"{count:,} {signal} lost in export: {reason}", *_wrapped(means, first="  ", rest="  ")])
     for (criterion, error_type), count in _descending(counts.errors):
         title = f"{criterion or 'an evaluator'} failed {_times(count)} with {error_type or 'an error'}"
-        blocks.append([title, *_in_full(explanation_of_error(error_type))])
+        blocks.append([title, *_in_full(reference.explanation_of_error(error_type))])
     if failed := counts.results["failed"]:
         hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
         blocks.append([f"Failed results: {failed:,}", f"  {hint}"])

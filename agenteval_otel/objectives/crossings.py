@@ -103,11 +103,8 @@ class Callbacks:
     `on_failure` is called with the kind of the crossing whose callback failed or was not called, and the error.
     """
 
-    def __init__(
-        self, on_failure: Callable[[str, BaseException], None], *, timeout_s: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self._on_failure, self._timeout_s, self._clock = on_failure, timeout_s, clock
+    def __init__(self, on_failure: Callable[[str, BaseException], None], *, timeout_s: float) -> None:
+        self._on_failure, self._timeout_s = on_failure, timeout_s
         self._closed = False
         self._worker = Worker(
             "agenteval-callback", max_waiting=2 * MAX_WAITING, idle_s=0.0, thread_class=EvaluationThread
@@ -138,7 +135,7 @@ class Callbacks:
     def check_late(self) -> None:
         """Report a call that has run for too long, once; cheap where nothing runs."""
         call = self._running
-        if call is not None and self._clock() >= call.late_at and call.unreported.acquire(blocking=False):
+        if call is not None and time.monotonic() >= call.late_at and call.unreported.acquire(blocking=False):
             self._on_failure(call.kind, TimeoutError("it still runs"))
 
     def flush(self, timeout_s: float) -> bool:
@@ -148,13 +145,13 @@ class Callbacks:
             return not self._waiting
         if (call is None and not self._waiting) or not self._worker.submit(done.set):
             return not self._waiting
-        deadline = self._clock() + timeout_s
-        while not done.wait(min(_GRACE_S, max(0.0, deadline - self._clock()))):
+        deadline = time.monotonic() + timeout_s
+        while not done.wait(min(_GRACE_S, max(0.0, deadline - time.monotonic()))):
             self.check_late()
             call = self._running
             if call is not None and call.unreported.locked():
                 return not self._waiting
-            if self._clock() >= deadline:
+            if time.monotonic() >= deadline:
                 return False
         return True
 
@@ -172,7 +169,7 @@ class Callbacks:
             function, crossing = self._waiting.popleft()
         except IndexError:  # closed meanwhile
             return
-        late_at = self._clock() + self._timeout_s + _GRACE_S
+        late_at = time.monotonic() + self._timeout_s + _GRACE_S
         call = self._running = _Call(crossing.kind, late_at, threading.get_ident(), threading.Lock())
         try:
             result = function(crossing)

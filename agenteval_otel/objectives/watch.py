@@ -38,13 +38,10 @@ class Objectives:
     `broken` is called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``), and the error.
     """
 
-    def __init__(
-        self, settings: ObjectiveSettings | None, broken: Callable[[str, BaseException], None], *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self.settings, self._broken, self._clock = settings or ObjectiveSettings(), broken, clock
+    def __init__(self, settings: ObjectiveSettings | None, broken: Callable[[str, BaseException], None]) -> None:
+        self.settings, self._broken = settings or ObjectiveSettings(), broken
         self.tracks = Tracks(self.settings.breach)
-        self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s, clock=clock)
+        self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s)
         self.flush, self.close = self._callbacks.flush, self._callbacks.close
         reset_in_child(self._reset)
 
@@ -87,7 +84,7 @@ class Objectives:
             and (verdict := _verdict(result, response, baseline_rate)) is not None
         ]
         crossings: list[ObjectiveCrossing] = []
-        tracks, now_s, too_many = self.tracks, self._clock(), False
+        tracks, now_s, too_many = self.tracks, time.monotonic(), False
         with tracks.lock:
             agent = tracks.agent(response.agent) if verdicts else None
             for criterion, verdict in verdicts:
