@@ -33,7 +33,6 @@ DESCRIPTION = (
     "outcome in one sentence; with --from, the counts of a process with their shares, likely causes and remedies. "
     "Exit codes: 0 success; 2 an unknown name, or a source that cannot be read."
 )
-MAX_BYTES = 16 * 1024 * 1024
 _TIMEOUT_S = 5.0
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 Key = TypeVar("Key")
@@ -233,16 +232,13 @@ def counts_from(source: str) -> Counts:
     """The counts of a file, of standard input (``-``) or of an ``http`` address."""
     try:
         if source == "-":
-            content = sys.stdin.buffer.read(MAX_BYTES + 1)
+            content = sys.stdin.buffer.read()
         elif "://" in source:
             content = _fetched(source)
         else:
-            with Path(source).open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
+            content = Path(source).read_bytes()
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _wrong(f"{mask_text(source)!r} cannot be read: {_reason(error)}") from None
-    if len(content) > MAX_BYTES:
-        raise _wrong(f"{mask_text(source)!r} is larger than {MAX_BYTES // 1024 // 1024} MiB")
     return counts_of(content.decode("utf-8", "replace"))
 
 
@@ -279,7 +275,7 @@ def _fetched(address: str) -> bytes:
         request.add_header("Authorization", user)
     proxies = urllib.request.ProxyHandler({} if parts.hostname in _LOOPBACK else None)
     with urllib.request.build_opener(proxies, _NoRedirects).open(request, timeout=_TIMEOUT_S) as response:
-        content: bytes = response.read(MAX_BYTES + 1)
+        content: bytes = response.read()
     return content
 
 

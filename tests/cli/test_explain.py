@@ -18,7 +18,7 @@ import pytest
 import agenteval_otel
 from agenteval_otel import monitor
 from agenteval_otel.cli import main
-from agenteval_otel.cli.explain import MAX_BYTES, counts_from, counts_of, report
+from agenteval_otel.cli.explain import counts_of, report
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
@@ -267,15 +267,6 @@ def test_a_failing_server_is_reported(serve: Callable[..., Any], capsys: pytest.
     assert "hidden" not in error
     assert not hasattr(target, "received")
     assert redirecting.received["Authorization"].startswith("Basic ")
-
-
-def test_reading_is_bounded(serve: Callable[..., Any], tmp_path: Path) -> None:
-    """A source above the limit is refused."""
-    large = tmp_path / "large"
-    large.write_bytes(b"x" * (MAX_BYTES + 2))
-    for source in (str(large), address_of(serve(b"x" * (MAX_BYTES + 1)))):
-        with pytest.raises(ConfigurationError, match="is larger than 16 MiB"):
-            counts_from(source)
 
 
 def test_of_many_agents_the_largest_are_shown() -> None:

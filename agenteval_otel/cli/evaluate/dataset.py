@@ -26,7 +26,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 
 MAX_PROBLEMS = 20
-MAX_LINE_BYTES = 64 * 1024 * 1024
+_MAX_CELL = 2**31 - 1
 _MAX_UNKNOWN = 50
 _STDIN = "-"
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv"}
@@ -92,12 +92,7 @@ class Source:
 
     def _decoded(self, file: IO[bytes], *, once: bool = False) -> Iterator[str]:
         copy = self._copy = tempfile.TemporaryFile() if once else self._copy  # noqa: SIM115 - closed with the source
-        number = 0
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            place = f"{self.name}:{number}"
-            if len(line) > MAX_LINE_BYTES:
-                raise ConfigurationError(f"a line of more than {MAX_LINE_BYTES // 1024 // 1024} MiB", path=place)
+        for number, line in enumerate(file, 1):
             if once and copy is not None:
                 copy.write(line)
             try:
@@ -105,7 +100,7 @@ class Source:
             except UnicodeDecodeError:
                 utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
                 hint = "UTF-16; it must be UTF-8 (spreadsheets: 'CSV UTF-8')" if utf16 else "not UTF-8"
-                raise ConfigurationError(hint, path=place) from None
+                raise ConfigurationError(hint, path=f"{self.name}:{number}") from None
 
 
 class Dataset:
@@ -213,7 +208,7 @@ def named_values(line: str) -> Named:
 
 def _parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
     """An input for each row below the header; the separator is the most frequent of comma, semicolon and tab there."""
-    csv.field_size_limit(MAX_LINE_BYTES)  # of the process; by default 128 KiB a cell
+    csv.field_size_limit(_MAX_CELL)  # of the process; by default 128 KiB a cell
     header: list[str] = []
     begins = 1
     reader = csv.reader(chain([first], lines), strict=True, delimiter=max(",;\t", key=first.count))
@@ -237,9 +232,8 @@ def _parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed
         begins = reader.line_num + 1
 
 
-_OPEN_QUOTE = "a quote is opened here or below and never closed"
 _CSV_PROBLEMS = {
-    "unexpected end": _OPEN_QUOTE, "larger than field limit": _OPEN_QUOTE,
+    "unexpected end": "a quote is opened here or below and never closed",
     "new-line": "a carriage return alone in a cell without quotes; lines end with a line feed, or both",
 }  # fmt: skip
 

@@ -36,24 +36,17 @@ _JSON = TypeAdapter[Any](Any)
 
 
 class Outputs:
-    """The reports and the file of results. As a context manager it opens and closes their files."""
+    """The reports and the results, each with its file. As a context manager it opens and closes the files."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._places = _places(arguments)
-        self._results_path: str | None = arguments.results
-        self._line = original_line if arguments.results_format == "agentdock" else result_line
-        self._open = ExitStack()
         self._reports: list[Report] = []
-        self._results: IO[str] | None = None
-        _check_places(self._places, arguments)
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
-            if self._results_path is not None:
-                # It contains the inputs, so only its owner may read it.
-                self._results = opened.enter_context(_opened(self._results_path, owner_only=True))
             for kind, path in self._places:
-                self._reports.append(KINDS[kind](opened.enter_context(_opened(path, for_people=kind == "table"))))
+                self._reports.append((KINDS | RESULTS)[kind](opened.enter_context(_opened(kind, path))))
             self._open = opened.pop_all()
         return self
 
@@ -62,10 +55,8 @@ class Outputs:
 
     def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
         """Add the results of one input, in the order of the dataset, or raise `StorageError`."""
-        with _explained(self._results_path or "results"):
-            if self._results is not None:
-                self._results.write(self._line(aggregated) + "\n")
-            for report in self._reports:
+        for report, (_, path) in zip(self._reports, self._places, strict=True):
+            with _explained(path):
                 report.add(row, aggregated)
 
     def finish(self, summary: Summary) -> None:
@@ -75,21 +66,8 @@ class Outputs:
                 report.file.flush()
 
 
-def result_line(aggregated: AggregatedEvaluationResult) -> str:
-    """One line of ``--results``: everything, as storage providers write it."""
-    try:
-        line = aggregated.model_dump_json(by_alias=True, exclude_none=True)
-    except ValueError:  # an evaluator's metadata may contain objects that JSON cannot represent
-        line = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
-    return line.translate(_LINE_BREAKS)
-
-
-def original_line(aggregated: AggregatedEvaluationResult) -> str:
-    """One line in AgentDock's JSON form, in which a failed result carries its evaluator's filler score."""
-    return _JSON.dump_json(plain(aggregated.original_json())).decode().translate(_LINE_BREAKS)
-
-
 def _places(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    """The kind and the file of each output. Refuses files that are inputs, and two outputs for one file."""
     places: list[tuple[str, str]] = []
     for text in arguments.report:
         kind, separator, path = text.partition("=")
@@ -100,18 +78,14 @@ def _places(arguments: argparse.Namespace) -> list[tuple[str, str]]:
         places.append((kind, path or arguments.output or _STDOUT))
     if arguments.output is not None and all("=" in text for text in arguments.report):
         places.append(("table", arguments.output))
-    if arguments.output is None and _STDOUT not in (arguments.results, *(path for _, path in places)):
-        places.insert(0, ("table", _STDOUT))
-    return places
-
-
-def _check_places(places: list[tuple[str, str]], arguments: argparse.Namespace) -> None:
-    outputs = [("--report", path) for _, path in places]
-    outputs += [("--results", arguments.results)] if arguments.results is not None else []
+    if arguments.results is not None:
+        places.append((arguments.results_format, arguments.results))
+    if arguments.output is None and _STDOUT not in (path for _, path in places):
+        places.append(("table", _STDOUT))
     inputs = {os.path.realpath(path) for path in (*arguments.datasets, arguments.settings) if path not in (None, "-")}
     seen: set[str] = set()
-    for option, path in outputs:
-        place = path if path == _STDOUT else os.path.realpath(path)
+    for kind, path in places:
+        place, option = os.path.realpath(path), "--results" if kind in RESULTS else "--report"
         if place in inputs:
             raise ConfigurationError(f"{path} is an input and would be overwritten", path=option)
         if place in seen:
@@ -119,18 +93,20 @@ def _check_places(places: list[tuple[str, str]], arguments: argparse.Namespace) 
             raise ConfigurationError(f"two outputs for {where}; give one of them its own file", path=option)
         if os.path.isfile(place) or not os.path.exists(place):
             seen.add(place)  # not a device such as /dev/null
+    return places
 
 
 @contextmanager
-def _opened(path: str, *, owner_only: bool = False, for_people: bool = False) -> Iterator[IO[str]]:
+def _opened(kind: str, path: str) -> Iterator[IO[str]]:
     if path == _STDOUT:
         if sys.stdout is None:
             raise ConfigurationError("standard output is closed; --output FILE or KIND=FILE writes to a file")
         if not sys.stdout.encoding.lower().startswith("utf") and isinstance(sys.stdout, io.TextIOWrapper):
             # People get what their terminal can show; data are UTF-8 everywhere.
-            sys.stdout.reconfigure(errors="replace", encoding=None if for_people else "utf-8")
+            sys.stdout.reconfigure(errors="replace", encoding=None if kind == "table" else "utf-8")
         yield sys.stdout
         return
+    owner_only = kind in RESULTS  # they contain the inputs
     try:
         if owner_only and os.path.isfile(path):
             os.chmod(path, 0o600)
@@ -165,7 +141,26 @@ class Report:
         """Add the results of one input, in the order of the dataset. Most reports only need the totals."""
 
     def finish(self, summary: Summary) -> None:
-        raise NotImplementedError
+        """Write what needs the totals."""
+
+
+class FullResults(Report):
+    """Each input's result as a JSON line: everything, as storage providers write it."""
+
+    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+        try:
+            line = aggregated.model_dump_json(by_alias=True, exclude_none=True)
+        except ValueError:  # an evaluator's metadata may contain objects that JSON cannot represent
+            line = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
+        self.file.write(line.translate(_LINE_BREAKS) + "\n")
+
+
+class AgentDockResults(Report):
+    """Each input's result as a JSON line in AgentDock's form, in which a failed result carries a filler score."""
+
+    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+        line = _JSON.dump_json(plain(aggregated.original_json())).decode()
+        self.file.write(line.translate(_LINE_BREAKS) + "\n")
 
 
 def _heading(summary: Summary) -> str:
@@ -435,3 +430,4 @@ def _clean(text: str) -> str:
 KINDS: dict[str, type[Report]] = {
     "table": TableReport, "json": JsonReport, "junit": JUnitReport, "markdown": MarkdownReport,
 }  # fmt: skip
+RESULTS: dict[str, type[Report]] = {"full": FullResults, "agentdock": AgentDockResults}
