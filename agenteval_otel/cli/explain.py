@@ -62,8 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     counts = None if arguments.source is None else counts_from(arguments.source)
     if arguments.names:
         lines = _full(arguments.names, counts)
+    elif counts is None:
+        lines = _overview()
     else:
-        lines = _overview() if counts is None else report(counts)
+        lines = report(counts)
     print("\n".join(map(printable, lines)))
     return 0
 

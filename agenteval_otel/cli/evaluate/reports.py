@@ -67,7 +67,7 @@ class Outputs:
 
 
 def _places(arguments: argparse.Namespace) -> list[tuple[str, str]]:
-    """The kind and the file of each output. Refuses files that are inputs, and two outputs for one file."""
+    """The kind and the file of each output."""
     places: list[tuple[str, str]] = []
     for text in arguments.report:
         kind, separator, path = text.partition("=")
@@ -82,6 +82,11 @@ def _places(arguments: argparse.Namespace) -> list[tuple[str, str]]:
         places.append((arguments.results_format, arguments.results))
     if arguments.output is None and _STDOUT not in (path for _, path in places):
         places.append(("table", _STDOUT))
+    _refuse_overwriting(places, arguments)
+    return places
+
+
+def _refuse_overwriting(places: list[tuple[str, str]], arguments: argparse.Namespace) -> None:
     inputs = {os.path.realpath(path) for path in (*arguments.datasets, arguments.settings) if path not in (None, "-")}
     seen: set[str] = set()
     for kind, path in places:
@@ -93,7 +98,6 @@ def _places(arguments: argparse.Namespace) -> list[tuple[str, str]]:
             raise ConfigurationError(f"two outputs for {where}; give one of them its own file", path=option)
         if os.path.isfile(place) or not os.path.exists(place):
             seen.add(place)  # not a device such as /dev/null
-    return places
 
 
 @contextmanager
