@@ -114,8 +114,8 @@ def _losses(counts: Counts) -> list[list[str]]:
     for name, _ in _descending(totals):
         outcome = OUTCOMES.get(name)
         if outcome is None or not outcome.harmless:
-            means = _in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."]
-            blocks.append([f"{name}: {_of_calls(name, totals)}", *means])
+            in_full = _in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."]
+            blocks.append([f"{name}: {_of_calls(name, totals)}", *in_full])
     for part, count in _descending(counts.failures):
         failure = reference.explanation_of_failure(part)
         blocks.append([f"{part} failed {_times(count)}", *(_in_full(failure) if failure else [])])

@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agenteval_otel.cli.figures import count_of, setting
-from agenteval_otel.cli.options import number_between
+from agenteval_otel.cli.figures import count_of, number_between, setting
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.errors import ConfigurationError

@@ -89,7 +89,7 @@ Callback = Callable[[ObjectiveCrossing], Any]
 
 
 class _Call(NamedTuple):
-    """A call that runs; whoever reports its failure first takes the lock for good."""
+    """A call that runs; the first report of its failure takes the lock for good."""
 
     kind: str
     late_at: float

@@ -50,7 +50,7 @@ class Evidence:
 
     def __init__(self, *, worst: float, enough: float) -> None:
         self._worst, self._enough = worst, enough * len(_BETS)
-        self.restart()
+        self._wealth = [0.0] * len(_BETS)
 
     def __repr__(self) -> str:
         return f"<Evidence {self.value:.3g}>"

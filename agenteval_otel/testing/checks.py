@@ -88,8 +88,8 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
             prompt="a", response="b", duration_s=facts.duration_s, error_type=facts.error_type,
             conversation_id=facts.conversation_id,
         )  # fmt: skip
-        for known in ((None, None), (facts, None), (facts, evaluation_input)):
-            decision = sampler.decide(SamplingContext(agent, index * step, *known, memo))
+        for known, content in ((None, None), (facts, None), (facts, evaluation_input)):
+            decision = sampler.decide(SamplingContext(agent, index * step, known, content, memo))
             if decision.settled:
                 break
         if sampler.needs_results:
