@@ -169,9 +169,8 @@ def _unscored_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
 
 def _missing_keys(loaded: Loaded) -> list[str]:
     """Missing keys of judges. Only warnings: the process may run in another environment."""
-    settings = loaded.settings
-    warnings = problems_of(settings.evaluators, "evaluators")
-    for name, agent in settings.agents.items():
+    warnings = problems_of(loaded.settings.evaluators, "evaluators")
+    for name, agent in loaded.settings.agents.items():
         warnings += problems_of(agent.evaluators, f"agents.{name}.evaluators")
     return warnings
 

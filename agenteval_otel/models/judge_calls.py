@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from agenteval_otel.models.value import Value
 
@@ -30,17 +30,11 @@ class JudgeUsage(Value):
         return JudgeUsage(**{name: getattr(self, name) + getattr(other, name) for name in JudgeUsage.model_fields})
 
 
-class AskedJudge(Protocol):
-    """A judge with its guards, as observers see it."""
-
-    @property
-    def model(self) -> str: ...
-
-
 class JudgeCall(NamedTuple):
     """What became of one question.
 
     Attributes:
+        judge: The judge with its guards.
         purpose: The names of the criteria.
         outcome: ``answered``; ``cached``; ``budget``, ``budget_exhausted`` and ``breaker_open`` where a guard refused
             it; else how it failed (`judges.ERROR_TYPES`, ``cancelled``, or a class's name).
@@ -49,7 +43,7 @@ class JudgeCall(NamedTuple):
         cost_usd: None where the price is not known.
     """
 
-    judge: AskedJudge
+    judge: Any
     purpose: str
     outcome: str
     was_sent: bool = True
@@ -60,7 +54,7 @@ class JudgeCall(NamedTuple):
     @property
     def model(self) -> str:
         """The model that is asked."""
-        return self.judge.model
+        return str(self.judge.model)
 
     @property
     def error_type(self) -> str | None:

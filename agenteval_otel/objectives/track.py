@@ -52,9 +52,6 @@ class Evidence:
         self._worst, self._enough = worst, enough * len(_BETS)
         self._wealth = [0.0] * len(_BETS)
 
-    def __repr__(self) -> str:
-        return f"<Evidence {self.value:.3g}>"
-
     @property
     def value(self) -> float:
         return sum(self._wealth) / len(_BETS)
@@ -73,9 +70,6 @@ class Evidence:
             min((wealth + 1.0) * (1.0 + bet * paid), _LIMIT) for wealth, bet in zip(self._wealth, _BETS, strict=True)
         ]
         return sum(self._wealth) >= self._enough
-
-    def restart(self) -> None:
-        self._wealth = [0.0] * len(_BETS)
 
 
 class LeastProbability:
@@ -155,9 +149,6 @@ class Track:
         self.breached, self._seen = False, 0
         self.evidence = self._new_evidence()
 
-    def __repr__(self) -> str:
-        return f"<Track {'breached' if self.breached else 'met'} {self._objective:g} {self.evidence!r}>"
-
     def add(self, verdict: Verdict, now_s: float) -> ObjectiveCrossing | None:
         """Add a verdict at this time (monotonic seconds); returns the crossing or reminder that it causes."""
         probability = max(verdict.probability, _NEARLY_ZERO)
@@ -165,8 +156,7 @@ class Track:
         if not verdict.passed:
             self._span = verdict.span
         if self._least.add(max(verdict.least, _NEARLY_ZERO)):
-            self.evidence.restart()
-            self._seen = 0
+            self.evidence, self._seen = self._new_evidence(), 0
         self._seen += 1
         below = self._objective - verdict.passed
         enough = self.evidence.add(-below if self.breached else below, self._least.value / probability)
@@ -179,7 +169,10 @@ class Track:
         # false alarm.
         changes = may_change and (estimate.mean < self._objective) is not self.breached
         if changes:
-            self._change(verdict.at_ns)
+            self.breached, self._seen = not self.breached, 0
+            self._since_ns = verdict.at_ns if self.breached else self._since_ns
+            self._recent.clear()
+            self.evidence = self._new_evidence()
         elif not is_reminder_due:
             return None
         self._remind_at = now_s + self._remind_s
@@ -189,13 +182,6 @@ class Track:
             since_ns=self._since_ns, at_ns=verdict.at_ns, reminder=not changes, clustered=verdict.clustered,
             span=self._span,
         )  # fmt: skip
-
-    def _change(self, at_ns: int) -> None:
-        self.breached, self._seen = not self.breached, 0
-        self._recent.clear()
-        if self.breached:
-            self._since_ns = at_ns
-        self.evidence = self._new_evidence()
 
     def _new_evidence(self) -> Evidence:
         """Of a recovery while the objective is breached, else of a breach."""

@@ -139,23 +139,17 @@ async def _serve_and_show(run: Run, console: Console, agent: Agent, turns: Seque
     try:
         async with asyncio.TaskGroup() as requests:
             for turn in turns:
-                await _wait_for(turn, run)
+                if run.seconds is not None:
+                    await asyncio.sleep(max(0.0, run.started + turn.at_s - time.monotonic()))
                 request = requests.create_task(_serve(run, agent, turn))
-                if run.seconds is None:
+                if run.seconds is None:  # recorded turns follow each other as fast as the queue takes them
                     await request
+                while run.seconds is None and run.pipeline.dispatcher.state()["size"] >= _MAX_QUEUED:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
     finally:
         run.ended = time.monotonic()
         shown.cancel()
         await asyncio.gather(shown, return_exceptions=True)  # a terminal that went away does not end the run
-
-
-async def _wait_for(turn: Turn, run: Run) -> None:
-    """Wait until the turn begins; recorded ones follow each other as fast as the queue takes them."""
-    if run.seconds is not None:
-        await asyncio.sleep(max(0.0, run.started + turn.at_s - time.monotonic()))
-    else:
-        while run.pipeline.dispatcher.state()["size"] >= _MAX_QUEUED:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def _serve(run: Run, agent: Agent, turn: Turn) -> None:

@@ -197,7 +197,7 @@ class TableReport(Report):
         for heading, rows in (*totals.notes(), ("Lowest", lowest[:_LOWEST])):
             if rows:
                 console.print()
-                console.print(_note(heading, rows))
+                console.print(grid_of((heading if row is rows[0] else "", *row) for row in rows))
         legend = "In brackets: 95 % intervals. Means leave out failed and skipped results."
         if summary.targets:
             legend += " A target in % applies to the pass rate, a plain number to the mean."
@@ -259,13 +259,14 @@ def _estimate(words: str | None, glyphs: Glyphs, *, interval: bool, align: int =
     return cell.append(bracket + rest, style="dim") if interval else cell
 
 
-def _note(heading: str, rows: Sequence[Sequence[str]]) -> Table:
+def grid_of(rows: Iterable[Sequence[str]], style: str = "") -> Table:
+    """Rows of a short name and texts, which are folded where the terminal is narrow."""
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, style="dim", min_width=8)
-    for _ in rows[0]:
-        grid.add_column(overflow="fold")
-    for number, cells in enumerate(rows):
-        grid.add_row(heading if number == 0 else "", *(Text(printable(cell)) for cell in cells))
+    grid.add_column(no_wrap=True, style=style or "dim", min_width=8)
+    for row in rows:
+        while len(grid.columns) < len(row):
+            grid.add_column(overflow="fold", style=style)
+        grid.add_row(*(Text(printable(cell)) for cell in row))
     return grid
 
 
